@@ -1,0 +1,59 @@
+"""Packaging of t5x_like: what it needs, and what each extra adds.
+
+The pinned versions that `make` installs stand in requirements.lock (`make lock` renews it); the
+ranges here are the oldest releases the code is written against.
+"""
+
+from setuptools import find_packages, setup
+
+# Needed by the models, systems, training, decoding and checkpoints. Nothing here needs TensorFlow:
+# the modules that do (preprocessing, data, the commands) import it, the others never do.
+ARRAYS = [
+    "absl-py>=2.1",
+    "clu>=0.0.12",
+    "flax>=0.12",
+    "jax>=0.10",
+    "jaxtyping>=0.3",
+    "ml_collections>=1.1",
+    "numpy>=2.1",
+    "optax>=0.2.5",
+    "orbax-checkpoint>=0.11.30",
+    "safetensors>=0.5",
+]
+
+# Text to batches, and what the commands show and write.
+COMMANDS = [
+    "matplotlib>=3.9",
+    "pyarrow>=18",
+    "rich>=13.7",
+    "sentencepiece>=0.2",
+    "seqio>=0.0.20",
+    "tensorboard>=2.18",
+    "tensorflow>=2.18",
+    "tensorflow-datasets>=4.9.7",
+]
+
+EXTRAS = {
+    # One of these two replaces the CPU build of JAX: `pip install -e '.[tpu]'`.
+    "tpu": ["jax[tpu]>=0.10"],
+    "cuda": ["jax[cuda13]>=0.10"],
+    "dev": [
+        "mypy>=1.15",
+        "pytest>=8.3",
+        "pytest-timeout>=2.3",
+        "pytest-xdist>=3.6",
+        "ruff>=0.11",
+    ],
+}
+
+setup(
+    name="t5x_like",
+    version="0.1.0",
+    description="The lineage of pretrained language models in JAX and Flax, under one trainer.",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=find_packages(include=["t5x_like", "t5x_like.*"]),
+    python_requires=">=3.11,<3.14",
+    install_requires=ARRAYS + COMMANDS,
+    extras_require=EXTRAS,
+)
