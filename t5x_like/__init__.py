@@ -1,0 +1,1 @@
+"""Pretrained language models in JAX and Flax, from the Transformer on."""

@@ -1,0 +1,1 @@
+"""The shared Flax parts that systems assemble: attention, feed-forwards, blocks, stacks."""

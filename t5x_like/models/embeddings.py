@@ -1,0 +1,73 @@
+"""Tokens to vectors, and vectors to logits."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class TokenEmbed(nn.Module):
+    """A table of V vectors of D.
+
+    Attributes:
+        lookup: `gather` reads rows; `one_hot` multiplies, which is quicker only where the
+            vocabulary is sharded on a TPU.
+    """
+
+    vocab_size: int
+    features: int
+    lookup: Literal["gather", "one_hot"] = "gather"
+    embedding_init: Callable[..., Array] = nn.initializers.normal(1.0)
+    dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        init = nn.with_logical_partitioning(self.embedding_init, ("vocab", "embed"))
+        self.embedding = self.param("embedding", init, (self.vocab_size, self.features))
+
+    def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
+        """The vectors of `tokens`."""
+        table = self.embedding.astype(self.dtype)
+        if self.lookup == "one_hot":
+            x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.dtype) @ table
+        else:
+            x = jnp.take(table, tokens, axis=0)
+        axes = ("activation_batch", "activation_length", "activation_embed")
+        return nn.with_logical_constraint(x, axes)
+
+
+def _to_vocabulary(x: Float[Array, "B L D"], kernel: Array, equation: str) -> Array:
+    # The sums stay in float32 under bfloat16 compute: a softmax over 32,000 needs them.
+    logits = jnp.einsum(equation, x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
+    axes = ("activation_batch", "activation_length", "activation_vocab")
+    return nn.with_logical_constraint(logits, axes)
+
+
+class TiedHead(nn.Module):
+    """Logits as products with the token embeddings, after a scale (T5 v1.0: D^-0.5)."""
+
+    scale: float = 1.0
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
+    ) -> Float[Array, "B L V"]:
+        """Float32 logits."""
+        return _to_vocabulary(x * self.scale, embedding, "BLD,VD->BLV")
+
+
+class LinearHead(nn.Module):
+    """Logits by a projection of its own."""
+
+    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
+    ) -> Float[Array, "B L V"]:
+        """Float32 logits; `embedding` only gives the vocabulary's size."""
+        init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
+        kernel = self.param("kernel", init, embedding.shape[::-1])
+        return _to_vocabulary(x, kernel, "BLD,DV->BLV")

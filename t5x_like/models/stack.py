@@ -1,0 +1,76 @@
+"""N layers of one block: scanned or looped, recomputed or kept in the backward pass."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
+    "full": None,  # keep the layer's input alone
+    "dots": jax.checkpoint_policies.checkpoint_dots,
+    "dots_with_no_batch_dims": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+}
+
+
+class Stack(nn.Module):
+    """Applies `block(carry, shared, per_layer) -> (carry, per_layer_out)` N times.
+
+    Attributes:
+        make_block: factory of the block.
+        layers: N.
+        loop: `scan` compiles one layer and stacks the parameters, N first; `unroll` compiles
+            each layer and names them layer_0, layer_1, ...
+        remat: what the backward pass recomputes: `none`, or a name in REMAT_POLICIES.
+    """
+
+    make_block: Callable[..., nn.Module]
+    layers: int
+    loop: Literal["scan", "unroll"] = "scan"
+    remat: str = "none"
+
+    @nn.compact
+    def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
+        """The last carry, and the layers' outputs stacked along a new first axis."""
+
+        def apply(block: nn.Module, carry: Any, shared: Any, per_layer: Any) -> Any:
+            return block(carry, shared, per_layer)
+
+        if self.remat != "none":
+            # Inside a scan the compiler cannot merge the two computations anyway.
+            policy = REMAT_POLICIES[self.remat]
+            apply = nn.remat(apply, policy=policy, prevent_cse=self.loop != "scan")
+        if self.loop == "scan":
+            scanned = nn.scan(
+                apply,
+                variable_axes={"params": 0},
+                split_rngs={"params": True, "dropout": True},
+                in_axes=(nn.broadcast, 0),
+                length=self.layers,
+                metadata_params={nn.PARTITION_NAME: "layers"},
+            )
+            return scanned(self.make_block(name="block"), carry, shared, per_layer)
+        outs = []
+        for n in range(self.layers):
+            layer = jax.tree.map(lambda x, n=n: x[n], per_layer)
+            carry, out = apply(self.make_block(name=f"layer_{n}"), carry, shared, layer)
+            outs.append(out)
+        return carry, jax.tree.map(lambda *xs: jnp.stack(xs), *outs)
+
+    def empty_cache(self, *, batch: int, slots: int) -> PyTree:
+        """The blocks' caches, stacked."""
+        layer = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.layers, *x.shape)), layer)
+
+
+def unstack_layers(params: PyTree, *, layers: int) -> PyTree:
+    """Parameters of a scanned Stack ({"block": ...}) as those of a looped one."""
+    return {f"layer_{n}": jax.tree.map(lambda x, n=n: x[n], params["block"]) for n in range(layers)}
+
+
+def stack_layers(params: dict[str, Array]) -> PyTree:
+    """Parameters of a looped Stack ({"layer_0": ...}) as those of a scanned one."""
+    layers = [params[f"layer_{n}"] for n in range(len(params))]
+    return {"block": jax.tree.map(lambda *xs: jnp.stack(xs), *layers)}

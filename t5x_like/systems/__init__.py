@@ -1,0 +1,1 @@
+"""Paper to model: one short file per system."""
