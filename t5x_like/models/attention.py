@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.masks import AttentionMask
 
-Initializer = Callable[..., Array]
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"]], Float[Array, "B L H K"]]
 
 
@@ -153,8 +153,8 @@ class Attention(nn.Module):
         position: acts on queries and keys, given their positions (rotary), or None.
         core: computes the weighted values.
         scale: of the dot products. None means K^-0.5; T5 has 1.0 and a smaller initial query.
-        query_init, kernel_init, out_init: initializers of the kernels [D,H,K] and [H,K,D], called
-            with the matrix shapes [D, H*K] and [H*K, D].
+        query_init, kernel_init, out_init: initializers of the kernels, given
+            as matrices [D, H*K] and [H*K, D].
     """
 
     heads: int
@@ -180,14 +180,13 @@ class Attention(nn.Module):
         self.value = self._into_heads(groups, "kv_heads", self.kernel_init)
         self.scale_factor = self.width**-0.5 if self.scale is None else self.scale
 
-    def _into_heads(self, heads: int, axis: str, init: Initializer) -> nn.Module:
-        names = ("embed", axis, "kv")
-        return nn.DenseGeneral(
+    def _into_heads(self, heads: int, axis: str, init: Initializer) -> Linear:
+        return Linear(
             (heads, self.width),
+            axes=("embed", axis, "kv"),
             use_bias=self.use_bias,
+            kernel_init=init,
             dtype=self.dtype,
-            kernel_init=nn.with_logical_partitioning(init, names),
-            bias_init=nn.with_logical_partitioning(nn.initializers.zeros, names[1:]),
         )
 
     def keys_values(
@@ -236,12 +235,12 @@ class Attention(nn.Module):
             dropout_rng=self.make_rng("dropout") if drops else None,
         )
         values = nn.with_logical_constraint(values, axes)
-        return nn.DenseGeneral(
-            x.shape[-1],
-            axis=(-2, -1),
+        return Linear(
+            (x.shape[-1],),
+            axes=("heads", "kv", "embed"),
+            contract=2,
             use_bias=self.use_bias,
+            kernel_init=self.out_init,
             dtype=self.dtype,
-            kernel_init=nn.with_logical_partitioning(self.out_init, ("heads", "kv", "embed")),
-            bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)),
             name="out",
         )(values)

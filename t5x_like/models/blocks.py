@@ -77,7 +77,9 @@ class PreNormBlock(nn.Module):
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
         """A cache for `slots` positions, before any and without a memory yet."""
-        return LayerCache(own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots))
+        return LayerCache(
+            own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
+        )
 
     def _attend_to_own(
         self, x: Array, shared: Shared, cache: LayerCache | None

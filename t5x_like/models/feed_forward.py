@@ -7,7 +7,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Initializer = Callable[..., Array]
+from t5x_like.models.linear import Initializer, Linear
+
 HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
 
 
@@ -26,9 +27,14 @@ class MLP(nn.Module):
     wo_init: Initializer = nn.initializers.lecun_normal()
     dtype: Any = jnp.float32
 
-    def _kernel(self, name: str, features: int, init: Initializer, axes: tuple) -> nn.Module:
-        init = nn.with_logical_partitioning(init, axes)
-        return nn.Dense(features, use_bias=False, dtype=self.dtype, kernel_init=init, name=name)
+    def _into_hidden(self, x: Float[Array, "B L D"], name: str) -> Float[Array, "B L F"]:
+        return Linear(
+            (self.hidden,),
+            axes=("embed", "mlp"),
+            kernel_init=self.wi_init,
+            dtype=self.dtype,
+            name=name,
+        )(x)
 
     @nn.compact
     def __call__(
@@ -38,11 +44,17 @@ class MLP(nn.Module):
         hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
         # One mask for all positions, as T5 draws it: L times fewer random numbers.
         hidden = nn.Dropout(self.dropout, broadcast_dims=(-2,))(hidden, deterministic)
-        return self._kernel("wo", x.shape[-1], self.wo_init, ("mlp", "embed"))(hidden)
+        return Linear(
+            (x.shape[-1],),
+            axes=("mlp", "embed"),
+            kernel_init=self.wo_init,
+            dtype=self.dtype,
+            name="wo",
+        )(hidden)
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
         """The hidden layer."""
-        return self.activation(self._kernel("wi", self.hidden, self.wi_init, ("embed", "mlp"))(x))
+        return self.activation(self._into_hidden(x, "wi"))
 
 
 class GLU(MLP):
@@ -52,7 +64,4 @@ class GLU(MLP):
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
         """The gated hidden layer."""
-        gate = self._kernel("wi_0", self.hidden, self.wi_init, ("embed", "mlp"))(x)
-        return self.activation(gate) * self._kernel(
-            "wi_1", self.hidden, self.wi_init, ("embed", "mlp")
-        )(x)
+        return self.activation(self._into_hidden(x, "wi_0")) * self._into_hidden(x, "wi_1")

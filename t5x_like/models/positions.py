@@ -29,9 +29,9 @@ def relative_position_bucket(
     exact = buckets // 2
     # The clip keeps log(0) out of the branch that `where` does not take.
     ratio = jnp.maximum(distance, exact).astype(jnp.float32) / exact
-    far = exact + (
-        jnp.log(ratio) / math.log(max_distance / exact) * (buckets - exact)
-    ).astype(jnp.int32)
+    far = exact + (jnp.log(ratio) / math.log(max_distance / exact) * (buckets - exact)).astype(
+        jnp.int32
+    )
     return bucket + jnp.where(distance < exact, distance, jnp.minimum(far, buckets - 1))
 
 

@@ -98,7 +98,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return _assemble(config, block=block, reading_block=reading_block, dtype=dtype)
 
 
-def _assemble(config: Mapping[str, Any], *, block: Any, reading_block: Any, dtype: Any) -> nn.Module:
+def _assemble(
+    config: Mapping[str, Any], *, block: Any, reading_block: Any, dtype: Any
+) -> nn.Module:
     normal, d_model = nn.initializers.normal, config["d_model"]
 
     def tower(layer: Any, layers: int) -> Any:

@@ -1,0 +1,48 @@
+"""The linear map under every projection."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Initializer = Callable[..., Array]
+
+
+class Linear(nn.Module):
+    """Maps the last axes of its input to `features`: D -> (H, K), (H, K) -> D, D -> F.
+
+    Attributes:
+        features: sizes of the new axes.
+        axes: logical names of the kernel's axes, inputs first.
+        contract: how many input axes are summed over.
+        kernel_init: called with the matrix shape [inputs, outputs], so that fans are right.
+    """
+
+    features: tuple[int, ...]
+    axes: tuple[str, ...]
+    contract: int = 1
+    use_bias: bool = False
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The product, in `dtype`."""
+        inputs = x.shape[x.ndim - self.contract :]
+
+        def init(key: Array, shape: tuple[int, ...]) -> Array:
+            matrix = (math.prod(inputs), math.prod(self.features))
+            return self.kernel_init(key, matrix).reshape(shape)
+
+        init = nn.with_logical_partitioning(init, self.axes)
+        kernel = self.param("kernel", init, (*inputs, *self.features))
+        over = tuple(range(x.ndim - self.contract, x.ndim)), tuple(range(self.contract))
+        y = jax.lax.dot_general(x.astype(self.dtype), kernel.astype(self.dtype), (over, ((), ())))
+        if self.use_bias:
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[self.contract :])
+            y = y + self.param("bias", zeros, self.features).astype(self.dtype)
+        return y

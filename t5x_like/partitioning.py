@@ -1,0 +1,158 @@
+"""Meshes and layouts: which device holds which part of what.
+
+Every parameter and main activation names its axes (`embed`, `heads`, `activation_batch`, ...);
+RULES says over which mesh axis each of them is cut. The program is the same on every mesh: one
+device, eight simulated ones, several processes, a pod.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, PyTree
+
+# Slowest network first: replicas only exchange gradients, model parallelism exchanges
+# activations several times a layer, so its devices must be neighbours.
+MESH_AXES = ("data", "fsdp", "expert", "model")
+BATCH_AXES = ("data", "fsdp", "expert")
+
+RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
+    # Parameters: cut over `fsdp` by the axis that every kernel has, over `model` by the other.
+    ("embed", "fsdp"),
+    ("vocab", "model"),
+    ("heads", "model"),
+    ("kv_heads", "model"),
+    ("mlp", "model"),
+    ("kv", None),
+    ("layers", None),
+    ("norm", None),
+    ("buckets", None),
+    # Activations: by example, and inside a layer by head or hidden unit.
+    ("activation_batch", BATCH_AXES),
+    ("activation_length", None),
+    ("activation_embed", None),
+    ("activation_heads", "model"),
+    ("activation_kv_heads", "model"),
+    ("activation_mlp", "model"),
+    ("activation_vocab", "model"),
+)
+
+
+def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> Mesh:
+    """The mesh of a config's `mesh`: sizes of axes; absent ones are 1, one may be -1 ("the rest").
+
+    Raises:
+        ValueError: an unknown axis, a size below 1, or a product that is not the device count.
+    """
+    devices = jax.devices() if devices is None else devices
+    unknown = [name for name in shape if name not in MESH_AXES]
+    if unknown:
+        raise ValueError(
+            f"mesh.{unknown[0]} is not a mesh axis: choose from {', '.join(MESH_AXES)}"
+        )
+    sizes = {name: shape.get(name, 1) for name in MESH_AXES}
+    free = [name for name, size in sizes.items() if size == -1]
+    if len(free) > 1 or any(size < 1 and size != -1 for size in sizes.values()):
+        raise ValueError(f"mesh={dict(shape)}: sizes are 1 or more, and at most one of them is -1")
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    if free:
+        sizes[free[0]] = len(devices) // fixed
+    if math.prod(sizes.values()) != len(devices):
+        wanted = f"a multiple of {fixed}" if free else fixed
+        raise ValueError(f"mesh={dict(shape)} asks for {wanted} devices; there are {len(devices)}")
+    return jax.make_mesh(
+        tuple(sizes.values()), MESH_AXES, axis_types=(AxisType.Auto,) * 4, devices=devices
+    )
+
+
+@contextlib.contextmanager
+def layout(mesh: Mesh) -> Iterator[None]:
+    """Within it, named axes mean the axes of this mesh: trace and run jitted functions here."""
+    with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
+        yield
+
+
+def logical_axes(boxed: PyTree) -> PyTree:
+    """The axis names of each parameter, as tuples, from what `module.init` gives (boxed)."""
+    specs = nn.get_partition_spec(boxed)
+    return jax.tree.map(tuple, specs, is_leaf=lambda x: isinstance(x, P))
+
+
+def is_axes(x: Any) -> bool:
+    """Whether x is one parameter's tuple of axis names, a leaf of what `logical_axes` gives."""
+    return isinstance(x, tuple) and all(name is None or isinstance(name, str) for name in x)
+
+
+def shardings(mesh: Mesh, axes: PyTree) -> PyTree:
+    """The sharding of each parameter, from its axis names."""
+    return jax.tree.map(
+        lambda names: NamedSharding(mesh, nn.logical_to_mesh_axes(names, RULES)),
+        axes,
+        is_leaf=is_axes,
+    )
+
+
+def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
+    """Checks that the mesh cuts every parameter evenly.
+
+    Raises:
+        ValueError: the first that it does not, with its size and that of the mesh axis.
+    """
+    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
+    for (path, leaf), names in zip(leaves, jax.tree.leaves(axes, is_leaf=is_axes), strict=True):
+        spec = nn.logical_to_mesh_axes(names, RULES)
+        for size, name, cut in zip(leaf.shape, names, spec, strict=True):
+            parts = math.prod(
+                mesh.shape[a] for a in ((cut,) if isinstance(cut, str) else cut or ())
+            )
+            if size % parts:
+                raise ValueError(
+                    f"mesh.{cut}={parts} does not divide {name}={size} of "
+                    f"{jax.tree_util.keystr(path, simple=True, separator='/')}"
+                )
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Examples over all axes but `model`."""
+    return NamedSharding(mesh, P(BATCH_AXES))
+
+
+def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
+    """This process's rows of a batch as its part of global arrays."""
+    sharding = batch_sharding(mesh)
+    return {
+        name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
+    }
+
+
+def batch_slice(mesh: Mesh, *, process: int | None = None) -> tuple[int, int]:
+    """Which part of each batch a process reads: (index, number of parts).
+
+    Processes that share their examples, cut apart by the model alone, have the same index.
+
+    Raises:
+        ValueError: a mesh whose processes hold parts of different size, or not of one piece.
+    """
+    process = jax.process_index() if process is None else process
+    rows = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    held: dict[int, set[int]] = {}
+    for device, index in batch_sharding(mesh).devices_indices_map((rows,)).items():
+        held.setdefault(device.process_index, set()).update(range(*index[0].indices(rows)))
+    mine = sorted(held[process])
+    size = len(mine)
+    if (
+        mine[-1] - mine[0] + 1 != size
+        or mine[0] % size
+        or any(len(h) != size for h in held.values())
+    ):
+        raise ValueError(
+            f"mesh={dict(mesh.shape)} scatters the examples of a process: make mesh.data*mesh.fsdp "
+            "a multiple of the number of processes, or the other way round"
+        )
+    return mine[0] // size, rows // size
