@@ -29,7 +29,9 @@ class TokenEmbed(nn.Module):
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
         """The vectors of `tokens`."""
-        table = self.embedding.astype(self.dtype)
+        # Rows whole on each device: else the partitioner gathers, then moves all it gathered.
+        table = nn.with_logical_constraint(self.embedding, ("vocab", "activation_embed"))
+        table = table.astype(self.dtype)
         if self.lookup == "one_hot":
             x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.dtype) @ table
         else:

@@ -1,0 +1,158 @@
+"""Configs: what can be set, how a command reads it, and one clear line where it is wrong."""
+
+import contextlib
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import ml_collections
+from absl import app, flags
+from ml_collections import config_flags
+
+from t5x_like.names import hint
+
+# Every setting, its default and its meaning. `model`, `loss` and `optimizer` also take the
+# settings of the system, its loss and the optimizer that they name.
+SETTINGS: dict[str, tuple[Any, str]] = {
+    "system": ("t5", "the module of t5x_like.systems that builds the model"),
+    "workdir": ("", "folder of the run: checkpoints, logs, config.json"),
+    "model": ({}, "settings of the system, one of its SIZES"),
+    "loss": ({}, "settings of the system's loss: z_loss, label_smoothing"),
+    "data.module": ("data/c4.py", "the file that registers the tasks"),
+    "data.settings": ({}, "what the module's register() takes besides"),
+    "data.task": ("", "task or mixture to train on"),
+    "data.vocabulary": ("", "a SentencePiece .model file, or 'bytes'"),
+    "data.objective": ("span_corruption", "how text becomes inputs and targets"),
+    "data.objective_settings": ({}, "settings of the objective"),
+    "data.converter": ("encoder_decoder", "how inputs and targets become a batch"),
+    "data.lengths": ({"inputs": 512, "targets": 114}, "tokens a row"),
+    "data.pack": (False, "several short documents in a row"),
+    "data.batch_size": (128, "examples a step, over all devices"),
+    "data.shards": (
+        0,
+        "pieces that the data is cut into, whatever the processes; 0: as many as batch slices",
+    ),
+    "data.shuffle_buffer": (10_000, "documents among which to shuffle"),
+    "data.seed": (0, "of shuffling and of the objective"),
+    "train.steps": (1000, "optimizer steps in all"),
+    "train.microbatches": (1, "parts of a batch that are computed one after the other"),
+    "train.log_every": (100, "steps between log lines"),
+    "train.seed": (0, "of the parameters and of dropout"),
+    "optimizer": ({"name": "adafactor"}, "settings of the optimizer and its schedule"),
+    "mesh.data": (-1, "copies of the model; -1: all devices that are left"),
+    "mesh.fsdp": (1, "parts that the copies share their parameters in"),
+    "mesh.expert": (1, "parts that experts are spread over"),
+    "mesh.model": (1, "parts that each layer is cut into"),
+    "checkpoint.every": (1000, "steps between checkpoints"),
+    "checkpoint.keep": (3, "newest checkpoints to keep"),
+    "checkpoint.keep_every": (0, "keep each checkpoint at a multiple of this for good; 0: none"),
+    "evaluate.every": (1000, "steps between evaluations; 0: only at the end"),
+    "evaluate.batches": (20, "batches an evaluation; 0: the whole split"),
+    "evaluate.tasks": ((), "tasks to evaluate on; empty: the one trained on"),
+    "decode.max_new_tokens": (114, "tokens to generate at most"),
+    "decode.beams": (1, "beams of beam search; 1: no search"),
+    "decode.length_penalty": (0.6, "alpha of beam search"),
+    "decode.temperature": (0.0, "of sampling; 0: greedy"),
+    "decode.top_k": (0, "sample among the k likeliest; 0: all"),
+    "decode.top_p": (1.0, "sample among the likeliest that hold this probability"),
+    "decode.batch_size": (32, "prompts at once"),
+}
+# Their keys come from elsewhere, so a config may add to them.
+OPEN = ("model", "loss", "optimizer", "data.settings", "data.objective_settings", "data.lengths")
+
+
+def defaults() -> ml_collections.ConfigDict:
+    """A config with every setting at its default, which a file in configs/ then fills."""
+    tree: dict[str, Any] = {}
+    for key, (value, _) in SETTINGS.items():
+        *parents, last = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return ml_collections.ConfigDict(tree)
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+    """Checks names and ranges that need nothing but the config.
+
+    Raises:
+        ValueError: a key that no command reads, with the nearest that one does, or a bad value.
+    """
+    for key in config:
+        _check_key(key, config[key])
+    for key in ("train.steps", "train.microbatches", "train.log_every", "data.batch_size"):
+        group, name = key.split(".")
+        if config[group][name] < 1:
+            raise ValueError(f"{key}={config[group][name]} must be 1 or more")
+    if config.data.batch_size % config.train.microbatches:
+        raise ValueError(
+            f"train.microbatches={config.train.microbatches} does not divide "
+            f"data.batch_size={config.data.batch_size}"
+        )
+
+
+def _check_key(key: str, value: Any) -> None:
+    if key in SETTINGS:
+        return
+    children = [name for name in SETTINGS if name.startswith(key + ".")]
+    if not children or not isinstance(value, ml_collections.ConfigDict):
+        raise ValueError(f"the config has {key!r}, which nothing reads.{hint(key, SETTINGS)}")
+    for name in value:
+        _check_key(f"{key}.{name}", value[name])
+
+
+def to_dict(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """The config as plain JSON values."""
+    return json.loads(config.to_json_best_effort())
+
+
+def load(path: pathlib.Path | str) -> ml_collections.ConfigDict:
+    """The config that a run wrote (config.json)."""
+    return ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
+
+
+def run(main: Callable[[ml_collections.ConfigDict], None]) -> None:
+    """Runs a command: reads `--config=FILE:SIZE --config.key=value ...` and calls `main`.
+
+    Flags that are wrong end in one line on standard error and exit status 2.
+    """
+    holder = config_flags.DEFINE_config_file("config", None, "FILE or FILE:SIZE of the experiment")
+    flags.mark_flag_as_required("config")
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["config"])
+
+    def parse(argv: Sequence[str]) -> list[str]:
+        if "--help" in argv:
+            sys.stdout.write(f"{sys.modules['__main__'].__doc__}\n{_settings_help()}\n")
+            sys.exit(0)
+        try:
+            return app.parse_flags_with_usage(argv)
+        except (KeyError, AttributeError, TypeError) as error:  # a key that the config lacks
+            with one_line_errors():
+                raise ValueError(f"--config: {error.args[0]}") from error
+
+    def with_config(argv: Sequence[str]) -> None:
+        with one_line_errors():
+            if len(argv) > 1:
+                raise ValueError(f"{argv[1]!r} is no flag: settings are written --config.key=value")
+            check(holder.value)
+        main(holder.value)
+
+    app.run(with_config, flags_parser=parse)
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Within it an error in what the user gave is one line on standard error and exit status 2."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        sys.exit(2)
+
+
+def _settings_help() -> str:
+    lines = [f"  --config.{key}={value!r}\n      {text}" for key, (value, text) in SETTINGS.items()]
+    return "Settings and their defaults (a config file has its own):\n" + "\n".join(lines)

@@ -1,0 +1,147 @@
+"""A config made into a model, a mesh, an optimizer and jitted steps. Data comes from inputs.py."""
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import flax.linen as nn
+import jax
+import ml_collections
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jaxtyping import Array, PyTree
+
+import t5x_like.systems
+from t5x_like import partitioning
+from t5x_like.names import choose
+from t5x_like.training import optimizers, state, step
+from t5x_like.training.metrics import Metrics
+from t5x_like.training.state import TrainState
+
+
+def find_system(name: str) -> ModuleType:
+    """The module `t5x_like.systems.<name>`.
+
+    Raises:
+        ValueError: there is none; the message has the nearest name.
+    """
+    found = {info.name: info.name for info in pkgutil.iter_modules(t5x_like.systems.__path__)}
+    return importlib.import_module(f"t5x_like.systems.{choose('system', name, found)}")
+
+
+def build_module(config: ml_collections.ConfigDict) -> nn.Module:
+    """The network that a config describes.
+
+    Raises:
+        ValueError: a setting of the model that its system does not have, or lacks.
+    """
+    system = find_system(config.system)
+    known = next(iter(system.SIZES.values()))
+    for key in config.model:
+        choose("model setting", key, known)
+    for key in known:
+        if key not in config.model:
+            raise ValueError(f"model.{key} is not set: start from one of {config.system}'s SIZES")
+    return system.build(config.model.to_dict())
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """The model side of a run: everything but data, made from a config without allocating memory.
+
+    Attributes:
+        module: the network.
+        mesh: the devices.
+        shapes, axes: of the state, as trees of ShapeDtypeStructs and of PartitionSpecs of names.
+        loss: (params, batch, key or None) -> (loss sum, weight, metrics).
+        optimizer, schedule: as `training.optimizers` builds them.
+    """
+
+    config: ml_collections.ConfigDict
+    module: nn.Module
+    mesh: Mesh
+    shapes: TrainState
+    axes: TrainState
+    loss: Callable[..., tuple[Array, Array, dict]]
+    optimizer: optax.GradientTransformation
+    schedule: optax.Schedule
+
+    @property
+    def shardings(self) -> TrainState:
+        """Where each part of the state lies."""
+        return partitioning.shardings(self.mesh, self.axes)
+
+    @property
+    def abstract_state(self) -> TrainState:
+        """The state's shapes and shardings, into which a checkpoint is restored."""
+        return jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            self.shapes,
+            self.shardings,
+        )
+
+    def initial_state(self) -> TrainState:
+        """The state before the first step, each device making its own part of it."""
+        with partitioning.layout(self.mesh):
+            return jax.jit(self._create, out_shardings=self.shardings)()
+
+    def _create(self) -> TrainState:
+        params = _init(self.module, seed=self.config.train.seed)
+        return state.create(nn.unbox(params), optimizer=self.optimizer, seed=self.config.train.seed)
+
+    @functools.cached_property
+    def train_step(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
+        """The jitted training step; it consumes the state it is given."""
+        train_step = step.make_train_step(
+            self.loss,
+            self.optimizer,
+            schedule=self.schedule,
+            microbatches=self.config.train.microbatches,
+        )
+        return jax.jit(train_step, donate_argnums=0, out_shardings=(self.shardings, None))
+
+    @functools.cached_property
+    def eval_step(self) -> Callable[[PyTree, Mapping[str, Array]], Metrics]:
+        """The jitted evaluation step."""
+        return jax.jit(step.make_eval_step(self.loss))
+
+    def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
+        """This process's rows of a batch as global arrays on the mesh."""
+        return partitioning.shard_batch(batch, self.mesh)
+
+
+def build(config: ml_collections.ConfigDict) -> Experiment:
+    """Makes the model side of a run and checks it, without compiling or allocating anything.
+
+    Raises:
+        ValueError: a setting that does not exist, or that does not fit the others or the devices.
+    """
+    system, module = find_system(config.system), build_module(config)
+    mesh = partitioning.make_mesh(config.mesh.to_dict())
+    boxed = jax.eval_shape(lambda: _init(module, seed=0))
+    params_axes = nn.get_partition_spec(boxed)
+    optimizer, schedule = optimizers.build(config.optimizer.to_dict(), axes=params_axes)
+    shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), nn.unbox(boxed))
+    axes = state.logical_axes(shapes, axes=params_axes)
+    partitioning.check_divisible(mesh, shapes, axes)
+    loss = functools.partial(system.loss, module, **config.loss.to_dict())
+    return Experiment(
+        config=config,
+        module=module,
+        mesh=mesh,
+        shapes=shapes,
+        axes=axes,
+        loss=loss,
+        optimizer=optimizer,
+        schedule=schedule,
+    )
+
+
+def _init(module: nn.Module, *, seed: int) -> PyTree:
+    """The boxed parameters."""
+    return module.init(jax.random.key(seed), module.example_batch())["params"]
