@@ -1,0 +1,49 @@
+# The repository's commands. `make` lists them; each sets up .venv first where it is missing.
+SHELL := /bin/bash
+VENV := .venv
+READY := $(VENV)/.installed
+PYTHON_IN_VENV := $(VENV)/bin/python
+DEMO := runs/demo
+VOCABULARY := $(DEMO)/vocabulary.model
+
+# TensorFlow only reads text here; its notes about GPUs and instruction sets help nobody.
+export TF_CPP_MIN_LOG_LEVEL := 2
+export PYTHON
+
+.PHONY: help demo test test-slow lint lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+$(READY): requirements.lock setup.py
+	@bash launch/environment.sh
+
+# Order only: a renewed .venv must not retrain the vocabulary under a model that uses it.
+$(VOCABULARY): | $(READY)
+	@$(PYTHON_IN_VENV) -m t5x_like.vocabulary --data=data/pydocs.py --size=8000 --output=$@
+
+demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python documentation, and look at it
+	@$(PYTHON_IN_VENV) -m t5x_like.train --config=configs/t5.py:demo --config.workdir=$(DEMO)
+	@$(PYTHON_IN_VENV) -m t5x_like.evaluate --config=configs/t5.py:demo --config.workdir=$(DEMO)
+	@$(PYTHON_IN_VENV) -m t5x_like.infer --config=configs/t5.py:demo --config.workdir=$(DEMO) --examples=5
+
+test: $(READY)  ## the tests, but for the slow ones
+	@$(PYTHON_IN_VENV) -m pytest -m "not slow" -n 2
+
+test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
+	@$(PYTHON_IN_VENV) -m pytest -m slow
+
+lint: $(READY)  ## ruff (style and layout) and mypy (types)
+	@$(PYTHON_IN_VENV) -m ruff check .
+	@$(PYTHON_IN_VENV) -m ruff format --check .
+	@$(PYTHON_IN_VENV) -m mypy
+
+lock: $(READY)  ## renew requirements.lock from the ranges in setup.py
+	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check uv
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(PYTHON_IN_VENV) -m uv pip compile setup.py --extra dev \
+		--universal --python-version 3.11 --no-annotate --upgrade --quiet --output-file requirements.lock
+
+clean:  ## remove .venv and every cache; runs/ stays
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find t5x_like configs data tests -name __pycache__ -type d -prune -exec rm -rf {} +
