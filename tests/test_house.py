@@ -1,0 +1,210 @@
+"""The rules of the house, read from the source: who imports whom, sizes, docstrings, the README."""
+
+import ast
+import collections
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("t5x_like", "configs", "data", "tests")
+FILES = [ROOT / "setup.py", *(path for part in PARTS for path in (ROOT / part).rglob("*.py"))]
+TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in FILES}
+
+# The parts of t5x_like and what else of it each may import. Wings do not import each other: of the
+# training wing, systems see the losses alone.
+MAY_IMPORT = {
+    "names": (),
+    "manifest": ("names",),
+    "config": ("names",),
+    "partitioning": ("names",),
+    "models": ("names", "partitioning"),
+    "training": ("names", "partitioning"),
+    "systems": ("names", "partitioning", "models", "training.losses"),
+    "decoding": ("names", "partitioning"),
+    "checkpoints": ("names", "partitioning", "manifest"),
+    "hf": ("names", "config", "partitioning", "models", "systems", "decoding", "checkpoints"),
+    "preprocessing": ("names",),
+    "__init__": ("hf",),
+}
+COMMANDS = {"experiment", "train", "evaluate", "infer", "convert", "vocabulary"}  # join the wings
+# Only these may load TensorFlow; the rest runs on a machine that has none.
+WITH_TENSORFLOW = COMMANDS - {"convert"} | {"preprocessing"}
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow_text",
+    "tensorflow_datasets",
+    "seqio",
+    "clu.metric_writers",
+    "clu.periodic_actions",
+)
+TORCH = ("torch", "transformers")
+
+
+def imports(tree: ast.Module, *, package: str = "") -> Iterator[str]:
+    """The dotted names that a file imports, at its top or within a function.
+
+    `from a import b` gives a.b, since b may be a module; `package` resolves relative imports.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: 1 - node.level or None] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def under(name: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether a dotted name is one of the prefixes or within one."""
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def part_of(file: str) -> str | None:
+    """`models` for t5x_like/models/norms.py, `train` for t5x_like/train.py, None elsewhere."""
+    top, _, rest = file.partition("/")
+    return rest.split("/")[0].removesuffix(".py") if top == "t5x_like" else None
+
+
+def all_imports() -> Iterator[tuple[str, str]]:
+    """Every (file, imported name) of the repository."""
+    for file, tree in TREES.items():
+        package = Path(file).parent.as_posix().replace("/", ".")
+        yield from ((file, name) for name in imports(tree, package=package))
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "expected"),
+    [
+        ("import a.b", "t5x_like.models", ["a.b"]),
+        ("from a import b, c", "t5x_like.models", ["a.b", "a.c"]),
+        ("from . import b", "t5x_like.models", ["t5x_like.models.b"]),
+        ("from .b import c", "t5x_like.models", ["t5x_like.models.b.c"]),
+        ("from ..training import c", "t5x_like.models", ["t5x_like.training.c"]),
+        ("def f():\n  import a", "t5x_like.models", ["a"]),
+    ],
+)
+def test_every_form_of_import_is_seen(source, package, expected):
+    assert list(imports(ast.parse(source), package=package)) == expected
+
+
+def test_every_part_of_the_package_has_its_place_in_the_table_of_imports():
+    parts = {part_of(file) for file in TREES} - {None}
+    assert sorted(parts - MAY_IMPORT.keys() - COMMANDS) == [], "add the new part to MAY_IMPORT"
+
+
+def test_the_parts_import_only_what_lies_below_them():
+    wrong = []
+    for file, name in all_imports():
+        part = part_of(file)
+        if part and part not in COMMANDS and under(name, ("t5x_like",)):
+            # `import t5x_like.names` and `from t5x_like import names` both give t5x_like.names.
+            allowed = tuple(f"t5x_like.{one}" for one in (part, *MAY_IMPORT.get(part, ())))
+            wrong += [] if under(name, allowed) else [f"{file} imports {name}"]
+    assert wrong == []
+
+
+def test_the_package_never_imports_what_a_user_edits():
+    assert [
+        f"{file} imports {name}"
+        for file, name in all_imports()
+        if part_of(file) and under(name, ("data", "configs", "tests"))
+    ] == []
+
+
+def test_tensorflow_stays_with_preprocessing_and_the_commands():
+    assert [
+        f"{file} imports {name}"
+        for file, name in all_imports()
+        if under(name, TENSORFLOW)
+        and part_of(file) not in WITH_TENSORFLOW
+        and not file.startswith(("data/", "tests/"))
+    ] == []
+
+
+def test_torch_is_only_in_the_scripts_that_made_the_golden_files():
+    assert [
+        f"{file} imports {name}"
+        for file, name in all_imports()
+        if under(name, TORCH) and not file.startswith("tests/golden/")
+    ] == []
+
+
+def test_everything_else_imports_without_loading_tensorflow():
+    modules = [
+        file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for file in TREES
+        if part_of(file) and part_of(file) not in WITH_TENSORFLOW
+    ]
+    program = f"""
+import importlib, sys
+for module in {modules!r}:
+    importlib.import_module(module)
+    loaded = sorted({set(TENSORFLOW + TORCH)!r} & sys.modules.keys())
+    if loaded:
+        sys.exit(f"importing {{module}} loads {{loaded}}")
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_file_begins_by_saying_its_purpose():
+    assert [file for file, tree in TREES.items() if not ast.get_docstring(tree)] == []
+
+
+def test_a_file_is_at_most_400_lines():
+    lengths = {path.relative_to(ROOT): path.read_text("utf-8").count("\n") for path in FILES}
+    assert {str(file): length for file, length in lengths.items() if length > 400} == {}
+
+
+def test_the_body_of_a_function_is_at_most_40_lines():
+    long = {}
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                # The signature and the docstring tell of shapes and errors; only code counts.
+                first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
+                length = node.end_lineno - first.lineno + 1
+                long |= {f"{file}:{node.name}": length} if length > 40 else {}
+    assert long == {}
+
+
+def test_no_file_is_a_drawer_of_odds_and_ends():
+    drawers = re.compile(r"(^|.*_)(utils?|helpers?|misc|common)\.py")
+    assert [path.name for path in FILES if drawers.fullmatch(path.name)] == []
+
+
+def test_no_test_is_skipped_or_expected_to_fail():
+    ways = {"skip", "skipif", "xfail", "importorskip"}
+    wrong = [
+        f"{file}:{node.lineno} {node.attr}"
+        for file, tree in TREES.items()
+        if file.startswith("tests/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ways
+    ]
+    assert wrong == []
+
+
+def test_test_files_have_names_of_their_own_and_no_packages():
+    names = collections.Counter(path.name for path in (ROOT / "tests").rglob("*.py"))
+    assert [name for name, count in names.items() if count > 1 and name != "conftest.py"] == []
+    assert "__init__.py" not in names
+
+
+def test_the_readme_lists_every_system():
+    rows = [row for row in (ROOT / "README.md").read_text("utf-8").splitlines() if row[:1] == "|"]
+    systems = [path.name for path in (ROOT / "t5x_like/systems").glob("*.py")]
+    listed = {name for name in systems if any(f"systems/{name}" in row for row in rows)}
+    assert sorted(set(systems) - listed - {"__init__.py"}) == []
+
+
+def test_the_tests_run_on_eight_simulated_devices():
+    assert [device.platform for device in jax.devices()] == ["cpu"] * 8
