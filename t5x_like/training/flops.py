@@ -1,0 +1,155 @@
+"""Model FLOPs of a function, counted from its jaxpr, and the peak FLOP/s of known devices."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+
+def count(fn: Callable[..., Any], *args: Any) -> int:
+    """FLOPs of the matrix products and convolutions of `fn(*args)`, 2 for each multiply-add.
+
+    Of a forward pass these are the model FLOPs of Chowdhery et al. 2022 (PaLM), appendix B:
+    attention counts over all pairs of positions, masked or not; element-wise work, gathers and
+    whatever rematerialisation repeats do not count. Nothing is computed; the arguments may be
+    `jax.ShapeDtypeStruct`s.
+
+    A scan counts its body times its length, a `cond` its dearest branch. Shapes are global ones:
+    what a `shard_map` does per device counts once a device.
+
+    Raises:
+        ValueError: a `while` loop has matrix products: how often it runs is not in the program.
+    """
+    return _of_jaxpr(jax.make_jaxpr(fn)(*args))
+
+
+def training(fn: Callable[..., Any], *args: Any) -> int:
+    """FLOPs of `fn`, a loss, with its gradient: 3 times the forward pass.
+
+    The backward pass makes two products of each in the forward pass, one for the gradient of
+    either factor (Kaplan et al. 2020, section 2.1; PaLM, appendix B).
+    """
+    return 3 * count(fn, *args)
+
+
+def peak_flops(device: jax.Device, dtype: Any = jnp.bfloat16) -> float | None:
+    """The published dense peak of a device in FLOP/s, or None where it is not known.
+
+    Only bfloat16 and float16: what float32 products reach depends on the precision they run at. A
+    device is what JAX calls one: on TPU v2, v3 and 7x half a chip.
+    """
+    if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16):
+        return None
+    return next(
+        (teraflops * 1e12 for kind, teraflops in _PEAKS if device.device_kind.startswith(kind)),
+        None,
+    )
+
+
+# (prefix of device_kind, dense bfloat16 TFLOP/s); the first that fits, so longer names come first.
+_PEAKS = (
+    # TPU: cloud.google.com/tpu/docs, "System architecture", peak compute per chip in bf16: v2 45,
+    # v3 123, v4 275, v5e 197, v5p 459, v6e 918, 7x (Ironwood) 2307. Chips of v2, v3 and 7x are two
+    # devices; v4 and v5p chips are one.
+    ("TPU v2", 22.5),
+    ("TPU v3", 61.5),
+    ("TPU v4 lite", 138.0),
+    ("TPU v4", 275.0),
+    ("TPU v5 lite", 197.0),
+    ("TPU v5e", 197.0),
+    ("TPU v5", 459.0),
+    ("TPU v6", 918.0),
+    ("TPU7", 1153.5),
+    # NVIDIA: the product datasheets, BF16 Tensor Core. From Hopper on (and for Ada) they print the
+    # figure with 2:4 sparsity; dense is half of it.
+    ("NVIDIA A100", 312.0),
+    ("NVIDIA H100 PCIe", 756.5),
+    ("NVIDIA H100 NVL", 835.5),
+    ("NVIDIA H100", 989.5),
+    ("NVIDIA H200 NVL", 835.5),
+    ("NVIDIA H200", 989.5),
+    ("NVIDIA GH200", 989.5),
+    ("NVIDIA B200", 2250.0),
+    ("NVIDIA L40S", 362.0),
+    ("NVIDIA L4", 121.0),
+)
+
+
+def _of_jaxpr(jaxpr: Any) -> int:
+    return sum(_of_equation(equation) for equation in jaxpr.eqns)
+
+
+def _of_equation(equation: core.JaxprEqn) -> int:
+    name, params = equation.primitive.name, equation.params
+    if name in _PRODUCTS:
+        return _PRODUCTS[name](equation)
+    inner = [_of_jaxpr(jaxpr) for jaxpr in _jaxprs(params)]
+    if name == "cond":
+        return max(inner)
+    if name == "while" and any(inner):
+        raise ValueError("a while loop has matrix products: its FLOPs depend on how often it runs")
+    return sum(inner) * _repetitions(name, params)
+
+
+def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    """The programs inside an equation: of jit, remat, scan, cond, custom derivatives, kernels."""
+    for value in params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if hasattr(item, "eqns"):  # Jaxpr and ClosedJaxpr alike
+                yield item
+
+
+def _repetitions(name: str, params: dict[str, Any]) -> int:
+    if name == "scan":
+        return params["length"]
+    if name == "shard_map":
+        return math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"])
+    if name == "pallas_call":
+        return math.prod(params["grid_mapping"].grid)
+    return 1
+
+
+def _dot_general(equation: core.JaxprEqn) -> int:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    return _product(equation, contracted)
+
+
+def _ragged_dot_general(equation: core.JaxprEqn) -> int:
+    # Every row meets the matrix of one group, so the number of groups does not count.
+    numbers = equation.params["ragged_dot_dimension_numbers"]
+    (contracted, _), _ = numbers.dot_dimension_numbers
+    return _product(equation, contracted)
+
+
+def _product(equation: core.JaxprEqn, contracted: tuple[int, ...]) -> int:
+    left, out = _shape(equation.invars[0]), _shape(equation.outvars[0])
+    return 2 * math.prod(out) * math.prod(left[axis] for axis in contracted)
+
+
+def _convolution(equation: core.JaxprEqn) -> int:
+    kernel, out = _shape(equation.invars[1]), _shape(equation.outvars[0])
+    output_features = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
+    return 2 * math.prod(out) * math.prod(kernel) // output_features
+
+
+def _cudnn_attention(equation: core.JaxprEqn) -> int:
+    # What `jax.nn.dot_product_attention` calls on a GPU: two products over all pairs of positions.
+    query, key = _shape(equation.invars[0]), _shape(equation.invars[1])
+    heads_first = equation.params["layout"]  # 0: [B, L, H, K], 1: [B, H, L, K]
+    return 2 * 2 * math.prod(query) * key[2 if heads_first else 1]
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
+
+
+_PRODUCTS: dict[str, Callable[[core.JaxprEqn], int]] = {
+    "dot_general": _dot_general,
+    "ragged_dot_general": _ragged_dot_general,
+    "conv_general_dilated": _convolution,
+    "dot_product_attention_fwd": _cudnn_attention,
+    "dot_product_attention_fwd_wrapper": _cudnn_attention,
+}

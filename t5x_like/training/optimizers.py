@@ -1,0 +1,323 @@
+"""Optimizers by name, built from plain settings and the logical axes of the parameters.
+
+Parameters of scanned layers come stacked, [N, ...], and attention kernels come with their heads
+apart, [D, H, K]. What an optimizer measures of "a tensor" must not depend on that: a statistic
+belongs to one layer's matrix, as it does where every layer is a parameter of its own. So all here
+reads the logical axes, and nothing guesses from a shape which axes are layers or heads.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Int
+
+from t5x_like.training import schedules
+
+# Axes along which independent tensors are stacked.
+STACKED = frozenset({"layers", "experts"})
+# T5's attention matrices are [D, H*K]: a head axis and the width of a head after it are one axis.
+HEADS, HEAD_WIDTH = frozenset({"heads", "kv_heads"}), "kv"
+
+_SCHEDULE_SETTINGS = ("learning_rate", "warmup_steps", "decay_steps", "end_learning_rate")
+_COMMON_SETTINGS = ("name", "schedule", *_SCHEDULE_SETTINGS, "clip_norm", "weight_decay")
+
+
+def build(
+    config: Mapping[str, Any], *, axes: Any
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+    """Makes the optimizer and the schedule that it follows.
+
+    Args:
+        config: `name` (adafactor, adamw, sgd); `schedule`, `learning_rate`, `warmup_steps`,
+            `decay_steps`, `end_learning_rate` (see `schedules.build`); `clip_norm`, the largest
+            global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
+            takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases are
+            spared), 0 for none; and the keywords of the optimizer's own function below. A setting
+            that is None has its default.
+        axes: the logical axis names of every parameter: a tree like the parameters whose leaves
+            are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
+
+    Raises:
+        ValueError: an unknown name or setting, or a value out of its range; from the optimizer's
+            `init`, that the parameters and `axes` differ.
+    """
+    settings = {key: value for key, value in dict(config).items() if value is not None}
+    make, own = _own_settings(settings)
+    schedule = schedules.build(
+        settings["schedule"],
+        **{key: settings[key] for key in _SCHEDULE_SETTINGS if key in settings},
+    )
+    axes = as_specs(axes)
+    transformations = [make(axes, **own), optax.scale_by_learning_rate(schedule)]
+    if weight_decay := _not_negative(settings, "weight_decay"):
+        matrices = jax.tree.map(lambda spec: len(_groups(spec)) > 1, axes)
+        transformations.insert(1, optax.add_decayed_weights(weight_decay, mask=matrices))
+    if clip_norm := _not_negative(settings, "clip_norm"):
+        transformations.insert(0, optax.clip_by_global_norm(clip_norm))
+    return optax.chain(*transformations), schedule
+
+
+def adafactor(
+    axes: Any,
+    *,
+    decay_exponent: float = 0.8,
+    clipping_threshold: float = 1.0,
+    multiply_by_parameter_scale: bool = True,
+    min_dim_size_to_factor: int = 128,
+    epsilon_gradient: float = 1e-30,
+    epsilon_parameter: float = 1e-3,
+) -> optax.GradientTransformation:
+    """Adafactor before the learning rate (Shazeer & Stern 2018, algorithms 4 and 5), as T5 sets it.
+
+    At step t = 1, 2, ..., with G the gradient of X, one layer's tensor, and
+    beta = 1 - t^-decay_exponent:
+
+        V = beta V + (1 - beta) (G^2 + epsilon_gradient)
+        U = G / sqrt(V);   U = U / max(1, RMS(U) / clipping_threshold)
+        step = U max(epsilon_parameter, RMS(X))       (if multiply_by_parameter_scale)
+
+    There is no momentum. V of a matrix is kept as its row means R and column means C, and is then
+    R C / mean(R), if both its sides have `min_dim_size_to_factor`. Heads and head width count as
+    one side, as in T5's [D, H*K] matrices; of more than two sides the largest two are factored.
+    Layers and experts are tensors of their own: stacked or apart, the numbers are the same.
+    (`optax.adafactor` takes a stack for one tensor and may factor it along the layers.)
+    """
+    if clipping_threshold <= 0:
+        raise ValueError(f"optimizer.clipping_threshold is {clipping_threshold}; it must be > 0")
+    if not 0 < decay_exponent < 1:
+        raise ValueError(f"optimizer.decay_exponent is {decay_exponent}; it must lie in (0, 1)")
+    transformations = [
+        _scale_by_factored_rms(
+            axes,
+            decay_exponent=decay_exponent,
+            min_size=min_dim_size_to_factor,
+            epsilon=epsilon_gradient,
+        ),
+        optax.stateless(
+            lambda updates, params: jax.tree.map(
+                lambda u, spec: u / jnp.maximum(1.0, _rms(u, spec) / clipping_threshold),
+                updates,
+                axes,
+            )
+        ),
+    ]
+    if multiply_by_parameter_scale:
+        scale = optax.stateless(
+            lambda updates, params: jax.tree.map(
+                lambda u, x, spec: u * jnp.maximum(epsilon_parameter, _rms(x, spec)),
+                updates,
+                params,
+                axes,
+            )
+        )
+        transformations.append(scale)
+    return optax.chain(*transformations)
+
+
+def adamw(
+    axes: Any, *, b1: float = 0.9, b2: float = 0.999, epsilon: float = 1e-8
+) -> optax.GradientTransformation:
+    """Adam before the learning rate (Kingma & Ba 2015); it measures scalars, so axes do not matter.
+
+    With `weight_decay` it is AdamW (Loshchilov & Hutter 2019).
+    """
+    del axes
+    for name, value in {"b1": b1, "b2": b2}.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"optimizer.{name} is {value}; it must lie in [0, 1)")
+    return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon)
+
+
+def sgd(axes: Any, *, momentum: float = 0.0) -> optax.GradientTransformation:
+    """The gradient, with heavy-ball momentum if it is not 0."""
+    del axes
+    if not 0 <= momentum < 1:
+        raise ValueError(f"optimizer.momentum is {momentum}; it must lie in [0, 1)")
+    return optax.trace(decay=momentum) if momentum else optax.identity()
+
+
+OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "adafactor": adafactor,
+    "adamw": adamw,
+    "sgd": sgd,
+}
+
+
+def state_axes(state: Any, *, params: Any, axes: Any) -> Any:
+    """The logical axes of an optimizer's state: a tree like `state` of PartitionSpecs.
+
+    A moment of its parameter's shape has the parameter's axes, a factored one those that are left,
+    and everything else (counters) none: moments are sharded as their parameters are.
+
+    Args:
+        state: the optimizer's state or its shapes, `jax.eval_shape(optimizer.init, params)`.
+        params: the parameters or their shapes.
+        axes: as for `build`.
+    """
+    axes = as_specs(axes)
+    structure: Any = jax.tree.structure(params)
+
+    def is_factored(node: Any) -> bool:
+        return isinstance(node, Factored)
+
+    def like_params(node: Any) -> bool:
+        return structure == jax.tree.structure(node, is_leaf=is_factored)
+
+    def of_moment(param: Any, spec: PartitionSpec, moment: Any) -> Any:
+        sides = _sides(param.shape, spec, min_size=1)
+        if sides and isinstance(moment, Factored):
+            row, column = (PartitionSpec(*_without(tuple(spec), side)) for side in sides)
+            return Factored(row=row, column=column)
+        return spec if moment.shape == param.shape else PartitionSpec()
+
+    def of_node(node: Any) -> Any:
+        if like_params(node):
+            return jax.tree.map(of_moment, params, axes, node)
+        return PartitionSpec()
+
+    return jax.tree.map(of_node, state, is_leaf=like_params)
+
+
+def _own_settings(
+    settings: Mapping[str, Any],
+) -> tuple[Callable[..., optax.GradientTransformation], dict[str, Any]]:
+    """The optimizer's function and those settings that are its keywords."""
+    for key in ("name", "schedule", "learning_rate"):
+        if key not in settings:
+            raise ValueError(f"optimizer.{key} is not set")
+    make = schedules.choose("optimizer.name", settings["name"], OPTIMIZERS)
+    own = [key for key in inspect.signature(make).parameters if key != "axes"]
+    allowed = dict.fromkeys((*_COMMON_SETTINGS, *own))
+    for key in settings:
+        schedules.choose(f"a setting of the optimizer {settings['name']}", key, allowed)
+    return make, {key: settings[key] for key in own if key in settings}
+
+
+def _not_negative(settings: Mapping[str, Any], key: str) -> float:
+    value = settings.get(key, 0.0)
+    if value < 0:
+        raise ValueError(f"optimizer.{key} is {value}; it must be 0 (off) or more")
+    return value
+
+
+def as_specs(axes: Any) -> Any:
+    """The same tree with PartitionSpecs, which JAX takes for leaves, in place of tuples."""
+
+    def is_names(node: Any) -> bool:
+        return type(node) in (tuple, PartitionSpec)
+
+    return jax.tree.map(lambda names: PartitionSpec(*names), axes, is_leaf=is_names)
+
+
+def _check_axes(params: Any, axes: Any) -> None:
+    shapes = {jax.tree_util.keystr(k): v.shape for k, v in jax.tree.leaves_with_path(params)}
+    names = {jax.tree_util.keystr(k): tuple(v) for k, v in jax.tree.leaves_with_path(axes)}
+    if missing := sorted(shapes.keys() ^ names.keys()):
+        raise ValueError(f"the parameters and their logical axes differ in {', '.join(missing)}")
+    for path, shape in shapes.items():
+        # A module that names no axes gives (): its parameters are single, unsharded tensors.
+        if len(names[path]) not in (0, len(shape)):
+            raise ValueError(f"parameter {path} of shape {shape} has axes named {names[path]}")
+
+
+class Factored(NamedTuple):
+    """Second moments of a matrix: means over the columns, of a row's shape; and over the rows."""
+
+    row: Any
+    column: Any
+
+
+class FactoredRmsState(NamedTuple):
+    """Steps done, and for each parameter `Factored` or an array of its shape, all float32."""
+
+    step: Int[Array, ""]
+    second_moment: Any
+
+
+def _scale_by_factored_rms(
+    axes: Any, *, decay_exponent: float, min_size: int, epsilon: float
+) -> optax.GradientTransformation:
+    def zeros(param: Array, spec: PartitionSpec) -> Array | Factored:
+        sides = _sides(param.shape, spec, min_size=min_size)
+        if sides is None:
+            return jnp.zeros(param.shape, jnp.float32)
+        return Factored(*(jnp.zeros(_without(param.shape, side), jnp.float32) for side in sides))
+
+    def init(params: Any) -> FactoredRmsState:
+        _check_axes(params, axes)
+        return FactoredRmsState(jnp.zeros((), jnp.int32), jax.tree.map(zeros, params, axes))
+
+    def update(gradients: Any, state: FactoredRmsState, params: Any = None):
+        del params
+        decay = 1.0 - (state.step + 1).astype(jnp.float32) ** -decay_exponent
+
+        def one(gradient: Array, spec: PartitionSpec, moment: Array | Factored):
+            gradient = gradient.astype(jnp.float32)
+            squared = jnp.square(gradient) + epsilon
+            if not isinstance(moment, Factored):
+                moment = decay * moment + (1.0 - decay) * squared
+                return gradient * jax.lax.rsqrt(moment), moment
+            sides = _sides(gradient.shape, spec, min_size=min_size)
+            moment, inverse_roots = _factored_moment(squared, moment, sides=sides, decay=decay)
+            return gradient * inverse_roots[0] * inverse_roots[1], moment
+
+        pairs = jax.tree.map(one, gradients, axes, state.second_moment)
+        updates, moments = (jax.tree.map(lambda _, p, i=i: p[i], axes, pairs) for i in range(2))
+        return updates, FactoredRmsState(optax.safe_increment(state.step), moments)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _factored_moment(
+    squared: Array, moment: Factored, *, sides: Any, decay: Array
+) -> tuple[Factored, tuple[Array, Array]]:
+    """The next moments, and two factors of 1 / sqrt(V) that broadcast over the matrix."""
+    means = (jnp.mean(squared, axis=side) for side in sides)
+    new = (decay * old + (1.0 - decay) * mean for old, mean in zip(moment, means, strict=True))
+    moment = Factored(*new)
+    row, column = (jnp.expand_dims(part, side) for part, side in zip(moment, sides, strict=True))
+    row /= jnp.mean(row, axis=sides[1], keepdims=True)
+    return moment, (jax.lax.rsqrt(row), jax.lax.rsqrt(column))
+
+
+def _rms(x: Array, spec: PartitionSpec) -> Array:
+    """The root mean square of each layer's tensor, float32, with the axes of x at size 1."""
+    axis = tuple(d for d in range(x.ndim) if not spec or spec[d] not in STACKED)
+    return jnp.sqrt(jnp.mean(jnp.square(x.astype(jnp.float32)), axis=axis, keepdims=True))
+
+
+def _groups(spec: PartitionSpec) -> list[tuple[int, ...]]:
+    """The positions of the sides of one layer's tensor: heads and their width are one side."""
+    groups: list[tuple[int, ...]] = []
+    for position, name in enumerate(spec):
+        if name == HEAD_WIDTH and position and spec[position - 1] in HEADS:
+            groups[-1] += (position,)
+        elif name not in STACKED:
+            groups.append((position,))
+    return groups
+
+
+def _sides(
+    shape: tuple[int, ...], spec: PartitionSpec, *, min_size: int
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The positions of the axes to average over for the row and the column moments, or None."""
+    groups = _groups(spec or PartitionSpec(*[None] * len(shape)))
+
+    def size(group: tuple[int, ...]) -> int:
+        return math.prod(shape[position] for position in group)
+
+    largest = sorted(groups, key=size)[-2:]
+    if len(largest) < 2 or size(largest[0]) < min_size:
+        return None
+    row_side, column_side = sorted(largest)
+    return column_side, row_side
+
+
+def _without(sequence: tuple, positions: tuple[int, ...]) -> tuple:
+    return tuple(item for position, item in enumerate(sequence) if position not in positions)

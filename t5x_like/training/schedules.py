@@ -1,0 +1,125 @@
+"""Learning-rate schedules by name: a function from the step (from 0) to the learning rate."""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import jax.numpy as jnp
+import optax
+
+T = TypeVar("T")
+
+
+def build(
+    name: str,
+    *,
+    learning_rate: float,
+    warmup_steps: int = 0,
+    decay_steps: int | None = None,
+    end_learning_rate: float = 0.0,
+) -> optax.Schedule:
+    """Makes the schedule of this name.
+
+    `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)), as T5 was pretrained (Raffel et al.
+    2020, section 3.1.2): constant during the warmup, 0.01 with learning_rate 1 and 10,000 steps.
+    Here alone `learning_rate` is a factor and not the peak.
+
+    The others rise linearly from 0 to `learning_rate` at step `warmup_steps`. Then `constant`
+    stays, `linear` and `cosine` fall to `end_learning_rate` at step `decay_steps`, which counts
+    from step 0 with the warmup in it (usually the length of the run), and stay there. `rsqrt` and
+    `constant` do not read `decay_steps` and `end_learning_rate`.
+
+    Raises:
+        ValueError: the name is unknown, or a setting is outside of what is said above.
+    """
+    make = choose("optimizer.schedule", name, SCHEDULES)
+    if not (learning_rate > 0 and math.isfinite(learning_rate)):
+        raise ValueError(f"optimizer.learning_rate is {learning_rate}; it must be above 0")
+    if warmup_steps < 0:
+        raise ValueError(f"optimizer.warmup_steps is {warmup_steps}; it must be 0 or more")
+    if not 0 <= end_learning_rate <= learning_rate:
+        raise ValueError(
+            f"optimizer.end_learning_rate is {end_learning_rate}; it must lie between 0 and "
+            f"optimizer.learning_rate, {learning_rate}"
+        )
+    return make(learning_rate, warmup_steps, decay_steps, end_learning_rate)
+
+
+def choose(setting: str, name: str, table: Mapping[str, T]) -> T:
+    """Returns `table[name]`.
+
+    Raises:
+        ValueError: the name is not there; the message has the setting, the nearest name and all.
+    """
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(
+        f"{setting} is {name!r}, which does not exist.{hint} Allowed: {', '.join(sorted(table))}"
+    )
+
+
+def _rsqrt(
+    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
+) -> optax.Schedule:
+    if warmup_steps < 1:
+        raise ValueError(
+            f"optimizer.warmup_steps is {warmup_steps}; the schedule 'rsqrt' divides by its square "
+            "root and needs 1 or more (T5: 10000)"
+        )
+
+    def schedule(step):
+        return learning_rate / jnp.sqrt(jnp.maximum(jnp.asarray(step, jnp.float32), warmup_steps))
+
+    return schedule
+
+
+def _constant(
+    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
+) -> optax.Schedule:
+    return _after_warmup(optax.constant_schedule(learning_rate), learning_rate, warmup_steps)
+
+
+def _linear(
+    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
+) -> optax.Schedule:
+    steps = _steps_of_decay(warmup_steps, decay_steps)
+    decay = optax.linear_schedule(learning_rate, end_learning_rate, steps)
+    return _after_warmup(decay, learning_rate, warmup_steps)
+
+
+def _cosine(
+    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
+) -> optax.Schedule:
+    steps = _steps_of_decay(warmup_steps, decay_steps)
+    floor = end_learning_rate / learning_rate
+    decay = optax.cosine_decay_schedule(learning_rate, steps, alpha=floor)
+    return _after_warmup(decay, learning_rate, warmup_steps)
+
+
+def _after_warmup(
+    schedule: optax.Schedule, learning_rate: float, warmup_steps: int
+) -> optax.Schedule:
+    if warmup_steps == 0:
+        return schedule
+    warmup = optax.linear_schedule(0.0, learning_rate, warmup_steps)
+    return optax.join_schedules([warmup, schedule], [warmup_steps])
+
+
+def _steps_of_decay(warmup_steps: int, decay_steps: int | None) -> int:
+    if decay_steps is None or decay_steps <= warmup_steps:
+        raise ValueError(
+            f"optimizer.decay_steps is {decay_steps}; a schedule that decays needs more steps than "
+            f"optimizer.warmup_steps, {warmup_steps}"
+        )
+    return decay_steps - warmup_steps
+
+
+SCHEDULES: dict[str, Callable[[float, int, int | None, float], optax.Schedule]] = {
+    "rsqrt": _rsqrt,
+    "constant": _constant,
+    "linear": _linear,
+    "cosine": _cosine,
+}

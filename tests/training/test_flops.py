@@ -1,0 +1,125 @@
+"""FLOPs are those of the products in the program, whatever it is wrapped in."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import Primitive
+from jax.sharding import AxisType, PartitionSpec
+
+from t5x_like.training import flops
+
+X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+W = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+PRODUCT = 2 * 4 * 8 * 8
+
+
+def product(x, w):
+    return jnp.tanh(x @ w)
+
+
+def test_a_product_is_two_flops_a_multiply_add():
+    assert flops.count(product, X, W) == PRODUCT
+
+
+def test_a_batched_product_counts_its_batch():
+    query = jax.ShapeDtypeStruct((2, 5, 3, 7), jnp.bfloat16)
+    key = jax.ShapeDtypeStruct((2, 6, 3, 7), jnp.bfloat16)
+    scores = flops.count(lambda q, k: jnp.einsum("BTHK,BSHK->BHTS", q, k), query, key)
+    assert scores == 2 * (2 * 3) * 5 * 6 * 7
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint, jax.custom_vjp, jax.custom_jvp])
+def test_wrappers_change_nothing(wrap):
+    wrapped = wrap(product)
+    if wrap is jax.custom_vjp:
+        wrapped.defvjp(lambda x, w: (product(x, w), None), lambda _, g: (g, g))
+    if wrap is jax.custom_jvp:
+        wrapped.defjvp(lambda xs, ts: (product(*xs), ts[0]))
+    assert flops.count(wrapped, X, W) == PRODUCT
+
+
+def test_a_scan_counts_its_length():
+    def scanned(x, w):
+        return jax.lax.scan(jax.checkpoint(lambda x, _: (product(x, w), None)), x, length=6)
+
+    assert flops.count(scanned, X, W) == 6 * PRODUCT
+
+
+def test_a_cond_counts_its_dearest_branch():
+    def branches(x, w):
+        return jax.lax.cond(x[0, 0] > 0, lambda: x, lambda: product(product(x, w), w))
+
+    assert flops.count(branches, X, W) == 2 * PRODUCT
+
+
+def test_a_while_loop_with_products_is_refused():
+    def loop(x, w):
+        return jax.lax.while_loop(lambda x: x[0, 0] > 0, lambda x: product(x, w), x)
+
+    with pytest.raises(ValueError, match="while loop"):
+        flops.count(loop, X, W)
+    assert flops.count(lambda x: jax.lax.while_loop(lambda x: x[0, 0] > 0, jnp.tanh, x), X) == 0
+
+
+def test_grouped_rows_meet_one_matrix_each():
+    experts = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)
+    sizes = jax.ShapeDtypeStruct((3,), jnp.int32)
+    assert flops.count(jax.lax.ragged_dot, X, experts, sizes) == PRODUCT
+
+
+def test_a_convolution_counts_its_kernel_at_every_output():
+    image = jax.ShapeDtypeStruct((2, 3, 10), jnp.float32)
+    kernel = jax.ShapeDtypeStruct((5, 3, 4), jnp.float32)
+    convolved = flops.count(lambda x, k: jax.lax.conv(x, k, (1,), "VALID"), image, kernel)
+    assert convolved == 2 * (2 * 5 * 7) * (3 * 4)
+
+
+def test_shapes_of_a_shard_map_are_global():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    specs = (PartitionSpec("data"), PartitionSpec())
+    mapped = jax.shard_map(product, mesh=mesh, in_specs=specs, out_specs=specs[0])
+    assert flops.count(mapped, X, W) == PRODUCT
+
+
+def test_a_cudnn_kernel_counts_two_products_over_all_pairs():
+    # The real one traces only where cuDNN is; this stands in with its name and arguments.
+    kernel = Primitive("dot_product_attention_fwd_wrapper")
+    kernel.def_abstract_eval(lambda q, k, v, **_: q)
+    query = jax.ShapeDtypeStruct((2, 5, 3, 8), jnp.bfloat16)
+    key = jax.ShapeDtypeStruct((2, 6, 3, 8), jnp.bfloat16)
+    expected = 2 * flops.count(lambda q, k: jnp.einsum("BTHK,BSHK->BHTS", q, k), query, key)
+    assert flops.count(lambda q, k: kernel.bind(q, k, k, layout=0), query, key) == expected
+
+
+def test_training_is_the_product_and_the_gradients_of_both_factors():
+    def loss(x, w):
+        return jnp.sum(product(x, w))
+
+    assert flops.training(loss, X, W) == 3 * PRODUCT
+    assert flops.count(jax.value_and_grad(loss, argnums=(0, 1)), X, W) == 3 * PRODUCT
+
+
+@pytest.mark.parametrize(
+    ("kind", "teraflops"),
+    [
+        ("TPU v3", 61.5),
+        ("TPU v4", 275),
+        ("TPU v5 lite", 197),
+        ("TPU v5p", 459),
+        ("TPU v6 lite", 918),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA H100 PCIe", 756.5),
+        ("NVIDIA H100 80GB HBM3", 989.5),
+        ("NVIDIA H200", 989.5),
+    ],
+)
+def test_peaks_of_known_devices(kind, teraflops):
+    device = types.SimpleNamespace(device_kind=kind)
+    assert flops.peak_flops(device) == teraflops * 1e12
+    assert flops.peak_flops(device, jnp.float32) is None
+
+
+def test_the_peak_of_a_cpu_is_unknown():
+    assert flops.peak_flops(jax.devices("cpu")[0]) is None

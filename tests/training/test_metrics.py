@@ -1,0 +1,95 @@
+"""Metrics: sums first, division last; what is undefined or not finite is said."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.training import metrics
+
+
+def sums(total, count):
+    return {"cross_entropy": (jnp.float32(total), jnp.float32(count))}
+
+
+def test_merging_weighs_steps_by_their_tokens():
+    steps = [metrics.from_sums(sums(6.0, 2.0)), metrics.from_sums(sums(6.0, 6.0))]
+    values = metrics.compute(metrics.merge(steps))
+    assert values["cross_entropy"] == 1.5
+    # Of the merged mean, not the mean of exp(3) and exp(1).
+    assert values["perplexity"] == pytest.approx(np.exp(1.5), rel=1e-6)
+
+
+def test_merging_on_the_host_and_on_the_device_agree():
+    steps = [metrics.from_sums(sums(x, x + 1)) for x in range(3)]
+    on_device = metrics.compute(jax.jit(metrics.merge)(steps))
+    assert metrics.compute(metrics.merge(jax.device_get(steps))) == on_device
+
+
+def test_values_average_over_steps():
+    steps = [{"grad_norm": metrics.from_value(jnp.float32(x))} for x in (1.0, 2.0, 6.0)]
+    assert metrics.compute(metrics.merge(steps)) == {"grad_norm": 3.0}
+
+
+def test_nothing_counted_is_nan_without_a_warning():
+    values = metrics.compute(metrics.from_sums(sums(0.0, 0.0)))
+    assert np.isnan(values["cross_entropy"])
+    assert np.isnan(values["perplexity"])
+
+
+def test_a_perplexity_beyond_floats_is_infinite_without_a_warning():
+    assert metrics.compute(metrics.from_sums(sums(1e4, 1.0)))["perplexity"] == np.inf
+
+
+def test_merging_refuses_nothing_and_other_names():
+    with pytest.raises(ValueError, match="no metrics"):
+        metrics.merge([])
+    with pytest.raises(ValueError, match=r"\['loss'\]"):
+        metrics.merge([metrics.from_sums(sums(1, 1)), {"loss": metrics.from_value(jnp.ones(()))}])
+
+
+def test_one_bad_step_is_found_after_merging():
+    steps = [{"loss": metrics.from_value(jnp.float32(x))} for x in (1.0, np.nan, 1.0)]
+    values = metrics.compute(metrics.merge(steps))
+    with pytest.raises(FloatingPointError, match=r"loss is nan at or shortly before step 30"):
+        metrics.require_finite(values, step=30)
+    metrics.require_finite({"loss": 1.0, "perplexity": np.inf, "accuracy": np.nan}, step=30)
+
+
+def test_throughput():
+    rates = metrics.throughput(
+        steps=10,
+        seconds=5.0,
+        tokens_per_step=100,
+        examples_per_step=4,
+        steps_left=40,
+        flops_per_step=3e9,
+        peak_flops=12e9,
+    )
+    assert rates == {
+        "steps_per_second": 2.0,
+        "tokens_per_second": 200.0,
+        "examples_per_second": 8.0,
+        "seconds_left": 20.0,
+        "model_flops_utilization": 0.5,
+    }
+
+
+def test_utilization_is_left_out_where_the_peak_is_unknown():
+    rates = metrics.throughput(
+        steps=1, seconds=1.0, tokens_per_step=1, examples_per_step=1, steps_left=0, flops_per_step=1
+    )
+    assert "model_flops_utilization" not in rates
+
+
+def test_training_needs_no_tensorflow():
+    modules = "losses, metrics, schedules, optimizers, state, step, flops"
+    code = (
+        f"from t5x_like.training import {modules}\n"
+        "import sys\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,259 @@
+"""Optimizers: the published equations, one layer at a time whatever the parameters' layout."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec
+
+from t5x_like.training import optimizers
+
+N, D, H, K, F = 3, 6, 2, 4, 10
+AXES = {
+    "query": ("embed", "heads", "kv"),
+    "out": ("heads", "kv", "embed"),
+    "query_bias": ("heads", "kv"),
+    "wi": ("embed", "mlp"),
+    "norm": ("norm",),
+}
+SHAPES = {"query": (D, H, K), "out": (H, K, D), "query_bias": (H, K), "wi": (D, F), "norm": (D,)}
+# Width 5 leaves [D, H*K] and [D, F] factored, and [D, H, K] would not be: H and K are smaller.
+ADAFACTOR = {"name": "adafactor", "schedule": "constant", "min_dim_size_to_factor": 5}
+
+
+def config(**settings):
+    return {"name": "sgd", "schedule": "constant", "learning_rate": 0.1} | settings
+
+
+def draw(seed, names=tuple(SHAPES)):
+    """Stacked tensors whose layers differ in scale, so that shared statistics would show."""
+    generator = np.random.default_rng(seed)
+    stacks = {name: generator.normal(size=(N, *SHAPES[name])) for name in names}
+    for stack in stacks.values():
+        stack *= 10.0 ** np.arange(N).reshape(-1, *[1] * (stack.ndim - 1))
+    return {name: stack.astype(np.float32) for name, stack in stacks.items()}
+
+
+def run(settings, params, *, axes, gradients):
+    """The parameters after a step with each of the gradients."""
+    optimizer, _ = optimizers.build(settings, axes=axes)
+    return descend(optimizer, params, gradients)
+
+
+def descend(optimizer, params, gradients):
+    @jax.jit
+    def steps(params):
+        state = optimizer.init(params)
+        for gradient in gradients:
+            updates, state = optimizer.update(gradient, state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    return steps(params)
+
+
+def assert_same(found, expected):
+    """Equal up to a few float32 roundings of a tensor's largest element.
+
+    Two programs may add the terms of a mean, and multiply, in another order.
+    """
+
+    def check(x, y):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * np.max(np.abs(y)))
+
+    jax.tree.map(check, found, expected)
+
+
+def stacked(axes):
+    return {name: ("layers", *names) for name, names in axes.items()}
+
+
+def layer(tree, i):
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+@pytest.mark.parametrize("name", sorted(optimizers.OPTIMIZERS))
+def test_stacked_layers_step_as_layers_of_their_own(name):
+    settings = config(**(ADAFACTOR if name == "adafactor" else {"name": name}), weight_decay=0.1)
+    params, gradients = draw(0), [draw(seed) for seed in (1, 2, 3)]
+    together = run(settings, params, axes=stacked(AXES), gradients=gradients)
+    apart = run(
+        settings,
+        [layer(params, i) for i in range(N)],
+        axes=[AXES] * N,
+        gradients=[[layer(gradient, i) for i in range(N)] for gradient in gradients],
+    )
+    for i in range(N):
+        assert_same(layer(together, i), apart[i])
+
+
+def test_attention_kernels_step_as_matrices_of_merged_heads():
+    matrix_shapes = {"query": (D, H * K), "out": (H * K, D)}
+    matrix_axes = {"query": ("embed", "joined"), "out": ("joined", "embed")}
+
+    def merged(tree):
+        return {name: tree[name].reshape(matrix_shapes[name]) for name in tree}
+
+    params, *gradients = (layer(draw(seed, tuple(matrix_shapes)), 0) for seed in (0, 1, 2))
+    kernel_axes = {name: AXES[name] for name in matrix_shapes}
+    kernels = run(config(**ADAFACTOR), params, axes=kernel_axes, gradients=gradients)
+    matrices = run(
+        config(**ADAFACTOR),
+        merged(params),
+        axes=matrix_axes,
+        gradients=[merged(gradient) for gradient in gradients],
+    )
+    assert_same(merged(kernels), matrices)
+
+
+def test_adafactor_is_that_of_optax_on_single_tensors():
+    params, *gradients = (layer(draw(seed, ("wi", "norm")), 0) for seed in (0, 1, 2, 3))
+    axes = {name: AXES[name] for name in params}
+    ours = run(config(**ADAFACTOR), params, axes=axes, gradients=gradients)
+    reference = optax.adafactor(0.1, min_dim_size_to_factor=5)
+    assert_same(ours, descend(reference, params, gradients))
+
+
+def test_adafactor_follows_the_paper_in_the_first_two_steps():
+    x = np.linspace(-2, 2, 48).reshape(6, 8)
+    gradients = [np.sin(np.arange(48.0)).reshape(6, 8) * scale for scale in (1.0, 5.0)]
+    row, column, expected = np.zeros((6, 1)), np.zeros((1, 8)), x
+    for t, g in enumerate(gradients, start=1):
+        beta = 1 - t**-0.8
+        row = beta * row + (1 - beta) * np.mean(g**2, axis=1, keepdims=True)
+        column = beta * column + (1 - beta) * np.mean(g**2, axis=0, keepdims=True)
+        u = g / np.sqrt(row * column / np.mean(row))
+        u /= max(1.0, np.sqrt(np.mean(u**2)))
+        expected = expected - 0.1 * np.sqrt(np.mean(expected**2)) * u
+    ours = run(
+        config(**ADAFACTOR),
+        jnp.asarray(x, jnp.float32),
+        axes=("embed", "mlp"),
+        gradients=[jnp.asarray(g, jnp.float32) for g in gradients],
+    )
+    # Float32 against float64.
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_adafactor_moves_a_parameter_that_is_zero():
+    moved = run(
+        config(**ADAFACTOR), jnp.zeros(D), axes=("norm",), gradients=[jnp.arange(1.0, D + 1)]
+    )
+    np.testing.assert_allclose(moved, -0.1 * 1e-3, rtol=1e-6)
+
+
+def test_adafactor_takes_bfloat16_gradients_and_keeps_float32_moments():
+    optimizer, _ = optimizers.build(config(**ADAFACTOR), axes=AXES)
+    params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), layer(draw(0), 0))
+    state = optimizer.init(params)
+    updates, state = jax.jit(optimizer.update)(params, state, params)
+    assert {x.dtype for x in jax.tree.leaves(state)} == {jnp.dtype("int32"), jnp.dtype("float32")}
+    assert all(jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(updates))
+
+
+def test_adafactor_keeps_a_matrix_in_the_memory_of_its_sides():
+    optimizer, _ = optimizers.build(config(**ADAFACTOR), axes=stacked(AXES))
+    state = jax.eval_shape(optimizer.init, draw(0))
+    moments = next(s for s in state[0] if isinstance(s, optimizers.FactoredRmsState)).second_moment
+    shapes = jax.tree.map(lambda x: x.shape, moments)
+    assert shapes["query"] == optimizers.Factored(row=(N, D), column=(N, H, K))
+    assert shapes["out"] == optimizers.Factored(row=(N, H, K), column=(N, D))
+    assert shapes["wi"] == optimizers.Factored(row=(N, D), column=(N, F))
+    assert shapes["query_bias"] == (N, H, K)
+    assert shapes["norm"] == (N, D)
+
+
+def test_small_matrices_are_not_factored():
+    optimizer, _ = optimizers.build(config(name="adafactor"), axes=("buckets", "heads"))
+    assert not any(
+        isinstance(leaf, optimizers.Factored)
+        for leaf in jax.tree.leaves(
+            jax.eval_shape(optimizer.init, jnp.zeros((128, 127))),
+            is_leaf=lambda x: isinstance(x, optimizers.Factored),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "settings", [ADAFACTOR, {"name": "adamw"}, {"name": "sgd"}, {"name": "sgd", "momentum": 0.9}]
+)
+def test_state_axes_fit_the_state(settings):
+    settings = config(**settings, clip_norm=1.0, weight_decay=0.1)
+    axes, params = stacked(AXES), draw(0)
+    optimizer, _ = optimizers.build(settings, axes=axes)
+    state = jax.eval_shape(optimizer.init, params)
+    named = optimizers.state_axes(state, params=params, axes=axes)
+    assert jax.tree.structure(named) == jax.tree.structure(state)
+    sizes = {"layers": N, "embed": D, "heads": H, "kv": K, "mlp": F, "norm": D}
+
+    def check(leaf, spec):
+        assert isinstance(spec, PartitionSpec)
+        assert tuple(sizes[name] for name in spec) == leaf.shape
+
+    jax.tree.map(check, state, named)
+
+
+def test_weight_decay_takes_its_part_of_matrices_alone():
+    params = draw(0)
+    zeros = jax.tree.map(np.zeros_like, params)
+    settings = config(learning_rate=0.5, weight_decay=0.1)
+    decayed = run(settings, params, axes=stacked(AXES), gradients=[zeros])
+    for name in ("query", "out", "wi"):
+        np.testing.assert_allclose(decayed[name], params[name] * 0.95, rtol=1e-6)
+    for name in ("norm", "query_bias"):
+        np.testing.assert_array_equal(decayed[name], params[name])
+
+
+def test_adamw_is_that_of_optax():
+    params, *gradients = (layer(draw(seed), 0) for seed in (0, 1, 2))
+    settings = config(name="adamw", weight_decay=0.1, b2=0.98)
+    ours = run(settings, params, axes=AXES, gradients=gradients)
+    mask = {name: name not in ("norm", "query_bias") for name in AXES}
+    reference = optax.adamw(0.1, b2=0.98, weight_decay=0.1, mask=mask)
+    assert_same(ours, descend(reference, params, gradients))
+
+
+@pytest.mark.parametrize(("clip_norm", "expected"), [(1.0, [-0.6, -0.8]), (0.0, [-3.0, -4.0])])
+def test_the_global_norm_is_clipped(clip_norm, expected):
+    params = {"x": jnp.zeros(1), "y": jnp.zeros(1)}
+    gradient = {"x": jnp.full(1, 3.0), "y": jnp.full(1, 4.0)}
+    settings = config(learning_rate=1.0, clip_norm=clip_norm)
+    moved = run(settings, params, axes={"x": (), "y": ()}, gradients=[gradient])
+    np.testing.assert_allclose([moved["x"][0], moved["y"][0]], expected, rtol=1e-6)
+
+
+def test_the_schedule_is_followed():
+    settings = config(schedule="linear", learning_rate=1.0, decay_steps=4, warmup_steps=None)
+    _, schedule = optimizers.build(settings, axes=())
+    moved = run(settings, jnp.zeros(()), axes=(), gradients=[jnp.ones(())] * 3)
+    np.testing.assert_allclose(moved, -sum(float(schedule(step)) for step in range(3)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "adafacter"}, r"optimizer.name is 'adafacter'.*Did you mean 'adafactor'\?"),
+        ({"lerning_rate": 1.0}, r"setting of the optimizer sgd is 'lerning_rate'.*'learning_rate'"),
+        ({"b2": 0.9}, r"setting of the optimizer sgd is 'b2'.*Allowed: .*momentum"),
+        ({"schedule": "rsqr"}, r"optimizer.schedule is 'rsqr'.*Did you mean 'rsqrt'\?"),
+        ({"learning_rate": None}, "optimizer.learning_rate is not set"),
+        ({"clip_norm": -1.0}, "optimizer.clip_norm is -1"),
+        ({"weight_decay": -0.1}, "optimizer.weight_decay is -0.1"),
+        ({"momentum": 1.0}, "optimizer.momentum is 1"),
+        ({"name": "adamw", "b1": 1.0}, "optimizer.b1 is 1"),
+        ({"name": "adafactor", "decay_exponent": 1.0}, "optimizer.decay_exponent is 1"),
+        ({"name": "adafactor", "clipping_threshold": 0.0}, "optimizer.clipping_threshold is 0"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        optimizers.build(config(**settings), axes=AXES)
+
+
+def test_axes_must_fit_the_parameters():
+    optimizer, _ = optimizers.build(config(name="adafactor"), axes=AXES)
+    with pytest.raises(ValueError, match=r"differ in \['extra'\]"):
+        optimizer.init(layer(draw(0), 0) | {"extra": jnp.zeros(1)})
+    with pytest.raises(ValueError, match=r"\['norm'\] of shape \(3, 6\)"):
+        optimizer.init(draw(0))

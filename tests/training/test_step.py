@@ -1,0 +1,186 @@
+"""The training step: accumulation, randomness, what it measures, what happens at the edges."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from t5x_like.training import metrics, optimizers, state, step
+from t5x_like.training.losses import cross_entropy
+
+B, L, D, V = 8, 6, 4, 7
+AXES = {"embedding": ("vocab", "embed"), "kernel": ("embed", "vocab")}
+
+
+def loss(params, batch, key):
+    x = jnp.tanh(params["embedding"][batch["inputs"]])
+    if key is not None:
+        # Large enough to see, and the same in every row: two keys give two losses.
+        x += batch["noise"][0] * jax.random.normal(key, (D,))
+    return cross_entropy(x @ params["kernel"], batch["targets"], batch["weights"], z_loss=0.01)
+
+
+@pytest.fixture
+def params():
+    generator = np.random.default_rng(0)
+    shapes = {"embedding": (V, D), "kernel": (D, V)}
+    return {name: generator.normal(size=shapes[name]).astype(np.float32) for name in shapes}
+
+
+@pytest.fixture
+def batch():
+    generator = np.random.default_rng(1)
+    # From one target token in the first row to all in the last.
+    weights = np.arange(L) < np.linspace(1, L, B).round()[:, None]
+    return {
+        "inputs": generator.integers(0, V, (B, L), np.int32),
+        "targets": generator.integers(0, V, (B, L), np.int32),
+        "weights": weights.astype(np.float32),
+        "noise": np.zeros(B, np.float32),
+    }
+
+
+def make(params, *, name="sgd", microbatches=1, **settings):
+    config = {"name": name, "schedule": "linear", "learning_rate": 0.5, "decay_steps": 10}
+    optimizer, schedule = optimizers.build(config | settings, axes=AXES)
+    train_step = step.make_train_step(loss, optimizer, schedule=schedule, microbatches=microbatches)
+    start = jax.jit(lambda params: state.create(params, optimizer=optimizer, seed=0))(params)
+    return start, jax.jit(train_step)
+
+
+@pytest.mark.parametrize("microbatches", [2, 8])
+def test_accumulation_is_the_undivided_batch(params, batch, microbatches):
+    start, whole = make(params)
+    after, expected = whole(start, batch)
+    start, divided = make(params, microbatches=microbatches)
+    after_divided, found = divided(start, batch)
+    # Float32 sums over the rows in another order.
+    for x, y in zip(*map(jax.tree.leaves, (after.params, after_divided.params)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    assert metrics.compute(found) == pytest.approx(metrics.compute(expected), rel=1e-6)
+
+
+def test_a_step_is_the_gradient_of_the_mean_over_target_tokens(params, batch):
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        total, weight, _ = loss(params, batch, None)
+        return total / weight
+
+    start, train_step = make(params, microbatches=4)
+    after, _ = train_step(start, batch)
+    for name in params:
+        expected = params[name] - 0.5 * gradient(params)[name]
+        np.testing.assert_allclose(after.params[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_metrics_of_a_step(params, batch):
+    start, train_step = make(params, clip_norm=1e-3)
+    middle, _ = train_step(start, batch)
+    _, found = train_step(middle, batch)
+    values = metrics.compute(found)
+    total, weight, sums = jax.device_get(jax.jit(loss)(middle.params, batch, None))
+    expected = {
+        "loss": total / weight,
+        "cross_entropy": sums["cross_entropy"][0] / weight,
+        "perplexity": np.exp(sums["cross_entropy"][0] / weight),
+        "z_loss": sums["z_loss"][0] / weight,
+        "accuracy": sums["accuracy"][0] / weight,
+        "param_norm": np.sqrt(sum(np.sum(x**2) for x in jax.device_get(middle.params).values())),
+        "learning_rate": 0.45,
+    }
+    # Float32 sums in another order.
+    for name, value in expected.items():
+        np.testing.assert_allclose(values[name], value, rtol=1e-5, err_msg=name)
+    # Of the gradient as it is, not as the clipping leaves it.
+    assert values["grad_norm"] > 0.1
+    assert values.keys() == expected.keys() | {"grad_norm"}
+
+
+def test_evaluation_gives_the_same_metrics_without_a_key(params, batch):
+    _, train_step = make(params)
+    start, _ = make(params)
+    evaluated = metrics.compute(jax.jit(step.make_eval_step(loss))(params, batch))
+    trained = metrics.compute(train_step(start, batch)[1])
+    assert evaluated.keys() == {"loss", "cross_entropy", "perplexity", "z_loss", "accuracy"}
+    assert evaluated == pytest.approx({name: trained[name] for name in evaluated}, rel=1e-5)
+
+
+def test_every_step_and_microbatch_draws_its_own_numbers(params, batch):
+    same_rows = {name: np.repeat(x[-1:], B, axis=0) for name, x in batch.items()}
+    same_rows["noise"] = np.ones(B, np.float32)
+    # A step that changes nothing, so that only the noise tells one from another.
+    start, train_step = make(params, learning_rate=1e-30)
+    halves, half_step = make(params, learning_rate=1e-30, microbatches=2)
+    found = []
+    for _ in range(2):
+        start, of_whole = train_step(start, same_rows)
+        halves, of_halves = half_step(halves, same_rows)
+        found += [float(m["loss"].compute()) for m in (of_whole, of_halves)]
+    assert len(set(found)) == 4
+    again, train_step = make(params, learning_rate=1e-30)
+    assert float(train_step(again, same_rows)[1]["loss"].compute()) == found[0]
+
+
+def test_a_restored_state_goes_on_bitwise(params, batch):
+    batch["noise"][:] = 1
+    start, train_step = make(params, name="adafactor", microbatches=2)
+    middle, _ = train_step(start, batch)
+    end, _ = train_step(middle, batch)
+    restored, _ = train_step(jax.device_get(middle), batch)
+    jax.tree.map(np.testing.assert_array_equal, end, restored)
+
+
+def test_a_state_is_plain_arrays_with_axes(params):
+    made, _ = make(params, name="adamw")
+    dtypes = {x.dtype.name for x in jax.tree.leaves(made)}
+    assert dtypes == {"int32", "float32", "uint32"}
+    named = state.logical_axes(made, axes=AXES)
+    assert jax.tree.structure(named) == jax.tree.structure(made)
+    assert named.params["kernel"] == PartitionSpec("embed", "vocab")
+    assert named.step == named.rng == PartitionSpec()
+
+
+def test_a_batch_without_targets_leaves_the_parameters_alone(params, batch):
+    batch["weights"] = np.zeros((B, L), np.float32)
+    start, train_step = make(params, microbatches=2)
+    after, found = train_step(start, batch)
+    jax.tree.map(np.testing.assert_array_equal, after.params, params)
+    assert found["loss"].count == 0
+    assert metrics.compute(found)["grad_norm"] == 0
+
+
+def test_a_loss_that_is_not_finite_is_seen(params, batch):
+    start, train_step = make({**params, "kernel": params["kernel"] * np.inf})
+    values = metrics.compute(train_step(start, batch)[1])
+    with pytest.raises(FloatingPointError, match="loss is nan"):
+        metrics.require_finite(values, step=1)
+
+
+def test_microbatches_of_a_sharded_batch_stay_on_their_devices(params, batch):
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    start, train_step = make(params, microbatches=2)
+    compiled = train_step.lower(start, jax.device_put(batch, rows)).compile().as_text()
+    for moves in ("all-to-all", "all-gather", "collective-permute"):
+        assert moves not in compiled
+    assert "all-reduce" in compiled
+
+
+def test_microbatches_must_divide_the_batch(params, batch):
+    start, train_step = make(params, microbatches=3)
+    with pytest.raises(ValueError, match=r"microbatches is 3.*batch of 8"):
+        train_step(start, batch)
+    with pytest.raises(ValueError, match="microbatches is 0"):
+        make(params, microbatches=0)
+
+
+def test_a_few_steps_of_adafactor_learn(params, batch):
+    start, train_step = make(params, name="adafactor", learning_rate=0.3)
+    losses = []
+    for _ in range(10):
+        start, found = train_step(start, batch)
+        losses.append(float(found["loss"].compute()))
+    assert losses[-1] < 0.7 * losses[0]
+    assert start.step == 10
