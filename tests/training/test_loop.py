@@ -1,0 +1,263 @@
+"""The training loop: what it logs, saves and evaluates at which step, and how it stops."""
+
+import os
+import signal
+import threading
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+from t5x_like.training import metrics as metrics_lib
+from t5x_like.training.loop import Log, Work, fit
+
+
+@flax.struct.dataclass
+class State:
+    """As much of a train state as the loop looks at."""
+
+    step: Array
+    params: dict[str, Array]
+
+
+class Numbers:
+    """Batches 1.0, 2.0, ...; the position is the number of batches drawn."""
+
+    def __init__(self, *, end=None):
+        self.drawn, self._end = 0, end
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.drawn == self._end:
+            raise StopIteration
+        self.drawn += 1
+        return np.float32(self.drawn)
+
+    def state(self):
+        return {0: str(self.drawn).encode()}
+
+
+class Recorder:
+    """A writer and a saver that keep what they are told, in order."""
+
+    def __init__(self, *, every=0):
+        self.events, self.scalars, self.saved, self._every = [], {}, {}, every
+
+    def write_scalars(self, step, scalars):
+        self.events.append(("write", step))
+        self.scalars.setdefault(step, {}).update(scalars)
+
+    def flush(self):
+        self.events.append(("flush",))
+
+    def due(self, step):
+        return bool(self._every) and step % self._every == 0
+
+    def save(self, step, state, data_state):
+        assert step not in self.saved
+        self.events.append(("save", step))
+        self.saved[step] = (float(state.params["w"]), data_state and data_state[0])
+
+    def wait(self):
+        self.events.append(("wait",))
+
+
+@jax.jit
+def _step(state, batch):
+    """Adds the batch to the weight; the loss is the weight, and step s has weight s."""
+    weight = state.params["w"] + batch
+    step = state.step + 1
+    metrics = {"loss": (weight * step, step.astype(jnp.float32))}
+    return State(step=step, params={"w": weight}), metrics_lib.from_sums(metrics)
+
+
+def _start(step=0):
+    return State(step=jnp.int32(step), params={"w": jnp.float32(0)})
+
+
+def _fit(recorder, *, steps=10, every=4, batches=None, train_step=_step, hooks=(), **others):
+    recorder.batches = Numbers() if batches is None else batches
+    log = Log(recorder, every=every, work=Work(tokens=100, examples=2), hooks=hooks)
+    settings = {"checkpoints": recorder, "put": jnp.asarray} | others
+    state = settings.pop("state", _start())
+    return fit(
+        state, train_step=train_step, batches=recorder.batches, steps=steps, log=log, **settings
+    )
+
+
+def _weight(step):
+    return step * (step + 1) / 2
+
+
+def test_metrics_are_means_over_the_interval_weighted_by_their_counts():
+    recorder = Recorder()
+    _fit(recorder, steps=10, every=4)
+    assert list(recorder.scalars) == [4, 8, 10]
+    for first, last in [(1, 4), (5, 8), (9, 10)]:
+        steps = np.arange(first, last + 1)
+        expected = np.average(_weight(steps), weights=steps)
+        np.testing.assert_allclose(recorder.scalars[last]["train/loss"], expected, rtol=1e-6)
+
+
+def test_rates_leave_out_the_step_that_compiles():
+    recorder = Recorder()
+    shown = {}
+    _fit(recorder, steps=2, every=1, hooks=[lambda step, values: shown.update({step: values})])
+    assert "tokens_per_second" not in shown[1]
+    assert shown[2]["tokens_per_second"] == pytest.approx(50 * shown[2]["examples_per_second"])
+    assert shown[2]["seconds_left"] == 0
+    assert recorder.scalars[2]["train/loss"] == shown[2]["loss"]
+
+
+def test_metrics_are_fetched_when_the_next_step_is_queued():
+    recorder = Recorder()
+
+    def step(state, batch):
+        recorder.events.append(("step",))
+        return _step(state, batch)
+
+    _fit(recorder, steps=4, every=2, checkpoints=None, train_step=step)
+    assert recorder.events == [
+        *[("step",)] * 3,
+        ("write", 2),
+        ("step",),
+        ("write", 4),
+        ("flush",),
+    ]
+
+
+def test_saves_when_due_and_once_at_the_end():
+    for steps, expected in [(10, [3, 6, 9, 10]), (9, [3, 6, 9])]:
+        recorder = Recorder(every=3)
+        outcome = _fit(recorder, steps=steps)
+        assert list(recorder.saved) == expected
+        assert recorder.events[-1] == ("wait",)
+        assert int(outcome.state.step) == steps
+        assert not outcome.interrupted
+
+
+def test_saved_position_is_that_of_the_saved_step():
+    recorder = Recorder(every=3)
+    _fit(recorder, steps=7)
+    assert recorder.saved == {step: (_weight(step), str(step).encode()) for step in (3, 6, 7)}
+
+
+def test_iterator_without_a_position_is_saved_without_one():
+    recorder = Recorder()
+    _fit(recorder, steps=2, batches=iter([np.float32(1), np.float32(2)]))
+    assert recorder.saved == {2: (3.0, None)}
+
+
+def test_goes_on_from_the_step_of_the_state():
+    recorder = Recorder(every=4)
+    outcome = _fit(recorder, state=_start(6), steps=10)
+    assert (int(outcome.state.step), recorder.batches.drawn) == (10, 4)
+    assert list(recorder.saved) == [8, 10]
+
+
+@pytest.mark.parametrize("step", [10, 11])
+def test_finished_run_does_nothing(step):
+    recorder = Recorder(every=1)
+    outcome = _fit(recorder, state=_start(step), steps=10)
+    assert int(outcome.state.step) == step
+    assert (recorder.saved, recorder.scalars, recorder.batches.drawn) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize("every", [0, 5])
+def test_end_of_the_data_ends_the_run_and_is_saved_once(every):
+    recorder = Recorder(every=every)
+    outcome = _fit(recorder, steps=10, batches=Numbers(end=5), evaluate=lambda state: {"x": 1.0})
+    assert int(outcome.state.step) == 5
+    assert not outcome.interrupted
+    assert recorder.saved == {5: (15.0, b"5")}
+    assert recorder.scalars[5]["x"] == 1.0
+
+
+def test_evaluates_at_its_interval_and_at_the_end_after_saving():
+    recorder = Recorder(every=4)
+    _fit(
+        recorder,
+        steps=10,
+        evaluate=lambda state: {"validation/weight": float(state.params["w"])},
+        evaluate_every=4,
+    )
+    evaluated = {s: x["validation/weight"] for s, x in recorder.scalars.items()}
+    assert evaluated == {step: _weight(step) for step in (4, 8, 10)}
+    order = [event for event in recorder.events if event[-1] == 8]
+    assert order == [("write", 8), ("save", 8), ("write", 8)]
+
+
+def test_loss_that_is_not_finite_stops_the_run_and_names_its_step():
+    def step(state, batch):
+        state, metrics = _step(state, batch)
+        broken = jnp.where(state.step >= 6, jnp.nan, metrics["loss"].total)
+        return state, {"loss": metrics["loss"].replace(total=broken)}
+
+    recorder = Recorder(every=5)
+    with pytest.raises(FloatingPointError, match="step 6"):
+        _fit(recorder, steps=20, every=4, train_step=jax.jit(step))
+    assert list(recorder.saved) == [5]
+
+    recorder = Recorder(every=7)
+    with pytest.raises(FloatingPointError, match="step 6"):
+        _fit(recorder, steps=20, every=100, train_step=jax.jit(step))
+    assert not recorder.saved
+
+
+def test_parameters_that_are_not_finite_are_not_saved():
+    def step(state, batch):
+        state, metrics = _step(state, batch)
+        broken = jnp.where(state.step == 3, jnp.inf, state.params["w"])
+        return state.replace(params={"w": broken}), metrics
+
+    recorder = Recorder(every=3)
+    with pytest.raises(FloatingPointError, match=r"param_norm is inf.* step 3"):
+        _fit(recorder, train_step=jax.jit(step))
+    assert not recorder.saved
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_saves_the_step_at_hand_and_ends_the_run(number):
+    recorder = Recorder(every=100)
+    before = signal.getsignal(number)
+    during = []
+
+    def step(state, batch):
+        if int(state.step) == 4:
+            os.kill(os.getpid(), number)
+            during.append(signal.getsignal(signal.SIGINT))
+        return _step(state, batch)
+
+    outcome = _fit(
+        recorder, steps=50, train_step=step, evaluate=lambda state: pytest.fail("too slow")
+    )
+    assert outcome.interrupted
+    assert recorder.saved == {5: (15.0, b"5")}
+    assert signal.getsignal(number) == before
+    if number == signal.SIGINT:
+        assert during == [signal.SIG_DFL]  # which a second Ctrl-C dies of
+
+
+def test_error_leaves_the_handlers_as_they_were():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ZeroDivisionError):
+        _fit(Recorder(), train_step=lambda state, batch: 1 / 0)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_runs_outside_of_the_main_thread():
+    recorder = Recorder()
+    thread = threading.Thread(target=_fit, args=(recorder,))
+    thread.start()
+    thread.join()
+    assert list(recorder.saved) == [10]
+
+
+def test_log_interval_must_be_positive():
+    with pytest.raises(ValueError, match=r"train\.log_every=0"):
+        Log(Recorder(), every=0, work=Work(tokens=1, examples=1))
