@@ -17,6 +17,7 @@ import optax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Int
 
+from t5x_like import names
 from t5x_like.training import schedules
 
 # Axes along which independent tensors are stacked.
@@ -191,11 +192,12 @@ def _own_settings(
     for key in ("name", "schedule", "learning_rate"):
         if key not in settings:
             raise ValueError(f"optimizer.{key} is not set")
-    make = schedules.choose("optimizer.name", settings["name"], OPTIMIZERS)
+    make = names.choose("optimizer.name", settings["name"], OPTIMIZERS)
     own = [key for key in inspect.signature(make).parameters if key != "axes"]
-    allowed = dict.fromkeys((*_COMMON_SETTINGS, *own))
-    for key in settings:
-        schedules.choose(f"a setting of the optimizer {settings['name']}", key, allowed)
+    allowed = (*_COMMON_SETTINGS, *own)
+    if unknown := [key for key in settings if key not in allowed]:
+        hint = names.hint(unknown[0], allowed)
+        raise ValueError(f"optimizer.{unknown[0]} is not a setting of {settings['name']}.{hint}")
     return make, {key: settings[key] for key in own if key in settings}
 
 
@@ -212,18 +214,18 @@ def as_specs(axes: Any) -> Any:
     def is_names(node: Any) -> bool:
         return type(node) in (tuple, PartitionSpec)
 
-    return jax.tree.map(lambda names: PartitionSpec(*names), axes, is_leaf=is_names)
+    return jax.tree.map(lambda leaf: PartitionSpec(*leaf), axes, is_leaf=is_names)
 
 
 def _check_axes(params: Any, axes: Any) -> None:
     shapes = {jax.tree_util.keystr(k): v.shape for k, v in jax.tree.leaves_with_path(params)}
-    names = {jax.tree_util.keystr(k): tuple(v) for k, v in jax.tree.leaves_with_path(axes)}
-    if missing := sorted(shapes.keys() ^ names.keys()):
+    named = {jax.tree_util.keystr(k): tuple(v) for k, v in jax.tree.leaves_with_path(axes)}
+    if missing := sorted(shapes.keys() ^ named.keys()):
         raise ValueError(f"the parameters and their logical axes differ in {', '.join(missing)}")
     for path, shape in shapes.items():
         # A module that names no axes gives (): its parameters are single, unsharded tensors.
-        if len(names[path]) not in (0, len(shape)):
-            raise ValueError(f"parameter {path} of shape {shape} has axes named {names[path]}")
+        if len(named[path]) not in (0, len(shape)):
+            raise ValueError(f"parameter {path} of shape {shape} has axes named {named[path]}")
 
 
 class Factored(NamedTuple):

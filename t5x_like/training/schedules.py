@@ -1,14 +1,12 @@
 """Learning-rate schedules by name: a function from the step (from 0) to the learning rate."""
 
-import difflib
 import math
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import optax
 
-T = TypeVar("T")
+from t5x_like import names
 
 
 def build(
@@ -33,7 +31,7 @@ def build(
     Raises:
         ValueError: the name is unknown, or a setting is outside of what is said above.
     """
-    make = choose("optimizer.schedule", name, SCHEDULES)
+    make = names.choose("optimizer.schedule", name, SCHEDULES)
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
         raise ValueError(f"optimizer.learning_rate is {learning_rate}; it must be above 0")
     if warmup_steps < 0:
@@ -44,21 +42,6 @@ def build(
             f"optimizer.learning_rate, {learning_rate}"
         )
     return make(learning_rate, warmup_steps, decay_steps, end_learning_rate)
-
-
-def choose(setting: str, name: str, table: Mapping[str, T]) -> T:
-    """Returns `table[name]`.
-
-    Raises:
-        ValueError: the name is not there; the message has the setting, the nearest name and all.
-    """
-    if name in table:
-        return table[name]
-    near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(
-        f"{setting} is {name!r}, which does not exist.{hint} Allowed: {', '.join(sorted(table))}"
-    )
 
 
 def _rsqrt(

@@ -49,7 +49,7 @@ def test_schedules_take_traced_steps(name):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "cosin"}, r"optimizer.schedule is 'cosin'.*Did you mean 'cosine'\?.*linear"),
+        ({"name": "cosin"}, r"optimizer.schedule='cosin'.*Did you mean 'cosine'\?.*linear"),
         ({"learning_rate": 0.0}, "optimizer.learning_rate is 0"),
         ({"learning_rate": float("nan")}, "optimizer.learning_rate is nan"),
         ({"warmup_steps": -1}, "optimizer.warmup_steps is -1"),

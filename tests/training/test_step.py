@@ -107,20 +107,28 @@ def test_evaluation_gives_the_same_metrics_without_a_key(params, batch):
     assert evaluated == pytest.approx({name: trained[name] for name in evaluated}, rel=1e-5)
 
 
-def test_every_step_and_microbatch_draws_its_own_numbers(params, batch):
-    same_rows = {name: np.repeat(x[-1:], B, axis=0) for name, x in batch.items()}
-    same_rows["noise"] = np.ones(B, np.float32)
-    # A step that changes nothing, so that only the noise tells one from another.
-    start, train_step = make(params, learning_rate=1e-30)
-    halves, half_step = make(params, learning_rate=1e-30, microbatches=2)
-    found = []
-    for _ in range(2):
-        start, of_whole = train_step(start, same_rows)
-        halves, of_halves = half_step(halves, same_rows)
-        found += [float(m["loss"].compute()) for m in (of_whole, of_halves)]
-    assert len(set(found)) == 4
-    again, train_step = make(params, learning_rate=1e-30)
-    assert float(train_step(again, same_rows)[1]["loss"].compute()) == found[0]
+def test_every_step_and_microbatch_draws_its_own_numbers():
+    def draw(params, batch, key):
+        x = jax.random.uniform(key)
+        return params * 0.0, 1.0, {"draw": (x, 1.0), "square": (x**2, 1.0)}
+
+    def draws(start, microbatches):
+        train_step = step.make_train_step(
+            draw, optimizer, schedule=schedule, microbatches=microbatches
+        )
+        after, found = jax.jit(train_step)(start, {"inputs": np.zeros(4)})
+        values = metrics.compute({name: found[name] for name in ("draw", "square")})
+        return after, values["draw"], values["square"] - values["draw"] ** 2
+
+    config = {"name": "sgd", "schedule": "constant", "learning_rate": 1.0}
+    optimizer, schedule = optimizers.build(config, axes=())
+    start = state.create(jnp.zeros(()), optimizer=optimizer, seed=0)
+    second, draw_of_first, variance = draws(start, 1)
+    # One draw has no variance but for rounding, two different ones have.
+    assert variance == pytest.approx(0, abs=1e-6)
+    assert draws(start, 2)[2] > 1e-4
+    assert draws(second, 1)[1] != draw_of_first
+    assert draws(start, 1)[1] == draw_of_first
 
 
 def test_a_restored_state_goes_on_bitwise(params, batch):
