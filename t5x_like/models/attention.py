@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.masks import AttentionMask
+from t5x_like.names import choose
 
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"]], Float[Array, "B L H K"]]
 
@@ -135,9 +136,7 @@ def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
     if name == "auto":
         fused = jax.default_backend() == "gpu" and jnp.dtype(dtype).itemsize == 2 and dropout == 0.0
         return cudnn_core if fused else dense_core
-    if name not in cores:
-        raise ValueError(f"model.attention={name!r} is not one of auto, {', '.join(cores)}")
-    return cores[name]
+    return choose("model.attention", name, {"auto": dense_core, **cores})
 
 
 class Attention(nn.Module):

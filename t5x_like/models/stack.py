@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from t5x_like.names import choose
+
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # keep the layer's input alone
     "dots": jax.checkpoint_policies.checkpoint_dots,
@@ -40,7 +42,7 @@ class Stack(nn.Module):
 
         if self.remat != "none":
             # Inside a scan the compiler cannot merge the two computations anyway.
-            policy = REMAT_POLICIES[self.remat]
+            policy = choose("model.remat", self.remat, {"none": None, **REMAT_POLICIES})
             apply = nn.remat(apply, policy=policy, prevent_cse=self.loop != "scan")
         if self.loop == "scan":
             scanned = nn.scan(
@@ -52,6 +54,7 @@ class Stack(nn.Module):
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
             return scanned(self.make_block(name="block"), carry, shared, per_layer)
+        choose("model.loop", self.loop, {"scan": None, "unroll": None})
         outs = []
         for n in range(self.layers):
             layer = jax.tree.map(lambda x, n=n: x[n], per_layer)

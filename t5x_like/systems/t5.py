@@ -6,7 +6,7 @@ other architectures (section 3.2) are the same parts put together otherwise.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -21,6 +21,7 @@ from t5x_like.models.norms import RMSNorm
 from t5x_like.models.positions import RelativePositionBias
 from t5x_like.models.stack import Stack
 from t5x_like.models.transformer import Decoder, EncoderDecoder, Tower
+from t5x_like.names import choose
 from t5x_like.training import losses
 
 _COMMON: dict[str, Any] = {
@@ -32,6 +33,7 @@ _COMMON: dict[str, Any] = {
     "loop": "scan",
     "remat": "none",
     "embedding_lookup": "gather",
+    "scale_tied_logits": True,
 }
 
 
@@ -80,7 +82,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         dtype=dtype,
     )
     feed_forward = functools.partial(
-        {"relu": MLP, "gated_gelu": GLU}[config["feed_forward"]],
+        choose("model.feed_forward", config["feed_forward"], {"relu": MLP, "gated_gelu": GLU}),
         hidden=config["d_ff"],
         wi_init=normal(d_model**-0.5),
         wo_init=normal(config["d_ff"] ** -0.5),
@@ -127,23 +129,24 @@ def _assemble(
             lookup=config["embedding_lookup"],
             dtype=dtype,
         ),
-        "make_head": functools.partial(TiedHead, scale=d_model**-0.5)
+        "make_head": functools.partial(
+            TiedHead, scale=d_model**-0.5 if config["scale_tied_logits"] else 1.0
+        )
         if config["tied_head"]
         else functools.partial(LinearHead, kernel_init=normal(d_model**-0.5)),
     }
-    encoder_layers, decoder_layers = config["encoder_layers"], config["decoder_layers"]
-    match config["architecture"]:
-        case "encoder_decoder":
-            encoding = tower(block, encoder_layers)
-            decoding = tower(reading_block, decoder_layers)
-            return EncoderDecoder(make_encoder=encoding, make_decoder=decoding, **ends)
-        case "shared_encoder_decoder":
-            return EncoderDecoder(make_encoder=tower(reading_block, encoder_layers), **ends)
-        case "decoder":
-            return Decoder(make_decoder=tower(block, decoder_layers), **ends)
-        case "prefix_decoder":
-            return Decoder(make_decoder=tower(block, decoder_layers), visibility="prefix", **ends)
-    raise ValueError(f"model.architecture={config['architecture']!r} is not an architecture of T5")
+    encoder = tower(block, config["encoder_layers"])
+    decoder = tower(block, config["decoder_layers"])
+    reader = tower(reading_block, config["decoder_layers"])
+    networks = {
+        "encoder_decoder": functools.partial(
+            EncoderDecoder, make_encoder=encoder, make_decoder=reader
+        ),
+        "shared_encoder_decoder": functools.partial(EncoderDecoder, make_encoder=reader),
+        "decoder": functools.partial(Decoder, make_decoder=decoder),
+        "prefix_decoder": functools.partial(Decoder, make_decoder=decoder, visibility="prefix"),
+    }
+    return choose("model.architecture", config["architecture"], networks)(**ends)
 
 
 def loss(
@@ -173,3 +176,141 @@ def loss(
         z_loss=z_loss,
         label_smoothing=label_smoothing,
     )
+
+
+# Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
+
+MODEL_TYPES = ("t5", "mt5")
+
+
+def _attention(here: str, there: str) -> dict[str, tuple[str, str]]:
+    return {
+        f"{here}/query/kernel": (f"{there}.q.weight", "(H K) D -> D H K"),
+        f"{here}/key/kernel": (f"{there}.k.weight", "(H K) D -> D H K"),
+        f"{here}/value/kernel": (f"{there}.v.weight", "(H K) D -> D H K"),
+        f"{here}/out/kernel": (f"{there}.o.weight", "D (H K) -> H K D"),
+    }
+
+
+def _feed_forward(here: str, there: str) -> dict[str, tuple[str, str]]:
+    return {
+        f"{here}/wi/kernel": (f"{there}.wi.weight", "F D -> D F"),
+        f"{here}/wi_0/kernel": (f"{there}.wi_0.weight", "F D -> D F"),
+        f"{here}/wi_1/kernel": (f"{there}.wi_1.weight", "F D -> D F"),
+        f"{here}/wo/kernel": (f"{there}.wo.weight", "D F -> F D"),
+    }
+
+
+_SUBLAYERS: dict[str, tuple[str, Any]] = {
+    "self_attention": ("SelfAttention", _attention),
+    "cross_attention": ("EncDecAttention", _attention),
+    "feed_forward": ("DenseReluDense", _feed_forward),
+}
+
+
+def _tower_weights(tower: str, *sublayers: str) -> dict[str, Any]:
+    first = f"{tower}.block.0.layer.0.SelfAttention"  # the layers' shared bias lies in the first
+    weights: dict[str, Any] = {
+        f"{tower}/relative_position_bias/embedding": f"{first}.relative_attention_bias.weight",
+        f"{tower}/final_norm/scale": f"{tower}.final_layer_norm.weight",
+    }
+    for n, sublayer in enumerate(sublayers):
+        here, there = f"{tower}/layers/{{layer}}/{sublayer}", f"{tower}.block.{{layer}}.layer.{n}"
+        name, kernels = _SUBLAYERS[sublayer]
+        weights[f"{here}_norm/scale"] = f"{there}.layer_norm.weight"
+        weights |= kernels(here, f"{there}.{name}")
+    return weights
+
+
+WEIGHTS: dict[str, str | tuple[str, str]] = {
+    "token_embedder/embedding": "shared.weight",
+    "lm_head/kernel": ("lm_head.weight", "V D -> D V"),
+    **_tower_weights("encoder", "self_attention", "feed_forward"),
+    **_tower_weights("decoder", "self_attention", "cross_attention", "feed_forward"),
+}
+# Copies of other tensors that some files have.
+WEIGHT_ALIASES = {
+    "encoder.embed_tokens.weight": "shared.weight",
+    "decoder.embed_tokens.weight": "shared.weight",
+    "lm_head.weight": "shared.weight",
+}
+# The oldest files have it, though cross-attention has no bias.
+UNUSED_WEIGHTS = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
+
+_FEED_FORWARDS = {"relu": "relu", "gated-gelu": "gated_gelu"}
+_REQUIRED = ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers")
+_FIXED = {
+    "is_encoder_decoder": True,
+    "layer_norm_epsilon": 1e-6,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "tie_encoder_decoder": False,
+}
+
+
+def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    """The settings of `build` for a Hugging Face config.json of T5 or mT5.
+
+    Args:
+        names: of the tensors in its files, for config.json does not tell whether the output layer
+            is tied: its `tie_word_embeddings` means something else in every version.
+
+    Raises:
+        ValueError: a setting is missing, or asks for what this T5 does not have.
+    """
+    for key in _REQUIRED:
+        if key not in config:
+            raise ValueError(f"config.json has no {key}")
+    mt5 = config["model_type"] == "mt5"
+    feed_forward = config.get("feed_forward_proj", "gated-gelu" if mt5 else "relu")
+    activation = {"relu": "relu", "gated-gelu": "gelu_new"}.get(feed_forward)
+    allowed = {**{key: (value,) for key, value in _FIXED.items()}, "dense_act_fn": (activation,)}
+    for key, values in {"feed_forward_proj": tuple(_FEED_FORWARDS), **allowed}.items():
+        if config.get(key, values[0]) not in values:
+            raise ValueError(
+                f"config.json has {key}={config[key]!r}; allowed: {', '.join(map(repr, values))}"
+            )
+    scaled = not mt5 and config.get("tie_word_embeddings") is not False
+    scaled = config.get("scale_decoder_outputs", scaled)
+    tied = scaled or "lm_head.weight" not in names
+    layers = config["num_layers"]
+    return {
+        **_size(layers, config["d_model"], config["d_ff"], config["num_heads"], config["d_kv"]),
+        "decoder_layers": config.get("num_decoder_layers") or layers,
+        "vocab_size": config["vocab_size"],
+        "dropout": config.get("dropout_rate", 0.1),
+        "feed_forward": _FEED_FORWARDS[feed_forward],
+        "tied_head": tied,
+        "scale_tied_logits": scaled or not tied,
+    }
+
+
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config.json that makes Hugging Face build the network of a config.
+
+    Raises:
+        ValueError: its T5 has no such architecture.
+    """
+    if config["architecture"] != "encoder_decoder":
+        raise ValueError(
+            f"model.architecture={config['architecture']!r} does not exist in Hugging Face's T5: "
+            "only 'encoder_decoder' does"
+        )
+    (feed_forward,) = (hf for hf, ours in _FEED_FORWARDS.items() if ours == config["feed_forward"])
+    return {
+        **_FIXED,
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        "vocab_size": config["vocab_size"],
+        "d_model": config["d_model"],
+        "d_kv": config["d_kv"],
+        "d_ff": config["d_ff"],
+        "num_heads": config["heads"],
+        "num_layers": config["encoder_layers"],
+        "num_decoder_layers": config["decoder_layers"],
+        "dropout_rate": config["dropout"],
+        "feed_forward_proj": feed_forward,
+        # Versions before 5 read the first of these two as both, later ones only the second.
+        "tie_word_embeddings": config["tied_head"],
+        "scale_decoder_outputs": config["tied_head"] and config["scale_tied_logits"],
+    }

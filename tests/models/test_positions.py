@@ -1,0 +1,46 @@
+"""T5's relative position buckets."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t5x_like.models.positions import RelativePositionBias, relative_position_bucket
+
+
+def buckets(distances, *, bidirectional):
+    return relative_position_bucket(
+        jnp.array(distances), bidirectional=bidirectional, buckets=32, max_distance=128
+    ).tolist()
+
+
+def test_past_distances_are_exact_and_then_logarithmic():
+    assert buckets([0, -1, -2, -15], bidirectional=False) == [0, 1, 2, 15]
+    # 16 + floor(16 * log(d / 16) / log(128 / 16)) by hand for d = 16, 32, 64, 127; then the last.
+    assert buckets([-16, -32, -64, -127, -128, -5000], bidirectional=False) == [
+        16,
+        21,
+        26,
+        31,
+        31,
+        31,
+    ]
+
+
+def test_a_decoder_puts_the_future_in_bucket_zero():
+    assert buckets([1, 7, 500], bidirectional=False) == [0, 0, 0]
+
+
+def test_an_encoder_halves_the_buckets_between_past_and_future():
+    past = buckets([0, -1, -7, -8, -127, -900], bidirectional=True)
+    future = buckets([1, 7, 8, 127, 900], bidirectional=True)
+    assert past == [0, 1, 7, 8, 15, 15]
+    assert future == [17, 23, 24, 31, 31]
+
+
+def test_an_offset_selects_the_rows_of_the_full_bias():
+    module = RelativePositionBias(heads=3)
+    kind = {"keys": 9, "bidirectional": False}
+    params = module.init(jax.random.key(0), queries=9, offset=0, **kind)
+    full = module.apply(params, queries=9, offset=0, **kind)
+    rows = module.apply(params, queries=2, offset=jnp.int32(5), **kind)
+    np.testing.assert_array_equal(rows, full[:, :, 5:7])

@@ -1,0 +1,240 @@
+"""Stacks and whole networks: causality, packing, scanning, recomputing, caching."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.models.stack import stack_layers, unstack_layers
+from t5x_like.systems import t5
+
+TINY = t5.SIZES["small"] | {
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "d_model": 16,
+    "d_ff": 24,
+    "heads": 2,
+    "d_kv": 4,
+    "vocab_size": 64,
+}
+ARCHITECTURES = ["encoder_decoder", "shared_encoder_decoder", "decoder", "prefix_decoder"]
+# Float32 sums of some tens of terms of order 1, in another order.
+ROUNDING = 2e-5
+
+
+@functools.cache
+def make(**changes):
+    module = t5.build(TINY | changes)
+    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
+    return module, init(jax.random.key(0))
+
+
+@functools.cache
+def jitted(module, method="__call__"):
+    def apply(params, *args, **kwargs):
+        return module.apply({"params": params}, *args, method=method, **kwargs)
+
+    return jax.jit(apply, static_argnames=("cache_length", "deterministic"))
+
+
+def tokens(batch, length, *, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).integers(2, 64, (batch, length)), jnp.int32)
+
+
+def example(architecture, *, batch=2):
+    decoder = tokens(batch, 7).at[:, 0].set(0)
+    example = {"encoder_input_tokens": tokens(batch, 5, seed=1), "decoder_input_tokens": decoder}
+    if architecture == "prefix_decoder":
+        example["decoder_causal_attention"] = jnp.tile(jnp.arange(7) < 3, (batch, 1))
+    return example
+
+
+def changes_logits(module, params, batch, field, position):
+    """Which target positions notice another token at `position` of `field`."""
+    other = dict(batch)
+    other[field] = batch[field].at[:, position].add(1)
+    apply = jitted(module)
+    return (np.abs(apply(params, batch) - apply(params, other)).max(axis=(0, 2)) > 0).tolist()
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder"])
+def test_a_target_sees_itself_and_the_past_alone(architecture):
+    module, params = make(architecture=architecture)
+    batch = example(architecture)
+    noticed = changes_logits(module, params, batch, "decoder_input_tokens", 4)
+    assert noticed == [False] * 4 + [True] * 3
+
+
+def test_causality_of_gradients():
+    module, params = make(architecture="decoder")
+    batch = example("decoder", batch=1)
+
+    def logits_at(table, position):
+        changed = {**params, "token_embedder": {"embedding": table}}
+        # A token of its own per position, so that a row of the table is a position.
+        own = {"decoder_input_tokens": jnp.arange(7)[None]}
+        return module.apply({"params": changed}, {**batch, **own})[0, position].sum()
+
+    gradient = jax.jit(jax.grad(logits_at), static_argnums=1)(
+        params["token_embedder"]["embedding"], 3
+    )
+    assert (np.abs(gradient[:7]).sum(-1) > 0).tolist() == [True] * 4 + [False] * 3
+
+
+def test_all_targets_see_all_inputs_and_the_whole_prefix():
+    module, params = make()
+    batch = example("encoder_decoder")
+    assert all(changes_logits(module, params, batch, "encoder_input_tokens", 4))
+    module, params = make(architecture="prefix_decoder")
+    batch = example("prefix_decoder")
+    assert all(changes_logits(module, params, batch, "decoder_input_tokens", 2))
+    noticed = changes_logits(module, params, batch, "decoder_input_tokens", 3)
+    assert noticed == [False] * 3 + [True] * 4
+
+
+def test_padding_changes_nothing():
+    module, params = make()
+    batch = example("encoder_decoder")
+    padded = {
+        "encoder_input_tokens": jnp.pad(batch["encoder_input_tokens"], ((0, 0), (0, 3))),
+        "decoder_input_tokens": jnp.pad(batch["decoder_input_tokens"], ((0, 0), (0, 2))),
+    }
+    plain = jitted(module)(params, batch)
+    np.testing.assert_allclose(jitted(module)(params, padded)[:, :7], plain, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder"])
+def test_packed_documents_are_as_if_alone(architecture):
+    module, params = make(architecture=architecture)
+    batch = example(architecture)
+    apart = jitted(module)(params, batch)
+    packed = {name: rows.reshape(1, -1) for name, rows in batch.items()}
+    for side, length in (("encoder", 5), ("decoder", 7)):
+        packed[f"{side}_segment_ids"] = jnp.repeat(jnp.array([[1, 2]]), length, axis=1)
+        packed[f"{side}_positions"] = jnp.tile(jnp.arange(length), 2)[None]
+    together = jitted(module)(params, packed)
+    np.testing.assert_allclose(together.reshape(apart.shape), apart, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("remat", ["none", "full", "dots"])
+def test_scanned_is_looped_and_recomputed_is_kept(remat):
+    looped, params = make(loop="unroll")
+    scanned, _ = make(loop="scan", remat=remat)
+    towers = {
+        side: {**params[side], "layers": stack_layers(params[side]["layers"])}
+        for side in ("encoder", "decoder")
+    }
+    stacked = {**params, **towers}
+    batch = example("encoder_decoder")
+
+    def total(module):
+        return lambda p: (module.apply({"params": p}, batch) ** 2).sum()
+
+    value, gradient = jax.jit(jax.value_and_grad(total(looped)))(params)
+    stacked_value, stacked_gradient = jax.jit(jax.value_and_grad(total(scanned)))(stacked)
+    np.testing.assert_allclose(stacked_value, value, rtol=1e-5)
+    layers = unstack_layers(stacked_gradient["decoder"]["layers"], layers=2)
+    jax.tree.map(
+        # The gradient sums hundreds of squares of order 10, in another order.
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
+        layers,
+        gradient["decoder"]["layers"],
+    )
+
+
+def prefill(module, params, batch, *, length, mask=None):
+    inputs = [batch["encoder_input_tokens"]] if hasattr(module, "make_encoder") else []
+    prompt = batch["decoder_input_tokens"][:, :length]
+    return jitted(module, "prefill")(params, *inputs, prompt, cache_length=9, decoder_mask=mask)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_cached_is_uncached(architecture):
+    module, params = make(architecture=architecture)
+    batch = example(architecture)
+    full = jitted(module)(params, batch)
+    logits, cache = prefill(module, params, batch, length=3)
+    np.testing.assert_allclose(logits, full[:, 2], atol=ROUNDING)
+    for position in range(3, 7):
+        token = batch["decoder_input_tokens"][:, position : position + 1]
+        logits, cache = jitted(module, "extend")(params, token, cache)
+        np.testing.assert_allclose(logits[:, 0], full[:, position], atol=ROUNDING)
+
+
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "prefix_decoder"])
+def test_prompts_of_unequal_length_are_padded_on_the_left(architecture):
+    module, params = make(architecture=architecture)
+    batch = example(architecture)
+    alone, cache = prefill(module, params, batch, length=3)
+    token = jnp.array([[5], [6]])
+    alone_next, _ = jitted(module, "extend")(params, token, cache)
+    padded = {
+        **batch,
+        "decoder_input_tokens": jnp.pad(tokens(2, 7).at[:, 0].set(0), ((0, 0), (2, 0))),
+    }
+    mask = jnp.tile(jnp.arange(5) >= 2, (2, 1))
+    logits, cache = prefill(module, params, padded, length=5, mask=mask)
+    np.testing.assert_allclose(logits, alone, atol=ROUNDING)
+    logits, _ = jitted(module, "extend")(params, token, cache)
+    np.testing.assert_allclose(logits, alone_next, atol=ROUNDING)
+
+
+def test_a_gathered_cache_goes_on_as_the_rows_it_came_from():
+    module, params = make()
+    batch = example("encoder_decoder")
+    _, cache = prefill(module, params, batch, length=3)
+    rows = jnp.array([1, 0, 1])
+    token = jnp.array([[5], [6]])
+    logits, _ = jitted(module, "extend")(params, token, cache)
+    gathered, _ = jitted(module, "extend")(params, token[rows], cache.gather(rows))
+    np.testing.assert_allclose(gathered, logits[rows], atol=ROUNDING)
+
+
+def test_a_prompt_longer_than_the_cache_is_refused():
+    module, params = make(architecture="decoder")
+    batch = {"decoder_input_tokens": tokens(1, 10)}
+    with pytest.raises(ValueError, match="cache_length=9"):
+        prefill(module, params, batch, length=10)
+
+
+def test_bfloat16_computes_low_and_keeps_high():
+    module, params = make(dtype="bfloat16")
+    logits = jitted(module)(params, example("encoder_decoder"))
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    assert logits.dtype == jnp.float32
+    exact, _ = make()
+    reference = jitted(exact)(params, example("encoder_decoder"))
+    # Eight bits of mantissa through two layers, logits of order 1.
+    np.testing.assert_allclose(logits, reference, atol=0.1)
+    assert jnp.abs(logits - reference).max() > 0
+
+
+def test_one_hot_lookup_is_a_gather():
+    gather, params = make(embedding_lookup="gather")
+    product, _ = make(embedding_lookup="one_hot")
+    batch = example("encoder_decoder")
+    np.testing.assert_allclose(
+        jitted(gather)(params, batch), jitted(product)(params, batch), atol=1e-6
+    )
+
+
+def test_dropout_needs_a_key_and_only_training_has_it():
+    module, params = make(dropout=0.5)
+    batch = example("encoder_decoder")
+    quiet = [jitted(module)(params, batch) for _ in range(2)]
+    np.testing.assert_array_equal(*quiet)
+    noisy = [
+        jitted(module)(params, batch, deterministic=False, rngs={"dropout": key})
+        for key in jax.random.split(jax.random.key(1))
+    ]
+    assert not np.allclose(*noisy)
+
+
+def test_unknown_choices_name_the_nearest():
+    with pytest.raises(ValueError, match="Did you mean 'dots'"):
+        make(remat="dot")
+    with pytest.raises(ValueError, match="Did you mean 'unroll'"):
+        make(loop="unrol")
