@@ -1,0 +1,310 @@
+"""Beam search: the algorithm and the finishing rule of Hugging Face's, token for token."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_like.decoding.filters import Filter, Progress, apply_filters, log_softmax
+from t5x_like.decoding.interface import Cache, Extend, as_argument, check_request, is_one_of
+from t5x_like.names import hint
+
+EarlyStopping = bool | Literal["never"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerPenalty:
+    """length ** alpha, as Hugging Face's length_penalty: 0 ranks by log p, 1 by log p per token."""
+
+    alpha: float = 1.0
+
+    def __call__(self, length: int) -> float:
+        """What log p is divided by."""
+        return float(length**self.alpha)
+
+
+@dataclasses.dataclass(frozen=True)
+class GoogleNMTPenalty:
+    """((5 + length) / 6) ** alpha (Wu et al. 2016, eq. 14): alpha 0.6 in the Transformer and T5."""
+
+    alpha: float = 0.6
+
+    def __call__(self, length: int) -> float:
+        """What log p is divided by."""
+        return float(((5 + length) / 6) ** self.alpha)
+
+
+PER_TOKEN = PowerPenalty(1.0)
+
+
+@flax.struct.dataclass
+class Beams:
+    """The n best hypotheses of each prompt, best first.
+
+    Attributes:
+        tokens: int32, up to and with the end token, then pad_id.
+        lengths: int32, the end token counted; 0 where a prompt has fewer hypotheses than n.
+        scores: log p / length_penalty(length); -inf where there is no hypothesis.
+    """
+
+    tokens: Int[Array, "B n N"]
+    lengths: Int[Array, "B n"]
+    scores: Float[Array, "B n"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """All that compiled code depends on."""
+
+    beams: int
+    max_new_tokens: int
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    filters: tuple[Filter, ...]
+
+    @property
+    def candidates(self) -> int:
+        """Enough that `beams` of them go on even if every beam could end in every way."""
+        return max(2, 1 + len(self.eos_ids)) * self.beams
+
+
+class _Ranking(flax.struct.PyTreeNode):
+    """What log p is divided by, per number of tokens (1 first), and when a prompt is done.
+
+    Attributes:
+        penalties: of a finished hypothesis.
+        bounds: of a running one, to bound its final score.
+        stop_when_full: as soon as K hypotheses have ended.
+    """
+
+    penalties: Float[Array, "N"]
+    bounds: Float[Array, "N"]
+    stop_when_full: Bool[Array, ""]
+
+
+class _State(flax.struct.PyTreeNode):
+    """K running beams and the K best finished ones per prompt; a score of -inf is an empty place.
+
+    Attributes:
+        step: tokens in every running beam.
+        running_tokens: padded, as are finished_tokens.
+        running_scores: sums of log p, best first.
+        finished_tokens: with their end token, if they have one.
+        finished_lengths: 0 in an empty place.
+        finished_scores: divided by the length penalty, best first.
+        improvable: prompts whose running beams may still replace a finished one.
+    """
+
+    step: Int[Array, ""]
+    running_tokens: Int[Array, "B K N"]
+    running_scores: Float[Array, "B K"]
+    finished_tokens: Int[Array, "B K N"]
+    finished_lengths: Int[Array, "B K"]
+    finished_scores: Float[Array, "B K"]
+    improvable: Bool[Array, "B"]
+
+
+def beam_search(
+    extend: Extend,
+    logits: Float[Array, "B V"],
+    cache: Cache,
+    *,
+    beams: int,
+    max_new_tokens: int,
+    eos_ids: int | Sequence[int],
+    pad_id: int = 0,
+    length_penalty: Callable[[int], float] = PER_TOKEN,
+    early_stopping: EarlyStopping = False,
+    filters: Sequence[Filter] = (),
+    returned: int = 1,
+    room: int | None = None,
+) -> Beams:
+    """The `returned` best of what a search with `beams` hypotheses per prompt finds.
+
+    Hypotheses that reach max_new_tokens count as ended.
+
+    Args:
+        extend: as for `generate`, as are logits, cache, eos_ids, pad_id and room.
+        logits: [B, V].
+        cache: of B prompts, not yet repeated for the beams.
+        beams: K, at most V.
+        max_new_tokens: N.
+        eos_ids: one id or several.
+        pad_id: what hypotheses are filled with after their end.
+        length_penalty: called with the number of generated tokens, the end token counted, the
+            prompt not; log p is divided by it.
+        early_stopping: when a prompt is done that has K ended hypotheses. True: at once. False:
+            when the best running one, scored at its present length, is below the worst of them.
+            "never": when no running one could exceed the worst of them at any length.
+        filters: act on log p, which is not normalised again.
+        returned: n, at most K.
+        room: tokens the cache can take after the prompt, if known.
+
+    Raises:
+        ValueError: a setting out of range.
+    """
+    ends = check_request(
+        logits, max_new_tokens=max_new_tokens, eos_ids=eos_ids, pad_id=pad_id, room=room
+    )
+    plan = _Plan(beams, max_new_tokens, ends, pad_id, tuple(filters))
+    _check(plan, vocabulary=logits.shape[1], returned=returned)
+    ranking = _rank(length_penalty, lengths=max_new_tokens, early_stopping=early_stopping)
+    state = _search(as_argument(extend), logits, cache, ranking, plan=plan)
+    return Beams(
+        tokens=state.finished_tokens[:, :returned],
+        lengths=state.finished_lengths[:, :returned],
+        scores=state.finished_scores[:, :returned],
+    )
+
+
+def _rank(
+    length_penalty: Callable[[int], float], *, lengths: int, early_stopping: EarlyStopping
+) -> _Ranking:
+    penalties = np.array([length_penalty(length) for length in range(1, lengths + 1)], float)
+    for length, penalty in enumerate(penalties, start=1):
+        if not 0 < penalty < math.inf:
+            raise ValueError(
+                f"length_penalty={length_penalty!r} gives {penalty} at length {length}: "
+                "above 0 and finite needed at every length up to max_new_tokens"
+            )
+    bounds = penalties
+    if early_stopping == "never":  # log p <= 0: the largest penalty ahead gives the best score.
+        bounds = np.maximum.accumulate(penalties[::-1])[::-1]
+    elif not isinstance(early_stopping, bool):
+        nearest = hint(str(early_stopping), ["False", "True", "never"])
+        raise ValueError(f"early_stopping={early_stopping!r} does not exist.{nearest}")
+    return _Ranking(
+        penalties=jnp.asarray(penalties, jnp.float32),
+        bounds=jnp.asarray(bounds, jnp.float32),
+        stop_when_full=jnp.asarray(early_stopping is True),
+    )
+
+
+def _check(plan: _Plan, *, vocabulary: int, returned: int) -> None:
+    if not 1 <= plan.beams <= vocabulary:
+        raise ValueError(
+            f"beams={plan.beams}: 1 to {vocabulary} allowed, no more than the model has tokens"
+        )
+    if not 1 <= returned <= plan.beams:
+        raise ValueError(f"returned={returned}: 1 to beams={plan.beams} allowed")
+    if plan.candidates > plan.beams * vocabulary:
+        raise ValueError(
+            f"eos_ids={plan.eos_ids}: a vocabulary of {vocabulary} leaves no token to go on with"
+        )
+
+
+@functools.partial(jax.jit, static_argnames="plan")
+def _search(extend: Extend, logits: Array, cache: Any, ranking: _Ranking, *, plan: _Plan) -> _State:
+    prompts = logits.shape[0]
+
+    def unfinished(carry: tuple[_State, Any]) -> Bool[Array, ""]:
+        state = carry[0]
+        going_on = (state.step < plan.max_new_tokens) & jnp.any(state.improvable)
+        return going_on & ~(ranking.stop_when_full & jnp.all(state.finished_scores > -jnp.inf))
+
+    def step(carry: tuple[_State, Any]) -> tuple[_State, Any]:
+        state, cache = carry
+        last = jax.lax.dynamic_slice_in_dim(state.running_tokens, state.step - 1, 1, axis=2)
+        logits, cache = extend(last.reshape(-1, 1), cache)
+        state, rows = _advance(state, logits[:, -1], ranking, plan=plan)
+        return state, cache.gather(rows)
+
+    every_beam = jnp.repeat(logits, plan.beams, axis=0)
+    state, rows = _advance(_start(prompts, plan=plan), every_beam, ranking, plan=plan)
+    # Until here the cache has one row a prompt, which all of its beams start from.
+    return jax.lax.while_loop(unfinished, step, (state, cache.gather(rows // plan.beams)))[0]
+
+
+def _start(prompts: int, *, plan: _Plan) -> _State:
+    places = (prompts, plan.beams)
+    tokens = jnp.full((*places, plan.max_new_tokens), plan.pad_id, jnp.int32)
+    empty = jnp.full(places, -jnp.inf)
+    return _State(
+        step=jnp.zeros((), jnp.int32),
+        running_tokens=tokens,
+        # One beam to start from: K equal ones would choose the same tokens K times.
+        running_scores=empty.at[:, 0].set(0.0),
+        finished_tokens=tokens,
+        finished_lengths=jnp.zeros(places, jnp.int32),
+        finished_scores=empty,
+        improvable=jnp.ones((prompts,), bool),
+    )
+
+
+def _advance(
+    state: _State, logits: Float[Array, "BK V"], ranking: _Ranking, *, plan: _Plan
+) -> tuple[_State, Int[Array, "BK"]]:
+    """Adds a token to every running beam. Also returns the old row that each new row goes on."""
+    tokens, scores, parents = _candidates(state, logits, plan=plan)
+    last_step = state.step + 1 == plan.max_new_tokens
+    hits = last_step | is_one_of(
+        jax.lax.dynamic_index_in_dim(tokens, state.step, axis=2, keepdims=False), plan.eos_ids
+    )
+    running_scores, chosen = jax.lax.top_k(jnp.where(hits, -jnp.inf, scores), plan.beams)
+    state = _finish(state, tokens, jnp.where(hits, scores, -jnp.inf), ranking, plan=plan)
+    bound = running_scores[:, 0] / ranking.bounds[state.step]
+    new = state.replace(
+        step=state.step + 1,
+        running_tokens=_take(tokens, chosen),
+        running_scores=running_scores,
+        improvable=state.improvable & (bound > jnp.min(state.finished_scores, axis=1)),
+    )
+    first_row = jnp.arange(tokens.shape[0])[:, None] * plan.beams
+    return new, (first_row + _take(parents, chosen)).reshape(-1)
+
+
+def _candidates(
+    state: _State, logits: Float[Array, "BK V"], *, plan: _Plan
+) -> tuple[Int[Array, "B C N"], Float[Array, "B C"], Int[Array, "B C"]]:
+    """The C best one-token continuations of a prompt's beams: tokens, log p, parent beams."""
+    prompts, beams, length = state.running_tokens.shape
+    progress = Progress(state.step, state.running_tokens.reshape(-1, length))
+    log_probs = apply_filters(log_softmax(logits), plan.filters, progress=progress)
+    vocabulary = log_probs.shape[-1]
+    totals = state.running_scores[:, :, None] + log_probs.reshape(prompts, beams, vocabulary)
+    scores, places = jax.lax.top_k(totals.reshape(prompts, -1), plan.candidates)
+    parents, token = places // vocabulary, places % vocabulary
+    tokens = jax.lax.dynamic_update_slice_in_dim(
+        _take(state.running_tokens, parents), token[:, :, None], state.step, axis=2
+    )
+    return tokens, scores, parents
+
+
+def _finish(
+    state: _State,
+    tokens: Int[Array, "B C N"],
+    scores: Float[Array, "B C"],
+    ranking: _Ranking,
+    *,
+    plan: _Plan,
+) -> _State:
+    """Keeps the K best of the finished hypotheses and of those that end now, scores > -inf."""
+    full = jnp.all(state.finished_scores > -jnp.inf, axis=1)
+    accepts = state.improvable & ~(ranking.stop_when_full & full)
+    # A candidate below the K best would not have been followed: it may not finish either.
+    among_best = jnp.arange(plan.candidates) < plan.beams
+    normalised = scores / ranking.penalties[state.step]
+    scores = jnp.where(accepts[:, None] & among_best, normalised, -jnp.inf)
+    lengths = jnp.where(scores > -jnp.inf, state.step + 1, 0)
+    finished_scores, kept = jax.lax.top_k(
+        jnp.concatenate([state.finished_scores, scores], axis=1), plan.beams
+    )
+    # An empty place holds padding, not the candidate that failed to fill it.
+    tokens = jnp.where(scores[:, :, None] > -jnp.inf, tokens, plan.pad_id)
+    return state.replace(
+        finished_tokens=_take(jnp.concatenate([state.finished_tokens, tokens], axis=1), kept),
+        finished_lengths=_take(jnp.concatenate([state.finished_lengths, lengths], axis=1), kept),
+        finished_scores=finished_scores,
+    )
+
+
+def _take(values: Array, places: Int[Array, "B K"]) -> Array:
+    """The values [B, C, ...] at places [B, K] of each prompt."""
+    return jax.vmap(lambda row, place: row[place])(values, places)

@@ -1,0 +1,272 @@
+"""Logit filters and token choosers, the small parts that decoders compose.
+
+A filter maps logits [B, V] to logits [B, V], given what has been written so far; it rules a
+token out with -inf. A chooser picks one token a row. Filters are frozen dataclasses: equal
+settings are equal objects, so a second call with the same settings finds its compiled code.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+
+from t5x_like.decoding.interface import as_ids, is_one_of
+
+
+class Progress(NamedTuple):
+    """What a decoder has written: `step` tokens in each row of `tokens`, the rest is padding."""
+
+    step: Int[Array, ""]
+    tokens: Int[Array, "B N"]
+
+
+Filter = Callable[[Float[Array, "B V"], Progress], Float[Array, "B V"]]
+Chooser = Callable[[Float[Array, "B V"], PRNGKeyArray | None], Int[Array, "B"]]
+
+
+def greedy(logits: Float[Array, "B V"], rng: PRNGKeyArray | None = None) -> Int[Array, "B"]:
+    """The most likely token; of equally likely ones, the lowest id."""
+    del rng  # A chooser's second argument.
+    return jnp.argmax(logits, axis=-1)
+
+
+def sample(logits: Float[Array, "B V"], rng: PRNGKeyArray | None) -> Int[Array, "B"]:
+    """A token drawn from softmax(logits). Raises ValueError without an `rng`."""
+    if rng is None:
+        raise ValueError("rng=None: sampling needs a key, for example rng=jax.random.key(0)")
+    return jax.random.categorical(rng, logits, axis=-1)
+
+
+def apply_filters(
+    logits: Float[Array, "B V"], filters: tuple[Filter, ...], *, progress: Progress
+) -> Float[Array, "B V"]:
+    """The logits in float32 through all filters, in order."""
+    logits = logits.astype(jnp.float32)
+    for logit_filter in filters:
+        logits = logit_filter(logits, progress)
+    return logits
+
+
+def log_softmax(logits: Float[Array, "... V"]) -> Float[Array, "... V"]:
+    """The log p, in float32; a row of -inf alone stays so, where the usual form gives NaN."""
+    logits = logits.astype(jnp.float32)
+    total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    return jnp.where(logits == -jnp.inf, -jnp.inf, logits - total)
+
+
+@dataclasses.dataclass(frozen=True)
+class Temperature:
+    """Divides the logits by `value`: below 1 sharpens, above 1 flattens."""
+
+    value: float
+
+    def __post_init__(self):
+        """Checks the setting."""
+        if not 0 < self.value < math.inf:
+            raise ValueError(
+                f"temperature={self.value}: above 0 and finite needed; its limit 0 is choose=greedy"
+            )
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Scaled logits."""
+        return logits / self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK:
+    """Keeps the k most likely tokens (Fan et al. 2018, section 5.1); all of them if k >= V.
+
+    Of tokens tied for the last place the lowest ids stay.
+    """
+
+    k: int
+
+    def __post_init__(self):
+        """Checks the setting."""
+        if self.k < 1:
+            raise ValueError(f"top_k={self.k}: at least 1 needed (None keeps every token)")
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Logits with -inf outside of the top k."""
+        if self.k >= logits.shape[-1]:
+            return logits
+        # The least of all k, where a slice of the last would make XLA sort the whole vocabulary.
+        smallest = jnp.min(jax.lax.top_k(logits, self.k)[0], axis=-1, keepdims=True)
+        above, tied = logits > smallest, logits == smallest
+        places = self.k - jnp.sum(above, axis=-1, keepdims=True)
+        return _ban(logits, ~(above | (tied & (jnp.cumsum(tied, axis=-1) <= places))))
+
+
+@dataclasses.dataclass(frozen=True)
+class TopP:
+    """Keeps the nucleus, the fewest tokens with mass of at least p (Holtzman et al. 2020, eq. 2).
+
+    The most likely token always stays. Of tokens tied for the last place the lowest ids stay.
+    """
+
+    p: float
+
+    def __post_init__(self):
+        """Checks the setting."""
+        if not 0 < self.p <= 1:
+            raise ValueError(f"top_p={self.p}: above 0 and at most 1 needed")
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Logits with -inf outside of the nucleus."""
+        if self.p == 1:  # Rounding of the running sum could cut the tail off.
+            return logits
+        p = jnp.exp(log_softmax(logits))
+        order = _as_ordered_bits(logits)
+        last = _largest_bits(
+            lambda bits: jnp.sum(p * (order >= bits), -1, keepdims=True) >= self.p, rows=len(logits)
+        )
+        above, tied = order > last, order == last
+        # Each of the tied adds as much; one stays while those before it fall short of p.
+        share = jnp.max(p * tied, axis=-1, keepdims=True)
+        before = jnp.sum(p * above, -1, keepdims=True) + share * (jnp.cumsum(tied, axis=-1) - 1)
+        return _ban(logits, ~(above | (tied & (before < self.p))))
+
+
+def _as_ordered_bits(x: Float[Array, "B V"]) -> UInt32[Array, "B V"]:
+    """Integers in the order of the floats."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+    sign = jnp.uint32(1 << 31)
+    return jnp.where(bits & sign, ~bits, bits | sign)
+
+
+def _largest_bits(
+    holds: Callable[[UInt32[Array, "B 1"]], Bool[Array, "B 1"]], *, rows: int
+) -> UInt32[Array, "B 1"]:
+    """The largest number up to which `holds` holds, 0 if none: bit by bit, in 32 calls.
+
+    A sort of the vocabulary would do too, and take 25 times as long on a CPU.
+    """
+
+    def settle(i: Int[Array, ""], found: UInt32[Array, "B 1"]) -> UInt32[Array, "B 1"]:
+        trial = found | (jnp.uint32(1 << 31) >> i.astype(jnp.uint32))
+        return jnp.where(holds(trial), trial, found)
+
+    return jax.lax.fori_loop(0, 32, settle, jnp.zeros((rows, 1), jnp.uint32))
+
+
+def _ban(logits: Float[Array, "B V"], banned: Bool[Array, "... V"]) -> Float[Array, "B V"]:
+    return jnp.where(banned, -jnp.inf, logits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forbid:
+    """Rules out the given token ids."""
+
+    ids: tuple[int, ...]
+
+    def __post_init__(self):
+        """Brings one id or several into one form."""
+        object.__setattr__(self, "ids", as_ids(self.ids, name="forbid"))
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Logits with -inf at the ids."""
+        return _ban(logits, is_one_of(jnp.arange(logits.shape[-1]), self.ids))
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularySize:
+    """Rules out the ids from `size` on: rows that only round the embedding up, as T5's last 28."""
+
+    size: int
+
+    def __post_init__(self):
+        """Checks the setting."""
+        if self.size < 1:
+            raise ValueError(f"vocabulary_size={self.size}: at least 1 needed")
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Logits with -inf from `size` on. Raises ValueError where the model has fewer rows."""
+        if self.size > logits.shape[-1]:
+            raise ValueError(
+                f"vocabulary_size={self.size}: the model has {logits.shape[-1]} tokens, "
+                "so at most that many allowed"
+            )
+        return _ban(logits, jnp.arange(logits.shape[-1]) >= self.size)
+
+
+@dataclasses.dataclass(frozen=True)
+class MinNewTokens:
+    """Rules the end tokens out until `count` tokens are written."""
+
+    count: int
+    eos_ids: tuple[int, ...]
+
+    def __post_init__(self):
+        """Checks the setting."""
+        object.__setattr__(self, "eos_ids", as_ids(self.eos_ids, name="eos_ids"))
+        if self.count < 0:
+            raise ValueError(f"min_new_tokens={self.count}: at least 0 needed")
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Logits with -inf at the end tokens while too few tokens are written."""
+        ends = is_one_of(jnp.arange(logits.shape[-1]), self.eos_ids)
+        return _ban(logits, ends & (progress.step < self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class NoRepeatNgrams:
+    """Rules out a token that would complete an n-gram the row already has (Paulus et al. 2018).
+
+    Counts the generated tokens only, not the prompt.
+    """
+
+    n: int
+
+    def __post_init__(self):
+        """Checks the setting."""
+        if self.n < 1:
+            raise ValueError(f"no_repeat_ngram_size={self.n}: at least 1 needed (None permits all)")
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Logits with -inf at tokens that would repeat an n-gram."""
+        batch, length = progress.tokens.shape
+        if length < self.n:
+            return logits
+        starts = jnp.arange(length - self.n + 1)
+        ngrams = progress.tokens[:, starts[:, None] + jnp.arange(self.n)]
+        # Before n - 1 tokens exist, no n-gram is complete either: what is read here is not used.
+        last = jnp.maximum(progress.step - (self.n - 1), 0) + jnp.arange(self.n - 1)
+        same = jnp.all(ngrams[..., :-1] == progress.tokens[:, last][:, None], axis=-1)
+        complete = starts + self.n <= progress.step
+        banned = jnp.zeros(logits.shape, bool)
+        rows = jnp.arange(batch)[:, None]
+        return _ban(logits, banned.at[rows, ngrams[..., -1]].max(same & complete))
+
+
+def make_filters(
+    *,
+    vocabulary_size: int | None = None,
+    no_repeat_ngram_size: int | None = None,
+    min_new_tokens: int = 0,
+    eos_ids: int | Sequence[int] = (),
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+) -> tuple[Filter, ...]:
+    """The filters for plain settings, in the usual order: first rules, then the distribution.
+
+    `eos_ids` serves min_new_tokens alone. Raises ValueError for a value outside of its range.
+    """
+    filters: list[Filter] = []
+    if vocabulary_size is not None:
+        filters.append(VocabularySize(vocabulary_size))
+    if no_repeat_ngram_size is not None:
+        filters.append(NoRepeatNgrams(no_repeat_ngram_size))
+    if min_new_tokens:
+        filters.append(MinNewTokens(min_new_tokens, as_ids(eos_ids, name="eos_ids")))
+    if temperature != 1:
+        filters.append(Temperature(temperature))
+    if top_k is not None:
+        filters.append(TopK(top_k))
+    if top_p != 1:
+        filters.append(TopP(top_p))
+    return tuple(filters)

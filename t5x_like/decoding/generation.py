@@ -1,0 +1,268 @@
+"""One token at a time: greedy decoding and sampling, at once or streamed to a callback."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from t5x_like.decoding.filters import (
+    Chooser,
+    Filter,
+    Progress,
+    apply_filters,
+    greedy,
+    log_softmax,
+)
+from t5x_like.decoding.interface import Cache, Extend, as_argument, check_request, is_one_of
+
+
+@flax.struct.dataclass
+class Generated:
+    """Decoded rows: B prompts times their samples, those of one prompt side by side.
+
+    Attributes:
+        tokens: int32, up to and with the end token, then pad_id.
+        lengths: int32, tokens per row, the end token counted.
+        log_probs: each token's log p under the model, before any filter; 0 after the end. None
+            unless asked for.
+    """
+
+    tokens: Int[Array, "B N"]
+    lengths: Int[Array, "B"]
+    log_probs: Float[Array, "B N"] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamStep:
+    """One token of every row, as handed to a stream's callback.
+
+    Attributes:
+        step: 0 for the first token after the prompt.
+        tokens: [B] int32.
+        live: [B] bool, False where the row had ended and the token is padding.
+        log_probs: [B, V] on the device, the model's log p of the token, before any filter.
+    """
+
+    step: int
+    tokens: np.ndarray
+    live: np.ndarray
+    log_probs: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """All that compiled code depends on."""
+
+    max_new_tokens: int
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    choose: Chooser
+    filters: tuple[Filter, ...]
+    log_probs: bool
+
+
+class _State(flax.struct.PyTreeNode):
+    step: Int[Array, ""]
+    tokens: Int[Array, "B N"]
+    lengths: Int[Array, "B"]
+    ended: Bool[Array, "B"]
+    log_probs: Float[Array, "B N"] | None
+    cache: Any
+
+
+def generate(
+    extend: Extend,
+    logits: Float[Array, "B V"],
+    cache: Cache,
+    *,
+    max_new_tokens: int,
+    eos_ids: int | Sequence[int],
+    pad_id: int = 0,
+    choose: Chooser = greedy,
+    filters: Sequence[Filter] = (),
+    rng: PRNGKeyArray | None = None,
+    samples: int = 1,
+    log_probs: bool = False,
+    room: int | None = None,
+) -> Generated:
+    """Decodes until every row has ended or has max_new_tokens tokens, in one compiled loop.
+
+    Args:
+        extend: (tokens [B, 1], cache) -> (logits [B, 1, V], cache). Inside a jitted function any
+            callable will do. Outside, pass `jax.tree_util.Partial(function, params)` with the
+            same `function` every time: it compiles once and takes the weights as arguments,
+            where a closure would have them baked into compiled code of its own.
+        logits: of the last prompt token, as prefill returned them, for B prompts.
+        cache: as prefill returned it.
+        max_new_tokens: N.
+        eos_ids: one id or several; none (an empty tuple) decodes N tokens.
+        pad_id: what rows that have ended are filled with.
+        choose: `greedy` or `sample`, from the logits that the filters leave.
+        filters: applied in order.
+        rng: one key for all of it. Needed to sample.
+        samples: continuations per prompt, B * samples rows in all.
+        log_probs: whether to return them.
+        room: tokens the cache can take after the prompt (cache_length less the prompt's length).
+            It is not checked where it is not given.
+
+    Raises:
+        ValueError: a setting out of range, or several samples without sampling.
+    """
+    plan, logits, cache = _prepare(
+        logits,
+        cache,
+        max_new_tokens=max_new_tokens,
+        eos_ids=eos_ids,
+        pad_id=pad_id,
+        choose=choose,
+        filters=filters,
+        samples=samples,
+        log_probs=log_probs,
+        room=room,
+    )
+    return _generated(_run(as_argument(extend), logits, cache, rng, plan=plan))
+
+
+def stream(
+    extend: Extend,
+    logits: Float[Array, "B V"],
+    cache: Cache,
+    *,
+    callback: Callable[[StreamStep], bool | None],
+    rng: PRNGKeyArray | None = None,
+    **settings: Any,
+) -> Generated:
+    """What `generate` returns, with `callback` called at every token as it comes.
+
+    A Python loop over a compiled step, for one process. The callback ends it by returning True;
+    the rows then hold what came until there. `cache` stays valid.
+
+    Args:
+        extend: as for `generate`, as are logits, cache and rng.
+        logits: [B, V].
+        cache: of B prompts.
+        callback: gets a StreamStep per token.
+        rng: one key for all of it.
+        settings: the further keyword arguments of `generate`, with the same errors.
+    """
+    plan, logits, cache = _prepare(logits, cache, **settings)
+    extend = as_argument(extend)
+    # A step overwrites the cache that it is given, and this one is the caller's.
+    state = _start(logits, jax.tree.map(jnp.copy, cache), plan=plan)
+    live = np.ones(logits.shape[0], bool)
+    for step in range(plan.max_new_tokens):
+        first = logits if step == 0 else None
+        state, tokens, log_probs = _step(extend, state, first, rng, plan=plan)
+        stop = callback(StreamStep(step, np.asarray(tokens), live, log_probs))
+        live = ~np.asarray(state.ended)
+        if stop or not live.any():
+            break
+    return _generated(state)
+
+
+def _prepare(
+    logits: Float[Array, "B V"],
+    cache: Cache,
+    *,
+    max_new_tokens: int,
+    eos_ids: int | Sequence[int],
+    pad_id: int = 0,
+    choose: Chooser = greedy,
+    filters: Sequence[Filter] = (),
+    samples: int = 1,
+    log_probs: bool = False,
+    room: int | None = None,
+) -> tuple[_Plan, Float[Array, "R V"], Cache]:
+    """The checked settings, and one row for each of a prompt's samples."""
+    ends = check_request(
+        logits, max_new_tokens=max_new_tokens, eos_ids=eos_ids, pad_id=pad_id, room=room
+    )
+    plan = _Plan(max_new_tokens, ends, pad_id, choose, tuple(filters), log_probs)
+    if samples < 1:
+        raise ValueError(f"samples={samples}: at least 1 needed")
+    if samples == 1:
+        return plan, logits, cache
+    if choose is greedy:
+        raise ValueError(
+            f"samples={samples}: choose=greedy would give equal rows; choose=sample, or beam_search"
+        )
+    rows = jnp.repeat(jnp.arange(logits.shape[0]), samples)
+    return plan, logits[rows], cache.gather(rows)
+
+
+@functools.partial(jax.jit, static_argnames="plan")
+def _run(
+    extend: Extend, logits: Array, cache: Any, rng: PRNGKeyArray | None, *, plan: _Plan
+) -> _State:
+    def unfinished(state: _State) -> Bool[Array, ""]:
+        return (state.step < plan.max_new_tokens) & ~jnp.all(state.ended)
+
+    def step(state: _State) -> _State:
+        state, logits = _extend(extend, state)
+        return _append(state, logits, rng, plan=plan)
+
+    first = _append(_start(logits, cache, plan=plan), logits, rng, plan=plan)
+    return jax.lax.while_loop(unfinished, step, first)
+
+
+@functools.partial(jax.jit, static_argnames="plan", donate_argnames="state")
+def _step(
+    extend: Extend, state: _State, logits: Array | None, rng: PRNGKeyArray | None, *, plan: _Plan
+) -> tuple[_State, Int[Array, "B"], Float[Array, "B V"]]:
+    if logits is None:
+        state, logits = _extend(extend, state)
+    state = _append(state, logits, rng, plan=plan)
+    return state, _last(state)[:, 0], log_softmax(logits)
+
+
+def _start(logits: Float[Array, "B V"], cache: Any, *, plan: _Plan) -> _State:
+    rows = logits.shape[0]
+    return _State(
+        step=jnp.zeros((), jnp.int32),
+        tokens=jnp.full((rows, plan.max_new_tokens), plan.pad_id, jnp.int32),
+        lengths=jnp.zeros((rows,), jnp.int32),
+        ended=jnp.zeros((rows,), bool),
+        log_probs=jnp.zeros((rows, plan.max_new_tokens)) if plan.log_probs else None,
+        cache=cache,
+    )
+
+
+def _extend(extend: Extend, state: _State) -> tuple[_State, Float[Array, "B V"]]:
+    logits, cache = extend(_last(state), state.cache)
+    return state.replace(cache=cache), logits[:, -1]
+
+
+def _last(state: _State) -> Int[Array, "B 1"]:
+    return jax.lax.dynamic_slice_in_dim(state.tokens, state.step - 1, 1, axis=1)
+
+
+def _append(
+    state: _State, logits: Float[Array, "B V"], rng: PRNGKeyArray | None, *, plan: _Plan
+) -> _State:
+    """Chooses one more token for the rows that have not ended, padding for the others."""
+    progress = Progress(state.step, state.tokens)
+    key = None if rng is None else jax.random.fold_in(rng, state.step)
+    token = plan.choose(apply_filters(logits, plan.filters, progress=progress), key)
+    token = jnp.where(state.ended, plan.pad_id, token).astype(jnp.int32)[:, None]
+    log_probs = state.log_probs
+    if log_probs is not None:
+        chosen = jnp.take_along_axis(log_softmax(logits), token, axis=-1)
+        chosen = jnp.where(state.ended[:, None], 0, chosen)
+        log_probs = jax.lax.dynamic_update_slice_in_dim(log_probs, chosen, state.step, axis=1)
+    return state.replace(
+        step=state.step + 1,
+        tokens=jax.lax.dynamic_update_slice_in_dim(state.tokens, token, state.step, axis=1),
+        lengths=state.lengths + ~state.ended,
+        ended=state.ended | is_one_of(token[:, 0], plan.eos_ids),
+        log_probs=log_probs,
+    )
+
+
+def _generated(state: _State) -> Generated:
+    return Generated(tokens=state.tokens, lengths=state.lengths, log_probs=state.log_probs)
