@@ -118,7 +118,12 @@ def test_kills_at_any_moment_of_saving_leave_a_readable_folder(straight, tmp_pat
 
 
 @pytest.mark.slow
-def test_signal_to_one_process_stops_all_at_the_same_step(straight, tmp_path, monkeypatch):
+def test_two_processes_go_on_from_one_stop_together_and_one_goes_on(
+    straight, tmp_path, monkeypatch
+):
+    tiny_run.run(tmp_path, steps=6, every=3)
+    (tmp_path / "checkpoints" / "6" / "params" / "_METADATA").write_text("{}")
+
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -128,16 +133,17 @@ def test_signal_to_one_process_stops_all_at_the_same_step(straight, tmp_path, mo
         _running(tmp_path, *common, "--process", 0) as first,
         _running(tmp_path, *common, "--process", 1) as second,
     ):
-        _wait_for(first, "step 3")
-        second.send_signal(signal.SIGTERM)
+        _wait_for(first, "step 6")  # from 3: that of step 6 is damaged
+        second.send_signal(signal.SIGTERM)  # and nothing to the other
         outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
         assert [process.returncode for process in (first, second)] == [0, 0]
     [step] = {line for output in outputs for line in re.findall(r"done (\d+) True", output)}
     assert int(step) < STEPS
-    assert checkpoints.checkpoint_steps(tmp_path / "checkpoints") == [int(step)]
-    # One process goes on with the positions that two have saved. It adds in another order.
+    folders = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert folders == sorted(["3", "6.damaged", step])
+
     outcome = tiny_run.run(tmp_path, steps=STEPS)
-    jax.tree.map(
+    jax.tree.map(  # two processes add in another order than one
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), outcome.state, straight
     )
     _assert_each_seen_once(tmp_path)

@@ -5,6 +5,7 @@ queued. Metrics add up on the device, and are fetched a step after the one they 
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import signal
@@ -71,7 +72,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Where a run got to, and whether a signal ended it before its last step."""
+    """Where a run got to, and whether a signal ended it, perhaps at its last step."""
 
     state: TrainState
     interrupted: bool
@@ -117,7 +118,7 @@ def fit(
             state, metrics = train_step(state, batch)
             step += 1
             log.add(metrics, step=step, steps_left=steps - step)
-            interrupted = stop.agreed() and step < steps
+            interrupted = stop.agreed()
             last = interrupted or step == steps
             due = last or (checkpoints is not None and checkpoints.due(step))
             position = _position(batches) if due else None  # that of the step, not of the next one
@@ -129,11 +130,14 @@ def fit(
                 checkpoints.save(step, state, position)
             at_evaluation = evaluate_every and step % evaluate_every == 0
             if evaluate is not None and not interrupted and (batch is None or at_evaluation):
-                log.evaluate(evaluate, state)
+                with stop.cutting_short():
+                    log.evaluate(evaluate, state)
+        if step < steps and not interrupted:
+            logging.warning("the data ended at step %d of %d", step, steps)
         log.finish()
         if checkpoints is not None:
             checkpoints.wait()
-    return Outcome(state, interrupted)
+    return Outcome(state, interrupted or stop.has_cut)
 
 
 class Log:
@@ -274,6 +278,10 @@ def _position(batches: Iterator[Any]) -> Mapping[int, bytes] | None:
     return batches.state() if hasattr(batches, "state") else None
 
 
+class _Cut(BaseException):
+    """Raised by a signal in what can be left undone."""
+
+
 class _StopSignal:
     """Turns SIGTERM and Ctrl-C into an answer, the same on all processes: to stop after this step.
 
@@ -283,7 +291,9 @@ class _StopSignal:
     _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
     def __init__(self) -> None:
-        self._received: str | None = None
+        self.has_cut = False
+        self._received = False
+        self._may_cut = False
         self._handlers: dict[signal.Signals, Any] = {}
         self._votes: collections.deque[Array] = collections.deque()
 
@@ -299,9 +309,22 @@ class _StopSignal:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        self._received = signal.Signals(number).name
+        self._received = True
+        logging.warning("%s: saving, then stopping", signal.Signals(number).name)
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if self._may_cut:
+            raise _Cut
+
+    @contextlib.contextmanager
+    def cutting_short(self) -> Iterator[None]:
+        """What is within ends when a signal comes, unless other processes would wait for it."""
+        try:
+            self._may_cut = jax.process_count() == 1
+            yield
+            self._may_cut = False
+        except _Cut:
+            self._may_cut, self.has_cut = False, True
 
     def agreed(self) -> bool:
         """Whether to stop. All processes ask after each step, and hear the same.
@@ -310,16 +333,12 @@ class _StopSignal:
         computed by now: to ask for this step's would make them wait for the host.
         """
         if jax.process_count() == 1:
-            stop = self._received is not None
-        else:
-            flags = np.full(jax.local_device_count(), self._received is not None)
-            cut, whole = _process_shardings()
-            votes = jax.make_array_from_process_local_data(cut, flags)
-            self._votes.append(jax.jit(jnp.any, out_shardings=whole)(votes))
-            stop = len(self._votes) > _AHEAD and bool(self._votes.popleft())
-        if stop:
-            logging.warning("%s: saving and stopping", self._received or "signal elsewhere")
-        return stop
+            return self._received
+        flags = np.full(jax.local_device_count(), self._received)
+        each, same = _process_shardings()
+        votes = jax.make_array_from_process_local_data(each, flags)
+        self._votes.append(jax.jit(jnp.any, out_shardings=same)(votes))
+        return len(self._votes) > _AHEAD and bool(self._votes.popleft())
 
 
 @functools.cache

@@ -169,13 +169,14 @@ def test_finished_run_does_nothing(step):
 
 
 @pytest.mark.parametrize("every", [0, 5])
-def test_end_of_the_data_ends_the_run_and_is_saved_once(every):
+def test_end_of_the_data_ends_the_run_and_is_saved_once(every, caplog):
     recorder = Recorder(every=every)
     outcome = _fit(recorder, steps=10, batches=Numbers(end=5), evaluate=lambda state: {"x": 1.0})
     assert int(outcome.state.step) == 5
     assert not outcome.interrupted
     assert recorder.saved == {5: (15.0, b"5")}
     assert recorder.scalars[5]["x"] == 1.0
+    assert "the data ended at step 5 of 10" in caplog.text
 
 
 def test_evaluates_at_its_interval_and_at_the_end_after_saving():
@@ -241,6 +242,19 @@ def test_signal_saves_the_step_at_hand_and_ends_the_run(number):
     assert signal.getsignal(number) == before
     if number == signal.SIGINT:
         assert during == [signal.SIG_DFL]  # which a second Ctrl-C dies of
+
+
+@pytest.mark.parametrize("steps", [2, 20])
+def test_signal_ends_an_evaluation(steps):
+    recorder = Recorder()
+
+    def evaluate(state):
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("went on")
+
+    outcome = _fit(recorder, steps=steps, evaluate=evaluate, evaluate_every=2)
+    assert outcome.interrupted
+    assert list(recorder.saved) == [min(steps, 3)]
 
 
 def test_error_leaves_the_handlers_as_they_were():
