@@ -1,0 +1,1 @@
+"""From text to batches: vocabularies, objectives, mixtures, packing. TensorFlow stays in here."""

@@ -1,0 +1,53 @@
+"""Pretraining objectives: seqio preprocessors from documents to inputs and targets.
+
+A file for each family. An objective is three choices that do not know of each other: how running
+text is cut (`chunking`, `lengths`), which tokens are noise (`noise`) and how noise is written
+down (`corruption`); `objective.objective_over_chunks` puts them together. A new objective is a
+new function that returns an `Objective`, in a new file, and a line in `OBJECTIVES`.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from t5x_like.names import choose
+from t5x_like.preprocessing.objectives import denoising, language_modeling, supervised
+from t5x_like.preprocessing.objectives.denoising import random_spans_lengths
+from t5x_like.preprocessing.objectives.objective import Objective
+
+__all__ = ["OBJECTIVES", "Objective", "build", "get", "random_spans_lengths"]
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    "span_corruption": denoising.span_corruption,
+    "random_spans": denoising.span_corruption,  # its name in the paper's table 3
+    "iid_replace_spans": denoising.iid_replace_spans,
+    "iid_drop_tokens": denoising.iid_drop_tokens,
+    "bert_style": denoising.bert_style,
+    "mass_style": denoising.mass_style,
+    "deshuffling": denoising.deshuffling,
+    "prefix_lm": language_modeling.prefix_lm,
+    "language_modeling": language_modeling.language_modeling,
+    "text_to_text": supervised.text_to_text,
+}
+
+
+def get(name: str) -> Callable[..., Objective]:
+    """The function that makes the objective `name` from its settings.
+
+    Raises:
+        ValueError: no objective has this name.
+    """
+    return choose("objective", name, OBJECTIVES)
+
+
+def build(name: str, **settings: Any) -> Objective:
+    """The objective `name` with its settings as a config has them, e.g. rate=0.3.
+
+    Raises:
+        ValueError: no objective has this name, or it has no such setting, or a bad value.
+    """
+    factory = get(name)
+    known = inspect.signature(factory).parameters
+    for setting in settings:
+        choose(f"setting of the objective {name}", setting, known)
+    return factory(**settings)

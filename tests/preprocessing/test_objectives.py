@@ -1,0 +1,279 @@
+"""What each pretraining objective writes, on the T5 paper's own sentence, and what it refuses."""
+
+import pytest
+import seqio
+import tensorflow as tf
+from seqio import FunctionDataSource, TaskRegistry
+
+from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing.features import CONVERTERS
+from t5x_like.preprocessing.objectives import denoising, language_modeling
+
+SENTENCE = "Thank you for inviting me to your party last week ."
+WORDS = SENTENCE.split()
+VOCABULARY = seqio.PassThroughVocabulary(size=120, eos_id=1)
+FEATURE = seqio.Feature(VOCABULARY)
+FEATURES = {"inputs": FEATURE, "targets": FEATURE}
+NAMES = {1: "EOS", 119: "<X>", 118: "<Y>", 117: "<Z>"}
+
+
+def ids(words):
+    return [3 + WORDS.index(word) for word in words]
+
+
+def text(tokens):
+    return " ".join(NAMES.get(i) or WORDS[i - 3] for i in tokens)
+
+
+def run(objective, documents, *, inputs, targets, features=None, seed=0):
+    """The examples of `objective` over documents of token ids, as lists of ids."""
+    documents = tf.ragged.constant(documents, dtype=tf.int32, ragged_rank=1)
+    dataset = tf.data.Dataset.from_tensor_slices({"text": documents})
+    lengths = {"inputs": inputs, "targets": targets}
+    with seqio.utils.map_seed_manager(seed):
+        for step in objective.preprocessors:
+            step = seqio.utils.add_kwargs_to_transform(
+                step, sequence_length=lengths, output_features=features or FEATURES
+            )
+            dataset = step(dataset)
+    return [{k: v.tolist() for k, v in e.items()} for e in dataset.as_numpy_iterator()]
+
+
+def noise_at(monkeypatch, module, name, *words):
+    """Makes the mask function `name` of `module` choose exactly these words of the sentence."""
+    mask = tf.constant([word in words for word in WORDS])
+    monkeypatch.setattr(module, name, lambda length, **_: mask)
+
+
+def one(objective, **lengths):
+    [example] = run(objective, [ids(WORDS)], **lengths)
+    return text(example["inputs"]), text(example["targets"])
+
+
+def test_span_corruption_by_eye(monkeypatch):
+    noise_at(
+        monkeypatch,
+        denoising,
+        "random_spans_mask",
+        *["for", "inviting", "me", "last", "week", "."],
+    )
+    inputs, targets = one(denoising.span_corruption(rate=0.5), inputs=8, targets=12)
+    assert inputs == "Thank you <X> to your party <Y> EOS"
+    assert targets == "<X> for inviting me <Y> last week . EOS"
+
+
+def test_span_corruption_by_eye_with_the_final_sentinel_of_the_papers_text(monkeypatch):
+    noise_at(monkeypatch, denoising, "random_spans_mask", "for", "inviting", "last")
+    objective = denoising.span_corruption(rate=0.25, mean_span=1.5, final_sentinel=True)
+    inputs, targets = one(objective, inputs=12, targets=12)
+    assert inputs == "Thank you <X> me to your party <Y> week . EOS"
+    assert targets == "<X> for inviting <Y> last <Z> EOS"
+
+
+def test_iid_replace_spans_by_eye(monkeypatch):
+    noise_at(monkeypatch, denoising, "random_tokens_mask", "for", "inviting", "last")
+    inputs, targets = one(denoising.iid_replace_spans(rate=0.3), inputs=12, targets=12)
+    assert inputs == "Thank you <X> me to your party <Y> week . EOS"
+    assert targets == "<X> for inviting <Y> last <Z> EOS"
+
+
+def test_iid_replace_spans_keeps_each_span_behind_its_sentinel_at_the_very_start(monkeypatch):
+    noise_at(monkeypatch, denoising, "random_tokens_mask", "Thank", "last")
+    inputs, targets = one(denoising.iid_replace_spans(rate=0.2), inputs=12, targets=12)
+    assert inputs == "<X> you for inviting me to your party <Y> week . EOS"
+    assert targets == "<X> Thank <Y> last <Z> EOS"
+
+
+def test_iid_drop_tokens_by_eye(monkeypatch):
+    noise_at(monkeypatch, denoising, "random_tokens_mask", "for", "inviting", "last")
+    inputs, targets = one(denoising.iid_drop_tokens(rate=0.3), inputs=12, targets=12)
+    assert inputs == "Thank you me to your party week . EOS"
+    assert targets == "for inviting last EOS"
+
+
+def test_mass_style_by_eye(monkeypatch):
+    noise_at(monkeypatch, denoising, "random_tokens_mask", "for", "inviting", "last")
+    inputs, targets = one(denoising.mass_style(rate=0.3), inputs=12, targets=12)
+    assert inputs == "Thank you <X> <X> me to your party <X> week . EOS"  # <X> is T5's <M>
+    assert targets == SENTENCE + " EOS"
+
+
+def test_bert_style_by_eye_without_its_random_tokens(monkeypatch):
+    noise_at(monkeypatch, denoising, "random_tokens_mask", "for", "inviting", "last")
+    masked, targets = one(denoising.bert_style(rate=0.3, random_rate=0), inputs=12, targets=12)
+    assert masked == "Thank you <X> <X> me to your party <X> week . EOS"
+    assert targets == SENTENCE + " EOS"
+    kept, _ = one(denoising.bert_style(rate=0.3, random_rate=0, kept_rate=1), inputs=12, targets=12)
+    assert kept == SENTENCE + " EOS"
+
+
+def test_deshuffling_by_eye():
+    inputs, targets = one(denoising.deshuffling(), inputs=12, targets=12)
+    assert targets == SENTENCE + " EOS"
+    assert inputs.endswith(" EOS")
+    assert inputs != targets
+    assert sorted(inputs.split()) == sorted(targets.split())
+
+
+def test_prefix_lm_by_eye(monkeypatch):
+    noise_at(
+        monkeypatch, language_modeling, "random_prefix_mask", "Thank", "you", "for", "inviting"
+    )
+    inputs, targets = one(language_modeling.prefix_lm(), inputs=12, targets=12)
+    assert inputs == "Thank you for inviting EOS"
+    assert targets == "me to your party last week . EOS"
+
+
+def test_language_modeling_by_eye():
+    documents = [ids(["Thank", "you"]), [], ids(["me"]), ids(["your", "party", "last", "week"])]
+    examples = run(language_modeling.language_modeling(), documents, inputs=None, targets=4)
+    assert [text(e["targets"]) for e in examples] == [
+        "Thank you EOS me",
+        "EOS your party last",
+        "week EOS",
+    ]
+
+
+def test_text_to_text_by_eye():
+    vocabulary = seqio.ByteVocabulary()
+    dataset = tf.data.Dataset.from_tensors({"inputs": "ab", "targets": "xyz", "id": 7})
+    for step in objectives.get("text_to_text")().preprocessors:
+        step = seqio.utils.add_kwargs_to_transform(
+            step,
+            sequence_length={"inputs": 9, "targets": 3},
+            output_features={k: seqio.Feature(vocabulary) for k in FEATURES},
+        )
+        dataset = step(dataset)
+    [example] = dataset.as_numpy_iterator()
+    assert example["inputs"].tolist() == [*vocabulary.encode("ab"), 1]
+    assert example["targets"].tolist() == [*vocabulary.encode("xy"), 1]  # trimmed, then EOS
+    assert (example["targets_pretokenized"], example["id"]) == (b"xyz", 7)
+
+
+def test_features_without_eos_get_none_and_leave_its_place_to_text():
+    bare = {k: seqio.Feature(VOCABULARY, add_eos=False) for k in FEATURES}
+    document = [3 + i % 90 for i in range(12)]
+    [example] = run(denoising.mass_style(), [document], inputs=12, targets=12, features=bare)
+    assert example["targets"] == document
+
+
+@pytest.mark.parametrize(
+    "name", sorted(objectives.OBJECTIVES.keys() - {"random_spans", "text_to_text"})
+)
+def test_every_objective_serves_as_a_seqio_task(name):
+    objective = objectives.build(name)
+    vocabulary = seqio.ByteVocabulary(extra_ids=100)
+    texts = ["", "a", "été " * 40, "x" * 300]
+    TaskRegistry.add(
+        f"as_task_{name}",
+        source=FunctionDataSource(
+            lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
+                {"text": texts}
+            ),
+            splits=["train"],
+        ),
+        preprocessors=objective.preprocessors,
+        output_features={f: seqio.Feature(vocabulary) for f in objective.features},
+    )
+    lengths = dict.fromkeys(objective.features, 40)
+    task = seqio.get_mixture_or_task(f"as_task_{name}")
+    examples = list(task.get_dataset(lengths, "train", shuffle=False, seed=1).as_numpy_iterator())
+    assert len(examples) > 5
+    for example in examples:
+        assert set(example) == set(objective.features)
+        for tokens in example.values():
+            assert tokens.dtype == "int32"
+            assert 0 < tokens.size <= 40
+            assert tokens.min() > 0
+            assert tokens.max() < vocabulary.vocab_size
+
+
+@pytest.mark.parametrize("name", objectives.OBJECTIVES)
+def test_the_converters_of_an_objective_read_its_features(name):
+    objective = objectives.build(name)
+    assert objective.converters
+    for converter in objective.converters:
+        assert set(CONVERTERS[converter]().features) == set(objective.features)
+
+
+def test_only_aligned_objectives_offer_themselves_to_an_encoder():
+    fitting = {n for n in objectives.OBJECTIVES if "encoder" in objectives.build(n).converters}
+    assert fitting == {"bert_style", "mass_style"}
+
+
+def test_unknown_names_and_settings_are_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"objective='span_coruption' .*mean 'span_corruption'"):
+        objectives.get("span_coruption")
+    with pytest.raises(ValueError, match=r"span_corruption='means_pan' .* mean 'mean_span'"):
+        objectives.build("span_corruption", means_pan=2.0)
+
+
+@pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, float("nan")])
+@pytest.mark.parametrize(
+    "name", ["span_corruption", "iid_replace_spans", "iid_drop_tokens", "bert_style", "mass_style"]
+)
+def test_rates_outside_0_to_1_are_refused(name, rate):
+    with pytest.raises(ValueError, match=f"{name}: rate must lie between 0 and 1.* got"):
+        objectives.build(name, rate=rate)
+
+
+def test_impossible_spans_and_shares_are_refused():
+    with pytest.raises(ValueError, match=r"mean_span must be 1 token or more, got 0.5"):
+        denoising.span_corruption(mean_span=0.5)
+    with pytest.raises(ValueError, match=r"kept apart; use a mean_span of 4 or more"):
+        denoising.span_corruption(rate=0.8, mean_span=3.0)
+    with pytest.raises(ValueError, match=r"together at most 1, got 0.8 and 0.3"):
+        denoising.bert_style(random_rate=0.8, kept_rate=0.3)
+
+
+def unreadable():
+    """A dataset that fails as soon as one example is read."""
+
+    def example(i):
+        tf.debugging.assert_less(i, tf.constant(0, tf.int64), message="read too early")
+        return {"text": tf.range(100)}
+
+    return tf.data.Dataset.range(1).map(example)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "lengths", "message"),
+    [
+        ("span_corruption", {}, {"inputs": 512, "targets": 113}, "targets=113 must be 114 or more"),
+        ("bert_style", {}, {"inputs": 512, "targets": 114}, "targets=114 must be 512 or more"),
+        ("prefix_lm", {}, {"inputs": 512, "targets": 510}, "targets=510 must be 512 or more"),
+        (
+            "span_corruption",
+            {"rate": 0.5, "mean_span": 1.0},
+            {"inputs": 512, "targets": 1024},
+            "can need 255 sentinels, the vocabulary of 120 has 100",
+        ),
+        ("iid_replace_spans", {"rate": 0.25}, {"inputs": 512, "targets": 512}, "129 sentinels"),
+        ("deshuffling", {}, {"inputs": 2, "targets": 2}, "too short for two tokens"),
+        ("mass_style", {}, {"inputs": 512}, "lengths.targets of 2 or more, got None"),
+        ("language_modeling", {}, None, "lengths.targets of 2 or more, got None"),
+        ("language_modeling", {}, {"targets": 0}, "lengths.targets of 2 or more, got 0"),
+    ],
+)
+def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread(
+    name, settings, lengths, message
+):
+    corrupt = objectives.build(name, **settings).preprocessors[1]
+    with pytest.raises(ValueError, match=f"{name}.*{message}"):
+        corrupt(unreadable(), sequence_length=lengths, output_features=FEATURES)
+
+
+def test_features_that_do_not_fit_are_refused():
+    tokenize, corrupt = denoising.deshuffling().preprocessors
+    lengths = {"inputs": 8, "targets": 8}
+    other = seqio.Feature(seqio.PassThroughVocabulary(size=99, eos_id=1))
+    no_eos = seqio.Feature(seqio.PassThroughVocabulary(size=120))
+    for features, message in [
+        ({"targets": FEATURE}, "needs a feature 'inputs'.*have .'targets'."),
+        ({"inputs": FEATURE, "targets": other}, "same vocabulary"),
+        ({"inputs": no_eos, "targets": no_eos}, "add_eos=True, but its vocabulary has no eos_id"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            corrupt(unreadable(), sequence_length=lengths, output_features=features)
+    with pytest.raises(ValueError, match=r'with a feature "text".*content'):
+        tokenize(tf.data.Dataset.from_tensors({"content": "a"}), output_features=FEATURES)
