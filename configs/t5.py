@@ -86,5 +86,5 @@ def _demo() -> ml_collections.ConfigDict:
     config.checkpoint.every = 250
     config.evaluate.every = 250
     config.evaluate.batches = 20
-    config.decode.max_new_tokens = 32
+    config.decode = {"max_new_tokens": 32, "num_beams": 4}
     return config

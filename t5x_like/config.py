@@ -13,8 +13,8 @@ from ml_collections import config_flags
 
 from t5x_like.names import hint
 
-# Every setting, its default and its meaning. `model`, `loss` and `optimizer` also take the
-# settings of the system, its loss and the optimizer that they name.
+# Every setting, its default and its meaning. Those that are dicts take what the function that
+# reads them takes, and it checks them.
 SETTINGS: dict[str, tuple[Any, str]] = {
     "system": ("t5", "the module of t5x_like.systems that builds the model"),
     "workdir": ("", "folder of the run: checkpoints, logs, config.json"),
@@ -26,6 +26,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "data.vocabulary": ("", "a SentencePiece .model file, or 'bytes'"),
     "data.objective": ("span_corruption", "how text becomes inputs and targets"),
     "data.objective_settings": ({}, "settings of the objective"),
+    "data.converter_settings": ({}, "settings of the converter"),
     "data.converter": ("encoder_decoder", "how inputs and targets become a batch"),
     "data.lengths": ({"inputs": 512, "targets": 114}, "tokens a row"),
     "data.pack": (False, "several short documents in a row"),
@@ -51,16 +52,11 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "evaluate.every": (1000, "steps between evaluations; 0: only at the end"),
     "evaluate.batches": (20, "batches an evaluation; 0: the whole split"),
     "evaluate.tasks": ((), "tasks to evaluate on; empty: the one trained on"),
-    "decode.max_new_tokens": (114, "tokens to generate at most"),
-    "decode.beams": (1, "beams of beam search; 1: no search"),
-    "decode.length_penalty": (0.6, "alpha of beam search"),
-    "decode.temperature": (0.0, "of sampling; 0: greedy"),
-    "decode.top_k": (0, "sample among the k likeliest; 0: all"),
-    "decode.top_p": (1.0, "sample among the likeliest that hold this probability"),
-    "decode.batch_size": (32, "prompts at once"),
+    "decode": (
+        {"max_new_tokens": 114},
+        "settings of generate, by Hugging Face's names: num_beams, do_sample, top_p, ...",
+    ),
 }
-# Their keys come from elsewhere, so a config may add to them.
-OPEN = ("model", "loss", "optimizer", "data.settings", "data.objective_settings", "data.lengths")
 
 
 def defaults() -> ml_collections.ConfigDict:

@@ -7,6 +7,7 @@ device, eight simulated ones, several processes, a pod.
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,42 +79,26 @@ def layout(mesh: Mesh) -> Iterator[None]:
         yield
 
 
-def logical_axes(boxed: PyTree) -> PyTree:
-    """The axis names of each parameter, as tuples, from what `module.init` gives (boxed)."""
-    specs = nn.get_partition_spec(boxed)
-    return jax.tree.map(tuple, specs, is_leaf=lambda x: isinstance(x, P))
-
-
-def is_axes(x: Any) -> bool:
-    """Whether x is one parameter's tuple of axis names, a leaf of what `logical_axes` gives."""
-    return isinstance(x, tuple) and all(name is None or isinstance(name, str) for name in x)
-
-
 def shardings(mesh: Mesh, axes: PyTree) -> PyTree:
-    """The sharding of each parameter, from its axis names."""
-    return jax.tree.map(
-        lambda names: NamedSharding(mesh, nn.logical_to_mesh_axes(names, RULES)),
-        axes,
-        is_leaf=is_axes,
-    )
+    """The shardings of a tree of arrays, from their axis names (a tree of PartitionSpecs)."""
+    return nn.logical_to_mesh_sharding(axes, mesh, RULES)
 
 
 def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
-    """Checks that the mesh cuts every parameter evenly.
+    """Checks that the mesh cuts every array evenly.
 
     Raises:
-        ValueError: the first that it does not, with its size and that of the mesh axis.
+        ValueError: the first that it does not, with its size and that of the mesh axes.
     """
-    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
-    for (path, leaf), names in zip(leaves, jax.tree.leaves(axes, is_leaf=is_axes), strict=True):
+    leaves = jax.tree.leaves_with_path(shapes)
+    for (path, leaf), names in zip(leaves, jax.tree.leaves(axes), strict=True):
         spec = nn.logical_to_mesh_axes(names, RULES)
-        for size, name, cut in zip(leaf.shape, names, spec, strict=True):
-            parts = math.prod(
-                mesh.shape[a] for a in ((cut,) if isinstance(cut, str) else cut or ())
-            )
+        for size, name, cut in zip(leaf.shape, names, spec, strict=False):
+            cuts = (cut,) if isinstance(cut, str) else cut or ()
+            parts = math.prod(mesh.shape[axis] for axis in cuts)
             if size % parts:
                 raise ValueError(
-                    f"mesh.{cut}={parts} does not divide {name}={size} of "
+                    f"mesh.{'*'.join(cuts)}={parts} does not divide {name}={size} of "
                     f"{jax.tree_util.keystr(path, simple=True, separator='/')}"
                 )
 
@@ -156,3 +141,23 @@ def batch_slice(mesh: Mesh, *, process: int | None = None) -> tuple[int, int]:
             "a multiple of the number of processes, or the other way round"
         )
     return mine[0] // size, rows // size
+
+
+def connect_processes() -> None:
+    """Joins the processes of a run, if the environment says that there are several.
+
+    JAX_NUM_PROCESSES=auto on Cloud TPU, GKE, Slurm and MPI, where JAX finds the others; elsewhere
+    their number, with JAX_COORDINATOR_ADDRESS (host:port) and JAX_PROCESS_ID. Call it before
+    anything that touches a device.
+    """
+    processes = os.environ.get("JAX_NUM_PROCESSES")
+    if processes is None or jax.distributed.is_initialized():
+        return
+    if processes == "auto":
+        jax.distributed.initialize()
+        return
+    jax.distributed.initialize(
+        coordinator_address=os.environ["JAX_COORDINATOR_ADDRESS"],
+        num_processes=int(processes),
+        process_id=int(os.environ["JAX_PROCESS_ID"]),
+    )

@@ -1,0 +1,70 @@
+r"""Evaluates a checkpoint on all evaluation tasks of a config.
+
+    python -m t5x_like.evaluate --config=configs/t5.py:small --config.workdir=runs/small \
+        --config.evaluate.batches=0 --checkpoint=runs/small/checkpoints/5000
+
+Without --checkpoint it is the newest of the workdir. The metrics, and beside them the unigram
+entropy of the targets, go to the terminal and as JSON to --output (by default
+WORKDIR/evaluation.json).
+"""
+
+import json
+import pathlib
+import sys
+from collections.abc import Iterable, Mapping
+
+import jax
+import ml_collections
+import numpy as np
+from absl import flags
+from jaxtyping import PyTree
+
+from t5x_like import checkpoints, config, experiment, inputs, partitioning
+from t5x_like.config import one_line_errors
+from t5x_like.experiment import Experiment
+from t5x_like.training import metrics
+
+
+def evaluate(settings: ml_collections.ConfigDict) -> None:
+    """Measures a checkpoint's parameters and writes the metrics."""
+    partitioning.connect_processes()
+    with one_line_errors():
+        workdir = pathlib.Path(settings.workdir)
+        model = experiment.build(settings)
+        data = inputs.build(settings, model.mesh)
+        path = flags.FLAGS.checkpoint or workdir / "checkpoints"
+        params, step = checkpoints.restore_params(path, model.abstract_state.params)
+    results: dict[str, dict[str, float]] = {}
+    size = settings.model.vocab_size
+    with partitioning.layout(model.mesh):
+        for task in data.eval_tasks:
+            counts = inputs.target_counts(data.eval_batches(task), size=size)
+            results[task] = measure(model, params, data.eval_batches(task))
+            results[task]["unigram_entropy"] = inputs.unigram_entropy(counts)
+    if jax.process_index() == 0:
+        _write(results, step, pathlib.Path(flags.FLAGS.output or workdir / "evaluation.json"))
+
+
+def measure(
+    model: Experiment, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, float]:
+    """The metrics of some parameters, over all batches together; call it within the layout."""
+    return metrics.compute(
+        metrics.merge(model.eval_step(params, model.put(batch)) for batch in batches)
+    )
+
+
+def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.Path) -> None:
+    for task, values in results.items():
+        print(f"{task} at step {step}:")
+        for name, value in values.items():
+            print(f"  {name:20} {value:.4f}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"step": step, "tasks": results}, indent=2) + "\n")
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("checkpoint", None, "a checkpoint, or a folder of them")
+    flags.DEFINE_string("output", None, "JSON file for the metrics")
+    sys.exit(config.run(evaluate))

@@ -1,0 +1,150 @@
+"""The data side of an experiment: its vocabulary, its tasks, and their batches."""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+import seqio
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from t5x_like import partitioning
+from t5x_like.preprocessing import features, objectives, sources, vocabularies
+from t5x_like.preprocessing.pipeline import Batches
+
+TARGETS = ("decoder_target_tokens", "encoder_target_tokens")
+WEIGHTS = ("decoder_loss_weights", "encoder_loss_weights")
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Where a run's batches come from.
+
+    Attributes:
+        vocabulary: of all its tasks.
+        shards: pieces that the training data is cut into; a position is of as many.
+        slice: (index, number) of this process's part of each batch.
+    """
+
+    config: ml_collections.ConfigDict
+    vocabulary: seqio.Vocabulary
+    shards: int
+    slice: tuple[int, int]
+
+    def train_batches(self) -> Batches:
+        """This process's part of each training batch, without end."""
+        return self._batches(self.config.data.task, split="train", shards=self.shards)
+
+    @property
+    def eval_tasks(self) -> tuple[str, ...]:
+        """The tasks to evaluate on."""
+        return tuple(self.config.evaluate.tasks) or (self.config.data.task,)
+
+    @functools.cache  # noqa: B019 - an experiment has one, and it lives as long as the process
+    def _first_eval_batches(self, task: str) -> list[dict[str, np.ndarray]]:
+        batches = self._eval_batches(task)
+        return list(itertools.islice(batches, self.config.evaluate.batches))
+
+    def eval_batches(self, task: str) -> Iterable[dict[str, np.ndarray]]:
+        """The held-out batches of a task, the same at every call; a few of them are kept."""
+        if self.config.evaluate.batches:
+            return self._first_eval_batches(task)
+        return self._eval_batches(task)
+
+    def _eval_batches(self, task: str) -> Batches:
+        return self._batches(
+            task, split="validation", shards=self.slice[1], shuffle=False, repeat=False
+        )
+
+    def _batches(self, task: str, *, split: str, shards: int, **settings: Any) -> Batches:
+        data = self.config.data
+        index, number = self.slice
+        mine = shards // number
+        return Batches(
+            task,
+            split=split,
+            batch_size=data.batch_size,
+            lengths=data.lengths.to_dict(),
+            converter=features.build(data.converter, **data.converter_settings.to_dict()),
+            pack=data.pack,
+            seed=data.seed,
+            shuffle_buffer=data.shuffle_buffer,
+            shards=shards,
+            shard_range=(index * mine, (index + 1) * mine),
+            any_process=_any_process if jax.process_count() > 1 else None,
+            **settings,
+        )
+
+
+def build(config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None = None) -> Inputs:
+    """Registers the tasks of a config and checks that their batches can be made.
+
+    Args:
+        shards: of an earlier part of the run, from its checkpoint; None to follow the config.
+
+    Raises:
+        ValueError: a module, task, objective, converter, vocabulary or length that does not exist
+            or does not fit the others.
+    """
+    data = config.data
+    vocabulary = vocabularies.load(data.vocabulary)
+    if vocabulary.vocab_size > config.model.vocab_size:
+        raise ValueError(
+            f"data.vocabulary={data.vocabulary!r} has {vocabulary.vocab_size} ids, sentinels "
+            f"included, and model.vocab_size={config.model.vocab_size} has no room for them"
+        )
+    objective = objectives.build(data.objective, **data.objective_settings.to_dict())
+    module = sources.load_module(data.module)
+    settings = data.settings.to_dict()
+    sources.check_settings(module.register, settings)
+    module.register(vocabulary, objective, **settings)
+    number = partitioning.batch_slice(mesh)[1]
+    shards = shards or data.shards or number
+    if shards % number:
+        raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
+    inputs = Inputs(config, vocabulary, shards, partitioning.batch_slice(mesh))
+    inputs.train_batches()
+    for task in inputs.eval_tasks:
+        inputs._eval_batches(task)
+    return inputs
+
+
+def _any_process(flag: bool) -> bool:
+    return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
+
+
+def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> np.ndarray:
+    """How often each of `size` tokens is a target that counts, over all processes."""
+    counts = np.zeros(size, np.int64)
+    for batch in batches:
+        targets, weights = (
+            next(batch[name] for name in names if name in batch) for names in (TARGETS, WEIGHTS)
+        )
+        counts += np.bincount(targets[weights > 0], minlength=size)
+    if jax.process_count() > 1:
+        counts = np.sum(multihost_utils.process_allgather(counts), axis=0)
+    return counts
+
+
+def unigram_entropy(counts: np.ndarray) -> float:
+    """The entropy of a distribution of tokens, in nats: the least loss of a model of frequencies.
+
+    What a model reaches below it, it has read from the context.
+    """
+    total = counts.sum()
+    return float(-sum(n / total * math.log(n / total) for n in counts[counts > 0]))
+
+
+def rows(batches: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+    """The examples of batches one by one, without the rows that only pad."""
+    for batch in batches:
+        for row in range(len(next(iter(batch.values())))):
+            example = {name: values[row] for name, values in batch.items()}
+            if any(np.any(example[name]) for name in WEIGHTS if name in example):
+                yield example

@@ -1,0 +1,137 @@
+"""What a run shows: a progress line, TensorBoard, a JSON Lines file, a picture of the loss."""
+
+import json
+import logging
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from clu import metric_writers
+from clu.metric_writers.interface import MetricWriter
+
+LOG = "metrics.jsonl"
+
+
+class JsonLinesWriter(MetricWriter):
+    """Appends a line for each call of `write_scalars`: {"step": 10, "train/loss": 4.2, ...}."""
+
+    def __init__(self, path: pathlib.Path):
+        self._file = path.open("a")
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Appends the scalars of a step; what is not finite is null."""
+        values = {name: float(np.asarray(value)) for name, value in scalars.items()}
+        values = {name: v if np.isfinite(v) else None for name, v in values.items()}
+        self._file.write(json.dumps({"step": int(step), **values}) + "\n")
+        self._file.flush()
+
+    def flush(self) -> None:
+        """Brings the lines to disk."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._file.close()
+
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """A line of JSON has scalars alone."""
+
+    write_summaries = write_images = write_videos = write_audios = _ignore
+    write_texts = write_histograms = write_pointcloud = write_hparams = _ignore
+
+
+class EvaluationLines(JsonLinesWriter):
+    """Prints evaluations on the terminal; training has its progress line."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Prints the scalars of an evaluation."""
+        if not any(name.startswith("train/") for name in scalars):
+            values = "  ".join(f"{name} {value:.4f}" for name, value in scalars.items())
+            sys.stdout.write(f"\r\x1b[K  held out at step {step}: {values}\n")
+            sys.stdout.flush()
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    close = flush
+
+
+def open_writer(workdir: pathlib.Path) -> MetricWriter:
+    """The writers of a run; on all processes but the first they write nothing."""
+    if jax.process_index() != 0:
+        return metric_writers.MultiWriter([])
+    logging.getLogger("clu").setLevel(logging.WARNING)
+    return metric_writers.MultiWriter(
+        [
+            metric_writers.SummaryWriter(str(workdir / "tensorboard")),
+            JsonLinesWriter(workdir / LOG),
+            EvaluationLines(),
+        ]
+    )
+
+
+class ProgressLine:
+    """Shows step, loss, accuracy, tokens/s and time left on one line of the terminal.
+
+    Where the output is no terminal (a file, a pipe) each is a line of its own.
+    """
+
+    def __init__(self, *, steps: int):
+        self._steps = steps
+        self._end = "" if sys.stdout.isatty() else "\n"
+
+    def __call__(self, step: int, values: Mapping[str, float]) -> None:
+        """Shows the metrics of a log."""
+        if jax.process_index() != 0:
+            return
+        parts = [f"step {step}/{self._steps}", f"loss {values['loss']:.4f}"]
+        if "accuracy" in values:
+            parts.append(f"accuracy {values['accuracy']:.1%}")
+        if "tokens_per_second" in values:
+            parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
+            left = int(values["seconds_left"])
+            parts.append(f"{left // 3600}:{left % 3600 // 60:02}:{left % 60:02} left")
+        if "model_flops_utilization" in values:
+            parts.append(f"utilization {values['model_flops_utilization']:.1%}")
+        start = "\r\x1b[K" if not self._end else ""
+        sys.stdout.write(start + "  ".join(parts) + self._end)
+        sys.stdout.flush()
+
+
+def read_log(workdir: pathlib.Path) -> dict[str, dict[int, float]]:
+    """The metrics of a run, {name: {step: value}}; of a step trained twice the last value."""
+    series: dict[str, dict[int, float]] = {}
+    for line in (workdir / LOG).read_text().splitlines():
+        values = json.loads(line)
+        step = values.pop("step")
+        for name, value in values.items():
+            if value is not None:
+                series.setdefault(name, {})[step] = value
+    return series
+
+
+def plot_loss(workdir: pathlib.Path, *, unigram_entropy: float) -> pathlib.Path:
+    """Draws the training and held-out losses over the steps, beside the unigram entropy."""
+    import matplotlib.figure  # takes a second that `--help` need not wait for
+
+    figure = matplotlib.figure.Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for name, series in read_log(workdir).items():
+        if name == "train/loss" or name.endswith("/cross_entropy") and not name.startswith("train"):
+            style = "-" if name == "train/loss" else "o-"
+            steps = sorted(series)
+            axes.plot(steps, [series[s] for s in steps], style, label=name, markersize=4)
+    axes.axhline(unigram_entropy, color="gray", linestyle="--", label="unigram entropy of targets")
+    axes.set(xlabel="step", ylabel="nats per target token", title=str(workdir))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    path = workdir / "loss.png"
+    figure.savefig(path, dpi=120)
+    return path

@@ -1,0 +1,160 @@
+r"""Trains what a config describes, and goes on where an earlier run of the same workdir stopped.
+
+    python -m t5x_like.train --config=configs/t5.py:small --config.workdir=runs/small \
+        --config.train.steps=1000 --config.mesh.model=2
+
+On several machines start the same command on each, with JAX_NUM_PROCESSES=auto on Cloud TPU, GKE
+and Slurm, and elsewhere with JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS. SIGTERM
+or Ctrl-C saves and stops; the same command goes on from there.
+
+In the workdir: checkpoints/, config.json, metrics.jsonl, tensorboard/, loss.png.
+"""
+
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+
+import jax
+import ml_collections
+import numpy as np
+
+from t5x_like import checkpoints, config, evaluate, experiment, inputs, partitioning, reporting
+from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import one_line_errors
+from t5x_like.experiment import Experiment
+from t5x_like.inputs import Inputs
+from t5x_like.preprocessing import cleaning
+from t5x_like.training import flops
+from t5x_like.training.loop import Log, Outcome, Work, fit
+from t5x_like.training.state import TrainState
+
+
+def train(settings: ml_collections.ConfigDict) -> None:
+    """Trains to the config's `train.steps`, from the newest checkpoint if there is one."""
+    partitioning.connect_processes()
+    with one_line_errors():
+        workdir = _workdir(settings)
+        model = experiment.build(settings)
+        shards = _stored_shards(workdir)
+        data = inputs.build(settings, model.mesh, shards=shards)
+        saver = Checkpoints(
+            workdir / "checkpoints",
+            every=settings.checkpoint.every,
+            keep=settings.checkpoint.keep,
+            keep_every=settings.checkpoint.keep_every or None,
+            metadata={"config": config.to_dict(settings), "data_shards": data.shards},
+        )
+    with partitioning.layout(model.mesh), saver, reporting.open_writer(workdir) as writer:
+        with one_line_errors():
+            state, batches = _start(model, data, saver)
+        log = Log(
+            writer,
+            every=settings.train.log_every,
+            work=_work(model, data),
+            hooks=[reporting.ProgressLine(steps=settings.train.steps)],
+        )
+        outcome = fit(
+            state,
+            train_step=model.train_step,
+            batches=batches,
+            put=model.put,
+            steps=settings.train.steps,
+            log=log,
+            checkpoints=saver,
+            evaluate=_evaluation(model, data),
+            evaluate_every=settings.evaluate.every,
+        )
+    _report(outcome, workdir, data)
+
+
+def _workdir(settings: ml_collections.ConfigDict) -> pathlib.Path:
+    if not settings.workdir:
+        raise ValueError("workdir is not set: --config.workdir=FOLDER")
+    workdir = pathlib.Path(settings.workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    if jax.process_index() == 0:
+        text = json.dumps(config.to_dict(settings), indent=2)
+        (workdir / "config.json").write_text(text + "\n")
+    return workdir
+
+
+def _stored_shards(workdir: pathlib.Path) -> int | None:
+    if not checkpoints.checkpoint_steps(workdir / "checkpoints"):
+        return None
+    return checkpoints.read_metadata(workdir / "checkpoints")["data_shards"]
+
+
+def _start(model: Experiment, data: Inputs, saver: Checkpoints) -> tuple[TrainState, inputs.Batches]:
+    """The state and the data where the run begins or goes on."""
+    batches = data.train_batches()
+    restored = saver.restore_latest(model.abstract_state)
+    if restored is None:
+        return model.initial_state(), batches
+    state, position = restored
+    batches.restore(position)
+    if jax.process_index() == 0:
+        print(f"going on from step {int(state.step)} in {saver.folder}", flush=True)
+    return state, batches
+
+
+def _work(model: Experiment, data: Inputs) -> Work:
+    """What a step does, counted on the shapes of a batch."""
+    blank = data.train_batches().blank()
+    parts = data.slice[1]
+    shapes = {
+        name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)
+        for name, rows in blank.items()
+    }
+    peak = flops.peak_flops(jax.devices()[0], model.config.model.dtype)
+    examples = model.config.data.batch_size
+    tokens = sum(
+        examples * rows.shape[1] for name, rows in blank.items() if name.endswith("input_tokens")
+    )
+    return Work(
+        tokens=tokens,
+        examples=examples,
+        flops=flops.training(lambda p, b: model.loss(p, b, None), model.shapes.params, shapes),
+        peak_flops=None if peak is None else peak * jax.device_count(),
+    )
+
+
+def _evaluation(model: Experiment, data: Inputs) -> Callable[[TrainState], Mapping[str, float]]:
+    def measure(state: TrainState) -> dict[str, float]:
+        return {
+            f"{task}/{name}": value
+            for task in data.eval_tasks
+            for name, value in evaluate.measure(
+                model, state.params, data.eval_batches(task)
+            ).items()
+        }
+
+    return measure
+
+
+def _report(outcome: Outcome, workdir: pathlib.Path, data: Inputs) -> None:
+    """Says where the run got to and where its traces are."""
+    counted = cleaning.counts()
+    task = data.eval_tasks[0]
+    size = data.config.model.vocab_size
+    counts = inputs.target_counts(data.eval_batches(task), size=size)
+    if jax.process_index() != 0:
+        return
+    step = int(np.asarray(outcome.state.step))
+    print()
+    if any(counted.values()):
+        print(f"cleaning: {cleaning.describe_counts()}")
+    if outcome.interrupted:
+        print(f"stopped and saved at step {step}: the same command goes on from there")
+        return
+    entropy = inputs.unigram_entropy(counts)
+    held_out = reporting.read_log(workdir).get(f"{task}/cross_entropy", {})
+    if held_out:
+        print(f"held-out loss {held_out[max(held_out)]:.3f} nats per token at step {step};", end=" ")
+        print(f"unigram entropy of the held-out targets {entropy:.3f}")
+    print(f"loss curve: {reporting.plot_loss(workdir, unigram_entropy=entropy)}")
+    print(f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}")
+
+
+if __name__ == "__main__":
+    sys.exit(config.run(train))
