@@ -309,8 +309,7 @@ class _StopSignal:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        self._received = True
-        logging.warning("%s: saving, then stopping", signal.Signals(number).name)
+        self._received = True  # and no word of it: a handler may interrupt a write to the terminal
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         if self._may_cut:
@@ -332,13 +331,16 @@ class _StopSignal:
         Over several processes the answer is that of `_AHEAD` steps ago, which the devices have
         computed by now: to ask for this step's would make them wait for the host.
         """
-        if jax.process_count() == 1:
-            return self._received
-        flags = np.full(jax.local_device_count(), self._received)
-        each, same = _process_shardings()
-        votes = jax.make_array_from_process_local_data(each, flags)
-        self._votes.append(jax.jit(jnp.any, out_shardings=same)(votes))
-        return len(self._votes) > _AHEAD and bool(self._votes.popleft())
+        stop = self._received
+        if jax.process_count() > 1:
+            each, same = _process_shardings()
+            flags = np.full(jax.local_device_count(), self._received)
+            votes = jax.make_array_from_process_local_data(each, flags)
+            self._votes.append(jax.jit(jnp.any, out_shardings=same)(votes))
+            stop = len(self._votes) > _AHEAD and bool(self._votes.popleft())
+        if stop:
+            logging.warning("a signal came: saving, then stopping")
+        return stop
 
 
 @functools.cache

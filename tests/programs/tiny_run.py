@@ -135,7 +135,6 @@ def run(
     every: int = 5,
     kill_at: int | None = None,
     delay: float = 0.0,
-    keep: int = 2,
 ) -> Outcome:
     """Trains up to `steps`, going on from the newest checkpoint in the folder if there is one."""
     optimizer = optax.adamw(1e-2)
@@ -143,7 +142,10 @@ def run(
     first = jax.process_index() * per_process
     examples = Examples(shards=range(first, first + per_process), delay=delay)
     abstract = abstract_state(optimizer)
-    with Checkpoints(folder / "checkpoints", every=every, keep=keep) as checkpoints:
+    with (
+        jax.set_mesh(mesh()),
+        Checkpoints(folder / "checkpoints", every=every) as checkpoints,
+    ):
         restored = checkpoints.restore_latest(abstract)
         if restored is None:
             shardings = jax.tree.map(lambda x: x.sharding, abstract)
