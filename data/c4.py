@@ -1,0 +1,170 @@
+r"""C4 and mC4, as TensorFlow Datasets prepares them: the corpora of T5 and mT5.
+
+    --config.data.module=data/c4.py --config.data.task=c4_en
+    --config.data.settings.config=multilingual --config.data.settings.languages="('de','fr')"
+        --config.data.task=mc4             the languages mixed, each also a task of its own: mc4_de
+
+Nothing is read when the tasks are registered. C4 has to be prepared first, in one of three ways:
+
+1. By Apache Beam, from Common Crawl (7 TB of traffic: on Google's Dataflow, hundreds of workers
+   take a day; https://www.tensorflow.org/datasets/beam_datasets):
+
+       pip install apache-beam
+       tfds build c4/en --data_dir=gs://YOUR_BUCKET/tensorflow_datasets \
+           --beam_pipeline_options="runner=DataflowRunner,project=...,region=...,..."
+
+2. By copying what somebody has prepared, one folder `c4/en/3.1.0` of TFRecord files, and giving
+   the folder above `c4` as `data_dir` (any gs:// path works). Another release than 3.1.0 is read
+   with `--config.data.settings.version=3.0.1`.
+
+3. As JSON lines: Hugging Face hosts the 305 GB of `en` in 1,024 files (dataset allenai/c4):
+
+       hf download allenai/c4 --repo-type dataset --include "en/*.json.gz" --local-dir c4
+       --config.data.module=data/text_files.py --config.data.task=text_files
+       --config.data.settings.files="c4/en/c4-train.*.json.gz"
+       --config.data.settings.validation_files="c4/en/c4-validation.*.json.gz"
+
+Validation is C4's own: the pages whose URL falls into one of a thousand hash buckets. `en` has no
+span of three sentences twice, so hardly a text of it is on both sides.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import seqio
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from tensorflow_datasets.text import c4
+
+from t5x_like.names import choose
+from t5x_like.preprocessing import mixtures, sources
+from t5x_like.preprocessing.objectives import Objective
+
+MULTILINGUAL = "multilingual"
+CONFIGS = ("en", "en.noclean", "realnewslike", "webtextlike", MULTILINGUAL)
+
+# mT5 samples a language in proportion to its number of pages to this power.
+_ALPHA = 0.3
+
+
+def register(
+    vocabulary: seqio.Vocabulary,
+    objective: Objective,
+    *,
+    config: str = "en",
+    languages: Sequence[str] = (),
+    version: str = "3.1.0",
+    data_dir: str | None = None,
+) -> None:
+    """Adds the task `c4_<config>`; of the multilingual config `mc4_<language>`, and their mixture.
+
+    The mixture `mc4` draws languages at temperature 3.33, as mT5 does (Xue et al. 2021, section
+    3.2).
+
+    Args:
+        vocabulary: of the tokens.
+        objective: what to make of the documents.
+        config: of C4, one of `CONFIGS`.
+        languages: of the multilingual config, as "de"; all 107 if empty.
+        version: of the prepared data.
+        data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
+
+    Raises:
+        ValueError: an unknown config or language. That the data is not there is found when a task
+            is read.
+    """
+    tasks = _splits(config=config, languages=languages)
+    for name, splits in tasks.items():
+        sources.add_document_task(
+            name,
+            source=_prepared(splits, config=config, version=version, data_dir=data_dir),
+            vocabulary=vocabulary,
+            objective=objective,
+        )
+    if config == MULTILINGUAL:
+        mixtures.mixture("mc4", list(tasks), rate=mixtures.temperature(1 / _ALPHA, limit=None))
+
+
+def documents(
+    split: str,
+    *,
+    config: str = "en",
+    languages: Sequence[str] = (),
+    version: str = "3.1.0",
+    data_dir: str | None = None,
+) -> tf.data.Dataset:
+    """Returns {"text": scalar string}, the documents of a split, those of languages in turn."""
+    datasets = [
+        _prepared(splits, config=config, version=version, data_dir=data_dir)
+        .get_dataset(choose("split", split, {known: known for known in splits}), shuffle=False)
+        .map(lambda page: {"text": page["text"]})
+        for splits in _splits(config=config, languages=languages).values()
+    ]
+    return tf.data.Dataset.choose_from_datasets(
+        datasets, tf.data.Dataset.range(len(datasets)).repeat(), stop_on_empty_dataset=False
+    )
+
+
+class PreparedC4(seqio.TfdsDataSource):
+    """C4 from disk alone: it never starts to download and generate terabytes."""
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Returns the files of a split; raises ValueError if they are not there."""
+        self._check_prepared()
+        return super().list_shards(split)
+
+    def num_input_examples(self, split: str) -> int | None:
+        """Returns the pages of a split; raises ValueError if they are not there."""
+        self._check_prepared()
+        return super().num_input_examples(split)
+
+    def get_dataset(self, split: str = "train", *args: Any, **kwargs: Any) -> tf.data.Dataset:
+        """Returns the pages of a split; raises ValueError if they are not there."""
+        self._check_prepared()
+        return super().get_dataset(split, *args, **kwargs)
+
+    def _check_prepared(self) -> None:
+        name = self.tfds_dataset.name
+        try:
+            is_there = bool(self.tfds_dataset.info.splits)
+        except (tfds.core.DatasetNotFoundError, AssertionError):
+            is_there = False  # no files of a release that the installed builder cannot make
+        if is_there:
+            return
+        folder = self.tfds_dataset.data_dir or "~/tensorflow_datasets"
+        raise ValueError(
+            f"{name} is not prepared in data_dir={folder!r}. `tfds build {name.partition(':')[0]} "
+            f"--data_dir={folder}` prepares it, in a day on hundreds of workers; data/c4.py tells "
+            "how to copy it instead, or to read it as JSON lines."
+        )
+
+
+def _prepared(
+    splits: Mapping[str, str], *, config: str, version: str, data_dir: str | None
+) -> PreparedC4:
+    return PreparedC4(
+        tfds_name=f"c4/{config}:{version}",
+        tfds_data_dir=data_dir and os.path.expanduser(data_dir),
+        splits=dict(splits),
+        read_only=True,
+    )
+
+
+def _splits(*, config: str, languages: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns, for each task, from our names of its splits to those of the prepared data."""
+    choose("config", config, {known: known for known in CONFIGS})
+    if config != MULTILINGUAL:
+        if languages:
+            raise ValueError(f"languages={languages!r} are those of config={MULTILINGUAL!r} alone.")
+        return {f"c4_{config}": {"train": "train", "validation": "validation"}}
+    allowed = {known: known for known in c4.MC4_LANGUAGES}
+    chosen = [languages] if isinstance(languages, str) else languages or c4.MC4_LANGUAGES
+    return {
+        # seqio takes no hyphen, as of "hi-Latn", in a name.
+        f"mc4_{choose('language', language, allowed).replace('-', '_')}": {
+            "train": language,
+            "validation": f"{language}-validation",
+        }
+        for language in chosen
+    }

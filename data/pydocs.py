@@ -1,0 +1,250 @@
+"""Documentation strings of Python itself and of the installed scientific packages, as a corpus.
+
+Real English text (about 25 MB, 2 MB of it from the standard library) that is on the machine
+already: nothing is downloaded. The first use parses the installed sources, in some seconds on a
+few cores, and leaves the documents in a cache, `$T5X_LIKE_CACHE/pydocs` (by default
+`~/.cache/t5x_like/pydocs`, after `$XDG_CACHE_HOME`), one folder for each set of sources read.
+
+A document is the docstring of a module, class or function, of 64 characters or more; of exact
+copies one is kept. The documents stand in the order of their SHA-1, so that neighbours have
+nothing to do with each other, and are cut into 16 files a split.
+
+Held out for validation: 2% of the documents, by their own text (`sources.held_out`). Library
+documentation repeats itself: about a third of the words held out stand in some run of 13 words
+that is also in the training documents, so a held-out loss here says that a model has learnt,
+not how well it would read other text.
+
+    --config.data.module=data/pydocs.py --config.data.task=pydocs
+    --config.data.settings.packages="('stdlib',)"                    the standard library alone
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import seqio
+import tensorflow as tf
+from absl import logging
+
+from t5x_like.names import hint
+from t5x_like.preprocessing import sources
+from t5x_like.preprocessing.objectives import Objective
+
+STDLIB = "stdlib"
+# What is read of it by default is what is installed of it.
+PACKAGES = (
+    STDLIB,
+    "chex",
+    "flax",
+    "jax",
+    "jaxlib",
+    "keras",
+    "matplotlib",
+    "mpl_toolkits",
+    "numpy",
+    "optax",
+    "orbax",
+    "pandas",
+    "scipy",
+    "seqio",
+    "sklearn",
+    "sympy",
+    "tensorflow",
+    "tensorflow_datasets",
+    "tensorflow_text",
+)
+HELD_OUT = 0.02
+MIN_CHARACTERS = 64
+
+_FILES = 16
+_SIZES = "documents.json"
+# What is installed below the standard library, and the tests of packages: a third of the code to
+# parse, with a hundredth of the text.
+_SKIPPED = {"site-packages", "dist-packages", "__pycache__", "tests"}
+_FORMAT = 1  # to be raised by a change of what a cached corpus holds
+
+
+def register(
+    vocabulary: seqio.Vocabulary,
+    objective: Objective,
+    *,
+    packages: Sequence[str] | None = None,
+    name: str = "pydocs",
+) -> None:
+    """Adds the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of the tokens.
+        objective: what to make of the documents.
+        packages: names as in `import`, and "stdlib"; None: those of `PACKAGES` that are here.
+        name: of the task.
+
+    Raises:
+        ValueError: a package that is not installed.
+    """
+    sources.add_document_task(
+        name, source=_source(packages), vocabulary=vocabulary, objective=objective
+    )
+
+
+def documents(split: str, *, packages: Sequence[str] | None = None) -> tf.data.Dataset:
+    """Returns {"text": scalar string}, the documents of a split as they stand in the sources."""
+    return _source(packages).get_dataset(split, shuffle=False)
+
+
+def _source(packages: Sequence[str] | None) -> sources.FileSource:
+    folders = _folders(packages)
+    cache = _cache_folder()
+    return sources.FileSource(
+        list_units=lambda split: sorted(map(str, _corpus(folders, cache).glob(f"{split}-*"))),
+        read=tf.data.TFRecordDataset,
+        examples=lambda rows, split: rows.map(lambda row: {"text": row}),
+        count=lambda split: json.loads((_corpus(folders, cache) / _SIZES).read_text())[split],
+    )
+
+
+def _folders(packages: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """Returns the folders of sources, each with the name of its package, in sorted order."""
+    names = [packages] if isinstance(packages, str) else packages or PACKAGES
+    folders = []
+    for name in names:
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
+        if name == STDLIB:
+            folders.append((name, sysconfig.get_path("stdlib")))
+        elif spec is not None and spec.submodule_search_locations:
+            folders += [(name, folder) for folder in spec.submodule_search_locations]
+        elif packages is not None:
+            raise ValueError(
+                f"packages={tuple(names)!r}: the package {name!r} is not installed, "
+                f"or it is a single file.{hint(name, PACKAGES)}"
+            )
+    return tuple(sorted(folders))
+
+
+def _cache_folder() -> Path:
+    """Returns the folder of all cached corpora, which may not be there yet."""
+    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("T5X_LIKE_CACHE") or Path(user, "t5x_like")) / "pydocs"
+
+
+@functools.cache
+def _corpus(folders: tuple[tuple[str, str], ...], cache: Path) -> Path:
+    """Returns the folder of the cached documents, after making it if it is not there."""
+    files = [
+        (f"{name}/{file.relative_to(folder)}", file)
+        for name, folder in folders
+        for file in _python_files(folder)
+    ]
+    # Sizes, not times: a reinstalled environment with the same releases is the same corpus.
+    sizes = [(name, file.stat().st_size) for name, file in files]
+    fingerprint = json.dumps([_FORMAT, sys.version_info[:3], sizes])
+    corpus = cache / hashlib.sha256(fingerprint.encode()).hexdigest()[:16]
+    if corpus.exists():
+        return corpus
+    _make_folder(cache)
+    with _alone(cache / "lock"), tempfile.TemporaryDirectory(dir=cache) as temporary:
+        if not corpus.exists():  # another process may have made it while this one waited
+            logging.info("Reading the documentation strings of %d files.", len(files))
+            complete = Path(temporary, "complete")
+            _write(_unique(_extract([str(file) for _, file in files])), complete)
+            _publish(complete, corpus)
+    return corpus
+
+
+def _python_files(folder: str) -> Iterator[Path]:
+    """Walks in sorted order, past `_SKIPPED`."""
+    for root, children, names in os.walk(folder):
+        children[:] = sorted(set(children) - _SKIPPED)
+        yield from (Path(root, name) for name in sorted(names) if name.endswith(".py"))
+
+
+def _extract(paths: Sequence[str]) -> list[list[str]]:
+    """Returns the docstrings of each file, parsed by one process a core."""
+    script = str(Path(__file__).with_name("docstrings.py"))
+    command = [sys.executable, "-I", "-S", "-W", "ignore", script]
+    workers = min(len(os.sched_getaffinity(0)), 8)
+
+    def work(first: int) -> list[list[str]]:
+        part = json.dumps(paths[first::workers])
+        done = subprocess.run(command, input=part, stdout=subprocess.PIPE, text=True, check=True)
+        return json.loads(done.stdout)
+
+    texts: list[list[str]] = [[] for _ in paths]
+    with ThreadPoolExecutor(workers) as pool:
+        for first, part in enumerate(pool.map(work, range(workers))):
+            texts[first::workers] = part
+    return texts
+
+
+def _unique(texts: list[list[str]]) -> list[bytes]:
+    """Returns the documents of a corpus, each once, in the order of their SHA-1."""
+    # A literal may hold half a surrogate pair, which no UTF-8 can.
+    found = {
+        text.encode("utf-8", errors="replace")
+        for file in texts
+        for text in file
+        if len(text) >= MIN_CHARACTERS
+    }
+    return sorted(found, key=lambda text: hashlib.sha1(text).digest())
+
+
+def _write(texts: list[bytes], folder: Path) -> None:
+    """Writes the files of both splits, and how many documents each split has."""
+    folder.mkdir()
+    is_held_out = sources.held_out(tf.constant(texts), fraction=HELD_OUT).numpy()
+    sizes = {}
+    for split in sources.SPLITS:
+        mine = [
+            text
+            for text, held_out in zip(texts, is_held_out, strict=True)
+            if held_out == (split == "validation")
+        ]
+        sizes[split] = len(mine)
+        for number in range(_FILES):
+            file = folder / f"{split}-{number:05d}-of-{_FILES:05d}.tfrecord"
+            with tf.io.TFRecordWriter(str(file)) as writer:
+                for text in mine[number::_FILES]:
+                    writer.write(text)
+    (folder / _SIZES).write_text(json.dumps(sizes))
+
+
+def _publish(complete: Path, corpus: Path) -> None:
+    """Gives a finished folder its name, unless another process was first."""
+    try:
+        complete.rename(corpus)
+    except OSError:
+        if not corpus.exists():
+            raise
+
+
+def _make_folder(cache: Path) -> None:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"The cache folder {str(cache)!r} cannot be made ({error.strerror}): set the "
+            "environment variable T5X_LIKE_CACHE to a folder that can be written."
+        ) from error
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Keeps processes of this machine from doing the same work at once.
+
+    Where files cannot be locked, they do, and the first to finish is taken.
+    """
+    with lock.open("w") as handle:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,338 @@
+"""Your own text: .txt, .jsonl or .parquet files, one document a row, for pretraining or tuning.
+
+    --config.data.module=data/text_files.py --config.data.task=text_files
+    --config.data.settings.files="corpus/*.jsonl.gz"
+
+| files | a row is | columns |
+|---|---|---|
+| .txt, .txt.gz | a line | none |
+| .jsonl, .json, .jsonl.gz, .json.gz | a line with a JSON object | its fields |
+| .parquet | a row | its columns, of strings |
+
+`files` is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these, all of one format. They are
+streamed: of text files a few lines are in memory, of Parquet files two row groups (so write them
+with thousands of rows a group, not millions).
+
+Pretraining reads the column `text`. Fine-tuning, with `--config.data.objective=text_to_text`,
+reads pairs: `--config.data.settings.inputs=question --config.data.settings.targets=answer`.
+
+Held out for validation: 1% of the rows (`held_out`), by their own text, of a pair by its inputs
+(`sources.held_out`), so that copies are never on both sides. Or name `validation_files`: then
+all of `files` is for training, and that the two have no text in common is yours to see to.
+
+A row that is no JSON object, or has no string in the column, is counted as "unreadable" and
+skipped, as are texts that `preprocessing/cleaning.py` cannot save.
+"""
+
+import dataclasses
+import gzip
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import seqio
+import tensorflow as tf
+
+from t5x_like.names import hint
+from t5x_like.preprocessing import cleaning, sources
+from t5x_like.preprocessing.objectives import Objective
+
+Files = str | Sequence[str]
+Columns = dict[str, str]  # from a feature, "text" or "inputs" and "targets", to its column
+
+TEXT_TO_TEXT = "text_to_text"
+
+_ROWS = 64  # rows a call into Python
+
+
+def register(
+    vocabulary: seqio.Vocabulary, objective: Objective, *, name: str = "text_files", **settings: Any
+) -> None:
+    """Adds the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of the tokens.
+        objective: what to make of the documents; "text_to_text" for pairs.
+        name: of the task.
+        settings: those of `source`.
+
+    Raises:
+        ValueError: as `source`, or an objective that reads documents for pairs, or the reverse.
+    """
+    rows, columns = _source_and_columns(settings)
+    if "text" not in columns and objective.name != TEXT_TO_TEXT:
+        raise ValueError(
+            f"objective={objective.name!r} reads documents, and `inputs` and `targets` are pairs: "
+            f"set {TEXT_TO_TEXT!r}, or the column `text` instead."
+        )
+    if "text" in columns and objective.name == TEXT_TO_TEXT:
+        raise ValueError(
+            f"objective={objective.name!r} reads pairs: set their columns `inputs` and `targets`."
+        )
+    if "text" in columns:
+        sources.add_document_task(name, source=rows, vocabulary=vocabulary, objective=objective)
+        return
+    sources.add_task(
+        name,
+        source=rows,
+        vocabulary=vocabulary,
+        preprocessors=[cleaning.clean_pairs, *objective.preprocessors],
+        features=objective.features,
+    )
+
+
+def documents(split: str, **settings: Any) -> tf.data.Dataset:
+    """Returns {"text": scalar string}: the documents of a split, or both sides of its pairs."""
+    rows, columns = _source_and_columns(settings)
+    return rows.get_dataset(split, shuffle=False).flat_map(
+        lambda row: tf.data.Dataset.from_tensor_slices({"text": [row[name] for name in columns]})
+    )
+
+
+def source(
+    *,
+    files: Files,
+    text: str | None = None,
+    inputs: str | None = None,
+    targets: str | None = None,
+    validation_files: Files | None = None,
+    held_out: float = 0.01,
+    documents: int | None = None,
+) -> sources.FileSource:
+    """Checks the settings against the files, and returns the source of their rows.
+
+    Args:
+        files: path, pattern, or list of them.
+        text: column of the documents, "text" if not set; .txt files have none.
+        inputs: column of what a pair asks, instead of `text`.
+        targets: column of what a pair answers.
+        validation_files: as `files`; None: a part of `files` is held out.
+        held_out: which part, from 0 to 1.
+        documents: rows for training, where a mixture in proportion to size asks for it.
+
+    Raises:
+        ValueError: a file or column that is not there, with the nearest that is; files of several
+            formats; a setting out of range.
+    """
+    columns = _columns(text=text, inputs=inputs, targets=targets)
+    if not 0 <= held_out <= 1:
+        raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
+    paths = {"train": _expand("files", files)}
+    paths["validation"] = paths["train"]
+    if validation_files:
+        paths["validation"] = _expand("validation_files", validation_files)
+    every_path = sorted({*paths["train"], *paths["validation"]})
+    form = _form(every_path)
+    for path in every_path:
+        _check_columns(path, columns, found=form.columns(path))
+
+    def examples(rows: tf.data.Dataset, split: str) -> tf.data.Dataset:
+        def choose(batch: Any) -> dict[str, tf.Tensor]:
+            row = form.parse(batch, columns)
+            if validation_files:
+                return row
+            # Of a pair the inputs decide: one question is never on both sides.
+            is_held_out = sources.held_out(next(iter(row.values())), fraction=held_out)
+            mine = is_held_out == (split == "validation")
+            return {name: tf.boolean_mask(text, mine) for name, text in row.items()}
+
+        return rows.batch(_ROWS).map(choose, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+    return sources.FileSource(
+        list_units=lambda split: form.units(paths[split]),
+        read=lambda unit: form.read(unit, columns),
+        examples=examples,
+        count=lambda split: documents if split == "train" else None,
+        cycle=form.cycle,
+    )
+
+
+def _source_and_columns(settings: dict[str, Any]) -> tuple[sources.FileSource, Columns]:
+    sources.check_settings(source, settings)
+    chosen = {name: settings.get(name) for name in ("text", "inputs", "targets")}
+    return source(**settings), _columns(**chosen)
+
+
+def _columns(*, text: str | None, inputs: str | None, targets: str | None) -> Columns:
+    if inputs is None and targets is None:
+        return {"text": text or "text"}
+    if inputs is None or targets is None or text is not None:
+        raise ValueError(
+            f"text={text!r}, inputs={inputs!r}, targets={targets!r}: set `text` for documents, or "
+            "both `inputs` and `targets` for pairs."
+        )
+    return {"inputs": inputs, "targets": targets}
+
+
+def _expand(setting: str, patterns: Files) -> list[str]:
+    """Returns the files that match, in sorted order, each once."""
+    found: set[str] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        path = os.path.expanduser(pattern)
+        matches = [path] if tf.io.gfile.exists(path) else tf.io.gfile.glob(path)
+        if any(tf.io.gfile.isdir(match) for match in matches):
+            raise ValueError(f"{setting}={pattern!r} is a folder: name files, as {pattern}/*.jsonl")
+        if not matches:
+            folder = os.path.dirname(path) or "."
+            there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+            raise ValueError(
+                f"{setting}={pattern!r} matches no file."
+                + hint(os.path.basename(path), [f for f in there if _suffix(f)])
+            )
+        found.update(matches)
+    if not found:
+        raise ValueError(f"{setting}={patterns!r} names no file.")
+    return sorted(found)
+
+
+def _check_columns(path: str, columns: Columns, *, found: list[str] | None) -> None:
+    if found is None:
+        return
+    for feature, column in columns.items():
+        if column not in found:
+            raise ValueError(
+                f"{feature}={column!r}: {path} has no such column of strings.{hint(column, found)}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """How files of one format are read.
+
+    Attributes:
+        columns: from a path to the names of its columns of strings, None if it cannot tell.
+        units: from paths to units, see `FileSource`.
+        read: from a unit to its raw rows.
+        parse: from a batch of raw rows to {feature: strings [N]}, without unreadable rows.
+        cycle: units read in turns.
+    """
+
+    columns: Callable[[str], list[str] | None]
+    units: Callable[[list[str]], list[str]]
+    read: Callable[[tf.Tensor, Columns], tf.data.Dataset]
+    parse: Callable[[Any, Columns], dict[str, tf.Tensor]]
+    cycle: int = 16
+
+
+def _suffix(path: str) -> str | None:
+    """Returns the known suffix of a path; of two the longer, ".txt.gz"."""
+    return max((s for s in _FORMS if path.lower().endswith(s)), key=len, default=None)
+
+
+def _form(paths: list[str]) -> _Form:
+    forms = {}
+    for path in paths:
+        suffix = _suffix(path)
+        if suffix is None:
+            raise ValueError(f"files: {path} has none of the suffixes {', '.join(_FORMS)}.")
+        forms[_FORMS[suffix]] = path
+    if len(forms) > 1:
+        raise ValueError(
+            f"files: {' and '.join(forms.values())} differ in format: register a task for each "
+            "format, under its own `name`, and mix the tasks."
+        )
+    return next(iter(forms))
+
+
+def _lines(path: tf.Tensor, columns: Columns) -> tf.data.Dataset:
+    del columns
+    compression = tf.where(tf.strings.regex_full_match(path, r"(?i).*\.gz"), "GZIP", "")
+    return tf.data.TextLineDataset(path, compression_type=compression)
+
+
+def _json_columns(path: str) -> list[str] | None:
+    """Returns the fields of the first row that hold a string."""
+    with tf.io.gfile.GFile(path, "rb") as raw:
+        file = gzip.GzipFile(fileobj=raw) if path.lower().endswith(".gz") else raw
+        first = next((line for line in file if line.strip()), None)
+    if first is None:
+        return None
+    row = _json_row(first)
+    if row is None:
+        raise ValueError(f"files: the first line of {path} is no JSON object, as each must be.")
+    return [field for field, value in row.items() if isinstance(value, str)]
+
+
+def _json_row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line.decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _parse_json(lines: tf.Tensor, columns: Columns) -> dict[str, tf.Tensor]:
+    def parse(batch: np.ndarray) -> list[np.ndarray]:
+        rows = [_json_row(line) or {} for line in batch if line.strip()]
+        texts = [[row.get(column) for column in columns.values()] for row in rows]
+        # Half a surrogate pair can be written in JSON, but not in UTF-8.
+        encoded = [
+            [text.encode("utf-8", errors="replace") for text in row if isinstance(text, str)]
+            for row in texts
+        ]
+        good = [row for row in encoded if len(row) == len(columns)]
+        cleaning.count("unreadable", len(rows) - len(good))
+        return [np.array([row[i] for row in good], object) for i in range(len(columns))]
+
+    parsed = tf.numpy_function(parse, [lines], [tf.string] * len(columns))
+    return dict(zip(columns, (tf.ensure_shape(text, [None]) for text in parsed), strict=True))
+
+
+def _parquet_columns(path: str) -> list[str]:
+    types = pyarrow.types
+    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_dictionary)
+    schema = pyarrow.parquet.read_schema(path)
+    return [field.name for field in schema if any(test(field.type) for test in tests)]
+
+
+def _row_groups(paths: list[str]) -> list[str]:
+    """Returns "path#row group" for all row groups."""
+    return [
+        f"{path}#{group}"
+        for path in paths
+        for group in range(pyarrow.parquet.read_metadata(path).num_row_groups)
+    ]
+
+
+def _read_row_group(unit: tf.Tensor, columns: Columns) -> tf.data.Dataset:
+    names = list(columns.values())
+
+    def load(unit: bytes) -> list[np.ndarray]:
+        path, _, group = unit.decode().rpartition("#")
+        table = pyarrow.parquet.ParquetFile(path).read_row_group(int(group), columns=names)
+        # A null is an empty text, which cleaning counts and skips.
+        texts = (table.column(name).to_pylist() for name in names)
+        return [np.array([(text or "").encode() for text in column], object) for column in texts]
+
+    loaded = tf.numpy_function(load, [unit], [tf.string] * len(columns))
+    rows = dict(zip(columns, (tf.ensure_shape(text, [None]) for text in loaded), strict=True))
+    return tf.data.Dataset.from_tensor_slices(rows)
+
+
+_LINES = _Form(
+    columns=lambda path: ["text"],
+    units=list,
+    read=_lines,
+    parse=lambda lines, columns: {"text": lines},
+)
+_JSON = _Form(columns=_json_columns, units=list, read=_lines, parse=_parse_json)
+_PARQUET = _Form(
+    columns=_parquet_columns,
+    units=_row_groups,
+    read=_read_row_group,
+    parse=lambda rows, columns: rows,
+    cycle=2,
+)
+_FORMS = {
+    ".txt": _LINES,
+    ".txt.gz": _LINES,
+    ".jsonl": _JSON,
+    ".jsonl.gz": _JSON,
+    ".json": _JSON,
+    ".json.gz": _JSON,
+    ".parquet": _PARQUET,
+}

@@ -1,0 +1,209 @@
+"""Cleaning of documents inside tf.data: nothing in a text can stop a run, and all of it is counted.
+
+The rules, in the order in which they act:
+
+1. Bytes that are not UTF-8 become U+FFFD. A document in which these are more than a tenth of the
+   characters is in another encoding, or no text at all, and is skipped.
+2. Every kind of line break (CR, CRLF, VT, FF, NEL, U+2028, U+2029) becomes LF. The other control
+   characters (Unicode's category Cc) and the byte-order mark are removed.
+3. A run of blanks becomes one space, and there is none at either end of a line. `newlines` says
+   what becomes of lines: "keep" leaves single breaks and makes one blank line of several (a
+   SentencePiece vocabulary reads both as a space, a byte vocabulary sees them); "space" joins all
+   lines into one.
+4. A document with nothing left is skipped.
+5. A document longer than `max_characters` is cut into pieces of that length; no text is lost.
+
+Everything is native TensorFlow on batches of rows, except for the counters, which are Python: one
+call a batch. The counters are of this process, they include what was read ahead, and a checkpoint
+of an iterator does not hold them: they inform, they do not steer.
+"""
+
+import collections
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from t5x_like.names import choose
+
+EVENTS = {
+    "documents": "read",
+    "invalid_utf8": "with bytes that are not UTF-8, replaced by U+FFFD",
+    "control_characters": "with control characters, removed",
+    "not_text": "skipped: over a tenth of it is not UTF-8",
+    "empty": "skipped: empty, or nothing left after cleaning",
+    "cut": "longer than the maximum: cut into pieces, or the end of a pair's side dropped",
+    "kept": "given on, pieces counted one by one",
+    "unreadable": "skipped: a row that is no JSON object or lacks the field",
+}
+NEWLINES = ("keep", "space")
+
+# Rows a batch: enough to make a call cheap, few enough for rows of a million characters.
+_ROWS = 32
+_LINE_BREAK = r"\r\n?|[\x0b\x0c\x{85}\x{2028}\x{2029}]"
+_CONTROL = r"[\x00-\x08\x0e-\x1f\x7f-\x{84}\x{86}-\x{9f}\x{feff}]+"
+_BLANKS = r"[ \t\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}]+"
+
+_counts: collections.Counter[str] = collections.Counter()
+_lock = threading.Lock()
+
+
+def count(event: str, number: int = 1) -> None:
+    """Adds `number` to the counter of `event`; safe from any thread.
+
+    Raises:
+        ValueError: an event that is none of `EVENTS`.
+    """
+    choose("event", event, EVENTS)
+    with _lock:
+        _counts[event] += number
+
+
+def counts() -> dict[str, int]:
+    """Returns how often each of `EVENTS` happened in this process since the last reset."""
+    with _lock:
+        return {event: _counts[event] for event in EVENTS}
+
+
+def reset_counts() -> None:
+    """Sets every counter to zero."""
+    with _lock:
+        _counts.clear()
+
+
+def describe_counts() -> str:
+    """Returns one line for a log, of the events that happened: "documents 120, empty 3, ..."."""
+    return ", ".join(f"{event} {number:,}" for event, number in counts().items() if number)
+
+
+def clean(
+    dataset: tf.data.Dataset, *, max_characters: int = 100_000, newlines: str = "keep"
+) -> tf.data.Dataset:
+    """Cleans documents; a seqio preprocessor.
+
+    Args:
+        dataset: of {"text": scalar string}; other features are dropped, since a document may become
+            none, or several.
+        max_characters: of a document given on; longer ones are cut into pieces.
+        newlines: "keep" or "space", see above.
+
+    Returns:
+        A dataset of {"text": scalar string}: valid UTF-8, not empty, of the maximum length or less.
+
+    Raises:
+        ValueError: a setting out of range.
+    """
+    _check(max_characters=max_characters, newlines=newlines)
+
+    def clean_rows(rows):
+        text, happened, skip = _tidy(rows, newlines=newlines)
+        pieces = _cut(text, skip=skip, max_characters=max_characters)
+        happened["cut"] = ~skip & (_characters(text) > max_characters)
+        _record(happened, documents=tf.size(rows), kept=tf.size(pieces))
+        return {"text": pieces}
+
+    rows = dataset.map(lambda example: example["text"]).batch(_ROWS)
+    return rows.map(clean_rows, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+
+def clean_pairs(
+    dataset: tf.data.Dataset,
+    *,
+    features: Sequence[str] = ("inputs", "targets"),
+    max_characters: int = 100_000,
+    newlines: str = "keep",
+) -> tf.data.Dataset:
+    """Cleans the sides of text-to-text pairs; a seqio preprocessor.
+
+    The rules are those of `clean`, but a side that is too long keeps its first `max_characters`
+    (a pair cannot be cut in two), and a pair is skipped when any side is. An event that happens to
+    both sides of a pair counts once.
+
+    Args:
+        dataset: of examples with a scalar string for each of `features`; others are dropped.
+        features: names of the sides.
+        max_characters: of a side.
+        newlines: "keep" or "space", see above.
+
+    Returns:
+        A dataset of {feature: scalar string}.
+
+    Raises:
+        ValueError: a setting out of range.
+    """
+    _check(max_characters=max_characters, newlines=newlines)
+
+    def clean_rows(rows):
+        texts, events, skips = {}, [], []
+        for feature in features:
+            text, happened, skip = _tidy(rows[feature], newlines=newlines)
+            happened["cut"] = _characters(text) > max_characters
+            texts[feature] = tf.strings.substr(text, 0, max_characters, unit="UTF8_CHAR")
+            events.append(happened)
+            skips.append(skip)
+        keep = ~tf.reduce_any(skips, axis=0)
+        happened = {name: tf.reduce_any([side[name] for side in events], 0) for name in events[0]}
+        _record(happened, documents=tf.size(keep), kept=tf.math.count_nonzero(keep))
+        return {name: tf.boolean_mask(text, keep) for name, text in texts.items()}
+
+    sides = dataset.map(lambda example: {feature: example[feature] for feature in features})
+    return sides.batch(_ROWS).map(clean_rows, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+
+def _check(*, max_characters: int, newlines: str) -> None:
+    if max_characters < 1:
+        raise ValueError(f"max_characters={max_characters!r} must be 1 or more.")
+    choose("newlines", newlines, {known: known for known in NEWLINES})
+
+
+def _characters(text: tf.Tensor) -> tf.Tensor:
+    return tf.strings.length(text, unit="UTF8_CHAR")
+
+
+def _tidy(raw: tf.Tensor, *, newlines: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
+    """Applies rules 1 to 4: the text, what happened to each row, which to skip, all [N]."""
+    replace = tf.strings.regex_replace
+    valid = tf.strings.unicode_transcode(raw, "UTF-8", "UTF-8", errors="replace")
+    replaced = tf.strings.length(valid) - tf.strings.length(replace(valid, r"\x{fffd}+", ""))
+    # U+FFFD is three bytes long.
+    not_text = 10 * (replaced // 3) > _characters(valid)
+    lines = replace(valid, _LINE_BREAK, "\n")
+    printable = replace(lines, _CONTROL, "")
+    text = replace(printable, _BLANKS, " ")
+    if newlines == "space":
+        text = replace(text, r"[ \n]+", " ")
+    else:
+        text = replace(replace(text, r" ?\n ?", "\n"), r"\n{3,}", "\n\n")
+    text = tf.strings.strip(text)
+    happened = {
+        "invalid_utf8": valid != raw,
+        "control_characters": printable != lines,
+        "not_text": not_text,
+        "empty": (text == "") & ~not_text,
+    }
+    return text, happened, happened["not_text"] | happened["empty"]
+
+
+def _cut(text: tf.Tensor, *, skip: tf.Tensor, max_characters: int) -> tf.Tensor:
+    """Returns the pieces [M] of the rows [N] that are not to be skipped, in order."""
+    characters = tf.where(skip, 0, _characters(text))
+    pieces = -(-characters // max_characters)
+    starts = tf.ragged.range(pieces).flat_values * max_characters
+    lengths = tf.minimum(max_characters, tf.repeat(characters, pieces) - starts)
+    cut = tf.strings.substr(tf.repeat(text, pieces), starts, lengths, unit="UTF8_CHAR")
+    # A cut beside a blank leaves it at the end of a piece, and a piece of one may be nothing else.
+    cut = tf.strings.strip(cut)
+    return tf.boolean_mask(cut, cut != "")
+
+
+def _record(happened: dict[str, tf.Tensor], *, documents: tf.Tensor, kept: tf.Tensor) -> None:
+    """Counts a batch: the true values of each of `happened`, and the two totals."""
+    names = ["documents", "kept", *happened]
+    totals = [documents, kept, *(tf.math.count_nonzero(rows) for rows in happened.values())]
+
+    def add(values: np.ndarray) -> None:
+        for name, value in zip(names, values, strict=True):
+            count(name, int(value))
+
+    tf.numpy_function(add, [tf.stack([tf.cast(total, tf.int64) for total in totals])], [])

@@ -1,0 +1,174 @@
+r"""Trains a vocabulary on the text of a data module.
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --size=8192 --output=runs/vocabulary.model
+    python -m t5x_like.vocabulary --data=data/text_files.py --set files="corpus/*.jsonl.gz" \
+        --size=32000 --byte_fallback --output=vocabulary.model
+
+The text is that of the module's train split, cleaned as for training, up to --limit_chars: every
+corpus here is in no particular order, so its beginning is a sample. The same text and flags give
+the same file. Its path is then the config's `data.vocabulary`.
+"""
+
+import argparse
+import ast
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from t5x_like.config import one_line_errors
+from t5x_like.names import hint
+
+_FLAGS: dict[str, dict[str, Any]] = {
+    "--data": {"required": True, "metavar": "FILE", "help": "a module of data/"},
+    "--size": {"required": True, "type": int, "help": "pieces, the three special ids included"},
+    "--output": {"required": True, "metavar": "FILE", "help": "the model to write"},
+    "--set": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME=VALUE",
+        "help": "a setting of the data module; may be repeated",
+    },
+    "--limit_chars": {
+        "type": int,
+        "default": 10_000_000,
+        "help": "characters to read at most (default: %(default)s)",
+    },
+    "--byte_fallback": {"action": "store_true", "help": "spell unknown characters in bytes"},
+    "--character_coverage": {
+        "type": float,
+        "default": 0.9995,
+        "help": "part of the text's characters that get a piece (default: %(default)s)",
+    },
+    "--split_digits": {"action": "store_true", "help": "each digit is a piece of its own"},
+    "--overwrite": {"action": "store_true", "help": "replace a model made with other settings"},
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command; a wrong argument is one line on standard error and exit status 2."""
+    with one_line_errors():
+        flags = _parse(arguments)
+        settings = {name: value for name, value in vars(flags).items() if name != "overwrite"}
+        # As JSON has them, with lists for tuples, so that they compare equal when read again.
+        settings = json.loads(json.dumps(settings))
+        if not flags.overwrite and _is_made(flags.output, settings):
+            print(f"{flags.output} was made with the same settings: nothing to do.")
+        else:
+            _train(flags)
+            _record(flags.output).write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def _train(flags: argparse.Namespace) -> None:
+    # TensorFlow takes seconds to import: after the flags have been checked, and not for --help.
+    from t5x_like.preprocessing import cleaning, sources, vocabularies
+
+    start = time.monotonic()
+    module = sources.load_module(flags.data)
+    sources.check_settings(module.documents, flags.set)
+    print(f"reading {flags.data}", flush=True)
+    dataset = cleaning.clean(module.documents("train", **flags.set))
+    texts = (row["text"].decode() for row in dataset.as_numpy_iterator())
+    _record(flags.output).unlink(missing_ok=True)  # until the model is the one that it tells of
+    vocabularies.train(
+        _limited(texts, limit=flags.limit_chars),
+        vocab_size=flags.size,
+        output=flags.output,
+        byte_fallback=flags.byte_fallback,
+        character_coverage=flags.character_coverage,
+        split_digits=flags.split_digits,
+    )
+    print(f"cleaning: {cleaning.describe_counts()}")
+    size = f"{flags.size:,} pieces, to which {vocabularies.SENTINELS} sentinels come on loading"
+    print(f"{flags.output}: {size}; {time.monotonic() - start:.0f} s")
+
+
+def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:
+    """Gives texts on until they have `limit` characters, and says how far it is."""
+    start, characters, number, reported = time.monotonic(), 0, 0, 0
+    for text in texts:
+        if characters >= limit:
+            break
+        yield text
+        characters, number = characters + len(text), number + 1
+        if characters - reported >= limit / 5:
+            reported = characters
+            print(f"read {number:,} documents, {characters:,} characters", flush=True)
+    seconds = time.monotonic() - start
+    print(f"training on {number:,} documents, {characters:,} characters, read in {seconds:.0f} s")
+    sys.stdout.flush()
+
+
+def _record(output: str) -> Path:
+    """Returns where it is written with which settings a model was made."""
+    return Path(output + ".json")
+
+
+def _is_made(output: str, settings: dict[str, Any]) -> bool:
+    """Tells whether the model is there; raises ValueError if it was made in another way."""
+    if not Path(output).exists():
+        return False
+    made: dict[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError):
+        made = json.loads(_record(output).read_text())
+    other = [
+        f"{name} was {made.get(name)!r} and is now {value!r}"
+        for name, value in settings.items()
+        if made.get(name) != value
+    ]
+    if not other:
+        return True
+    how = "; ".join(other) if made else "how is not known"
+    raise ValueError(
+        f"output={output!r} exists and was made otherwise ({how}): give another --output, or "
+        "--overwrite, after which no checkpoint that used it can be used."
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(
+        prog="python -m t5x_like.vocabulary",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for name, options in _FLAGS.items():
+        parser.add_argument(name, **options)
+    known = [*_FLAGS, "--help"]
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for name in (argument.partition("=")[0] for argument in arguments):
+        if name.startswith("--") and name not in known:
+            raise ValueError(f"the flag {name!r} does not exist.{hint(name, known)}")
+    flags = parser.parse_args(arguments)
+    for name, least in (("size", 4), ("limit_chars", 1)):
+        if getattr(flags, name) < least:
+            raise ValueError(f"{name}={getattr(flags, name)} must be {least} or more.")
+    if not 0 < flags.character_coverage <= 1:
+        raise ValueError(f"character_coverage={flags.character_coverage} must be above 0, up to 1.")
+    flags.set = dict(_setting(text) for text in flags.set)
+    return flags
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Reads NAME=VALUE, where a value that is no Python literal is a string."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"set={text!r} must be NAME=VALUE.")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises its errors, for them to be shown as those of every command."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see --help)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Vocabularies: T5's ids, sentinels at the end, training that repeats itself, errors that help."""
+
+import io
+
+import pytest
+import sentencepiece
+import seqio
+
+from t5x_like.preprocessing import vocabularies
+
+TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(200)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "deep" / "small.model"
+    vocabularies.train(TEXTS, vocab_size=80, output=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def vocabulary(model):
+    return vocabularies.load(model)
+
+
+def test_special_ids_are_those_of_t5(vocabulary):
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, 1, 2)
+    assert vocabulary.vocab_size == 80 + 100
+
+
+def test_sentinels_are_the_last_ids_counted_down(vocabulary):
+    last = vocabulary.vocab_size - 1
+    for number in (0, 1, 57, 99):
+        assert vocabulary.encode(f"<extra_id_{number}>") == [last - number]
+        assert vocabulary.decode([last - number]) == f"<extra_id_{number}>"
+
+
+def test_text_survives_encoding_by_python_and_by_tensorflow(vocabulary):
+    ids = vocabulary.encode(TEXTS[17])
+    assert vocabulary.decode(ids) == TEXTS[17]
+    assert vocabulary.encode_tf(TEXTS[17]).numpy().tolist() == ids
+
+
+@pytest.mark.parametrize(("spec", "size"), [("bytes", 359), ("bytes:0", 259), ("bytes:125", 384)])
+def test_bytes(spec, size):
+    vocabulary = vocabularies.load(spec)
+    assert vocabulary.vocab_size == size
+    assert vocabulary.encode("é") == [0xC3 + 3, 0xA9 + 3]
+    assert (vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (0, 1, 2)
+
+
+def test_the_number_of_sentinels_can_be_chosen(model):
+    assert vocabularies.load(model, sentinels=7).vocab_size == 87
+    assert vocabularies.load("bytes", sentinels=7) == seqio.ByteVocabulary(extra_ids=7)
+
+
+def test_a_folder_with_one_model_stands_for_it(model, vocabulary):
+    assert vocabularies.load(model.parent) == vocabulary
+
+
+def test_training_again_gives_the_same_bytes(model, tmp_path):
+    vocabularies.train(iter(TEXTS), vocab_size=80, output=tmp_path / "again.model")
+    assert (tmp_path / "again.model").read_bytes() == model.read_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["again.model"]
+
+
+def test_bytes_stand_in_for_characters_that_are_not_covered(tmp_path, vocabulary):
+    vocabularies.train(TEXTS, vocab_size=340, output=tmp_path / "bytes.model", byte_fallback=True)
+    fallback = vocabularies.load(tmp_path / "bytes.model")
+    assert fallback.unk_id not in fallback.encode("日本")
+    assert fallback.decode(fallback.encode("日本")) == "日本"
+    assert vocabulary.unk_id in vocabulary.encode("日本")
+
+
+def test_digits_can_be_split(tmp_path):
+    vocabularies.train(TEXTS, vocab_size=38, output=tmp_path / "digits.model", split_digits=True)
+    pieces = vocabularies.load(tmp_path / "digits.model").tokenizer.EncodeAsPieces("value 1024")
+    assert pieces[-4:] == ["1", "0", "2", "4"]
+
+
+def test_a_line_of_any_length_is_trained_on(tmp_path):
+    text = " ".join(f"word{n % 50}" for n in range(20_000))
+    vocabularies.train([text], vocab_size=20, output=tmp_path / "long.model")
+    assert "▁word" in vocabularies.load(tmp_path / "long.model").tokenizer.EncodeAsPieces("word7")
+
+
+def test_a_missing_file_names_the_nearest(model):
+    with pytest.raises(ValueError, match=r"smal\.model' does not exist.* mean '.*small\.model'"):
+        vocabularies.load(model.parent / "smal.model")
+    with pytest.raises(ValueError, match=r"'byte' does not exist.* mean 'bytes'"):
+        vocabularies.load("byte")
+
+
+@pytest.mark.parametrize("spec", ["bytes:", "bytes:many", "bytes:-1"])
+def test_a_bad_number_of_byte_sentinels(spec):
+    with pytest.raises(ValueError, match=f"vocabulary='{spec}'"):
+        vocabularies.load(spec)
+
+
+def test_a_file_that_is_no_model(tmp_path):
+    (tmp_path / "text.model").write_text("This is not a protocol buffer.")
+    with pytest.raises(ValueError, match="is no SentencePiece model"):
+        vocabularies.load(tmp_path / "text.model")
+
+
+def test_a_model_with_other_special_ids(tmp_path):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=80, minloglevel=2
+    )
+    (tmp_path / "other.model").write_bytes(model.getvalue())
+    with pytest.raises(ValueError, match=r"ids \(-1, 2, 0\)"):
+        vocabularies.load(tmp_path / "other.model")
+
+
+def test_a_size_that_the_text_does_not_allow(tmp_path):
+    with pytest.raises(ValueError, match=r"vocab_size=5000: .* <= \d+"):
+        vocabularies.train(TEXTS, vocab_size=5000, output=tmp_path / "large.model")
+    with pytest.raises(ValueError, match=r"vocab_size=9: .* smaller than required_chars"):
+        vocabularies.train(TEXTS, vocab_size=9, output=tmp_path / "small.model")
+    with pytest.raises(ValueError, match="all documents are empty"):
+        vocabularies.train(["", "\n \n"], vocab_size=80, output=tmp_path / "none.model")
+    assert list(tmp_path.iterdir()) == []
