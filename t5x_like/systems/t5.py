@@ -129,11 +129,7 @@ def _assemble(
             lookup=config["embedding_lookup"],
             dtype=dtype,
         ),
-        "make_head": functools.partial(
-            TiedHead, scale=d_model**-0.5 if config["scale_tied_logits"] else 1.0
-        )
-        if config["tied_head"]
-        else functools.partial(LinearHead, kernel_init=normal(d_model**-0.5)),
+        "make_head": _head(config),
     }
     encoder = tower(block, config["encoder_layers"])
     decoder = tower(block, config["decoder_layers"])
@@ -147,6 +143,13 @@ def _assemble(
         "prefix_decoder": functools.partial(Decoder, make_decoder=decoder, visibility="prefix"),
     }
     return choose("model.architecture", config["architecture"], networks)(**ends)
+
+
+def _head(config: Mapping[str, Any]) -> Any:
+    scale = config["d_model"] ** -0.5
+    if config["tied_head"]:
+        return functools.partial(TiedHead, scale=scale if config["scale_tied_logits"] else 1.0)
+    return functools.partial(LinearHead, kernel_init=nn.initializers.normal(scale))
 
 
 def loss(
@@ -238,6 +241,7 @@ WEIGHT_ALIASES = {
 UNUSED_WEIGHTS = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "gated_gelu"}
+_ACTIVATIONS = {"relu": "relu", "gated-gelu": "gelu_new"}  # Hugging Face's, which these imply
 _REQUIRED = ("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "num_layers")
 _FIXED = {
     "is_encoder_decoder": True,
@@ -263,9 +267,10 @@ def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict
             raise ValueError(f"config.json has no {key}")
     mt5 = config["model_type"] == "mt5"
     feed_forward = config.get("feed_forward_proj", "gated-gelu" if mt5 else "relu")
-    activation = {"relu": "relu", "gated-gelu": "gelu_new"}.get(feed_forward)
-    allowed = {**{key: (value,) for key, value in _FIXED.items()}, "dense_act_fn": (activation,)}
-    for key, values in {"feed_forward_proj": tuple(_FEED_FORWARDS), **allowed}.items():
+    allowed: dict[str, tuple] = {"feed_forward_proj": tuple(_FEED_FORWARDS)}
+    allowed["dense_act_fn"] = (_ACTIVATIONS.get(feed_forward),)
+    allowed |= {key: (value,) for key, value in _FIXED.items()}
+    for key, values in allowed.items():
         if config.get(key, values[0]) not in values:
             raise ValueError(
                 f"config.json has {key}={config[key]!r}; allowed: {', '.join(map(repr, values))}"

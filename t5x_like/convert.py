@@ -1,0 +1,81 @@
+"""Converts weights between Hugging Face folders and our checkpoints.
+
+    python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like] [--dtype=float32]
+
+FOLDER to read: a Hugging Face folder with config.json and model.safetensors or its shards, one of
+our checkpoints, or a run (then its newest checkpoint). What is written holds the parameters and
+the model's settings, and no state of an optimizer.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import one_line_errors
+from t5x_like.hf import Pretrained, from_pretrained
+from t5x_like.names import choose
+
+
+@dataclasses.dataclass(frozen=True)
+class _Weights:
+    """A state without a past: what a checkpoint needs, and no more."""
+
+    params: PyTree
+    step: Int[Array, ""]
+
+
+def convert(source: pathlib.Path, target: pathlib.Path, *, form: str, dtype: str) -> None:
+    """Reads a model in either form and writes it to an empty or new folder.
+
+    Args:
+        form: `hf`, or `t5x_like` for a checkpoint of step 0.
+        dtype: of the parameters written, `float32` or `bfloat16`.
+
+    Raises:
+        ValueError: the source is no model, the target is not empty, or the form cannot hold it.
+    """
+    write = choose("--format", form, {"hf": _write_hugging_face, "t5x_like": _write_checkpoint})
+    if target.is_dir() and any(target.iterdir()):
+        raise ValueError(f"--to={target} is not empty: choose a new folder")
+    write(from_pretrained(source, param_dtype=dtype), target)
+
+
+def _write_hugging_face(model: Pretrained, target: pathlib.Path) -> None:
+    model.save_pretrained(target)
+
+
+def _write_checkpoint(model: Pretrained, target: pathlib.Path) -> None:
+    metadata: dict[str, Any] = {
+        "config": {"system": model.system, "model": model.config},
+        "generation": dataclasses.asdict(model.generation),
+    }
+    with Checkpoints(target / "checkpoints", metadata=metadata) as checkpoints:
+        checkpoints.save(0, _Weights(params=model.params, step=jnp.zeros((), jnp.int32)))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m t5x_like.convert",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--from", dest="source", type=pathlib.Path, required=True, metavar="FOLDER")
+    parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
+    parser.add_argument("--format", default="hf", help="hf or t5x_like; hf unless told")
+    parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
+    given = parser.parse_args(arguments)
+    with one_line_errors():
+        convert(given.source, given.target, form=given.format, dtype=given.dtype)
+        print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

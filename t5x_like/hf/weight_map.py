@@ -1,0 +1,231 @@
+"""From a system's map of weight names to arrays in and arrays out.
+
+A map has one line for each parameter, which serves both ways:
+
+    "encoder/layers/{layer}/self_attention/query/kernel": (
+        "encoder.block.{layer}.layer.0.SelfAttention.q.weight", "(H K) D -> D H K"
+    )
+
+To the left is our parameter, to the right the tensor of the file and its layout there and here; a
+name alone means the same layout. `{layer}` is a layer's number in the file. Here it is `layer_3`
+in a looped stack, and in a scanned one a place along the first axis of `block`. Any other name in
+braces that only the file has (`{expert}`) is a place along the next axis.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from t5x_like.names import hint
+
+WeightMap = Mapping[str, str | tuple[str, str]]
+Shape = tuple[int, ...]
+
+_SHOWN = 3  # names in an error message
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a tensor's axes lie in the file and here: "(H K) D -> D H K".
+
+    Axes in parentheses are one axis in the file, the last of them changing fastest.
+    """
+
+    theirs: tuple[tuple[str, ...], ...]
+    ours: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, pattern: str) -> "Layout":
+        """The layout that a pattern describes.
+
+        Raises:
+            ValueError: the two sides do not name the same axes, each once.
+        """
+        left, arrow, right = pattern.partition("->")
+        groups = tuple(
+            tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", left)
+        )
+        axes, ours = list(itertools.chain(*groups)), tuple(right.split())
+        if not arrow or sorted(axes) != sorted(ours) or len(set(ours)) != len(ours):
+            raise ValueError(f"{pattern!r}: both sides of '->' must name the same axes, each once")
+        return cls(theirs=groups, ours=ours)
+
+    def their_shape(self, shape: Shape) -> Shape:
+        """The shape in the file of what has `shape` here."""
+        sizes = dict(zip(self.ours, shape, strict=True))
+        return tuple(math.prod(sizes[axis] for axis in group) for group in self.theirs)
+
+    def to_ours(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
+        """A tensor of the file as we have it, with `shape`."""
+        sizes = dict(zip(self.ours, shape, strict=True))
+        axes = tuple(itertools.chain(*self.theirs))
+        split = tensor.reshape([sizes[axis] for axis in axes])
+        return split.transpose([axes.index(axis) for axis in self.ours])
+
+    def to_theirs(self, array: np.ndarray) -> np.ndarray:
+        """The inverse of `to_ours`."""
+        order = [self.ours.index(axis) for axis in itertools.chain(*self.theirs)]
+        return array.transpose(order).reshape(self.their_shape(array.shape))
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A tensor of the file, and the part of one of our parameters that it is.
+
+    Attributes:
+        tensor, tensor_shape: its name and shape in the file.
+        index: its place along the stacked axes of the parameter, which come first.
+        layout: None if it is the same here.
+    """
+
+    tensor: str
+    tensor_shape: Shape
+    index: Shape
+    layout: Layout | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A tensor to write. `size` is in bytes, and `load` makes it."""
+
+    name: str
+    size: int
+    load: Callable[[], np.ndarray]
+
+
+def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Piece]]:
+    """The tensors that make up each parameter.
+
+    Args:
+        shapes: of our parameters, by path ("encoder/final_norm/scale").
+
+    Raises:
+        ValueError: a parameter that no line, or more than one, is about.
+    """
+    lines = [(_path_pattern(path), line) for path, line in weights.items()]
+    found: dict[str, list[Piece]] = {}
+    for path, shape in shapes.items():
+        matches = [(match, line) for pattern, line in lines if (match := pattern.fullmatch(path))]
+        if len(matches) != 1:
+            raise ValueError(
+                f"the parameter {path} has {len(matches)} lines in the system's WEIGHTS, not one"
+            )
+        match, line = matches[0]
+        name, layout = (line, None) if isinstance(line, str) else (line[0], Layout.parse(line[1]))
+        numbers = {variable: n for variable, n in match.groupdict().items() if n is not None}
+        found[path] = _stacked(name, layout, numbers, shape)
+    return found
+
+
+def _path_pattern(path: str) -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", path)
+    # Odd parts are the names in braces. A segment is `block` in a scanned stack, else numbered.
+    return re.compile(
+        "".join(
+            rf"(?:block|{part}_(?P<{part}>\d+))" if n % 2 else re.escape(part)
+            for n, part in enumerate(parts)
+        )
+    )
+
+
+def _stacked(
+    name: str, layout: Layout | None, numbers: Mapping[str, str], shape: Shape
+) -> list[Piece]:
+    variables = [v for v in dict.fromkeys(re.findall(r"\{(\w+)\}", name)) if v not in numbers]
+    stack, shape = shape[: len(variables)], shape[len(variables) :]
+    return [
+        Piece(
+            tensor=name.format(**numbers, **dict(zip(variables, index, strict=True))),
+            tensor_shape=layout.their_shape(shape) if layout else shape,
+            index=index,
+            layout=layout,
+        )
+        for index in itertools.product(*map(range, stack))
+    ]
+
+
+def canonical_names(
+    names: Iterable[str], aliases: Mapping[str, str], *, wanted: Collection[str]
+) -> dict[str, list[str]]:
+    """The names of a file's tensors as the map has them, each with its names in the file.
+
+    Args:
+        aliases: other name -> name in the map; one `*` stands for the same text on both sides.
+        wanted: names that are used as they are.
+    """
+    rules = [
+        (re.compile(re.escape(other).replace(r"\*", "(.*)")), name.replace("*", r"\1"))
+        for other, name in aliases.items()
+    ]
+    canonical: dict[str, list[str]] = {}
+    # A tensor that has its own name comes before its copies.
+    for original in sorted(names, key=lambda name: (name not in wanted, name)):
+        name = original
+        for pattern, replacement in rules:
+            if name not in wanted and pattern.fullmatch(name):
+                name = pattern.sub(replacement, name)
+        canonical.setdefault(name, []).append(original)
+    return canonical
+
+
+def check_names(wanted: Collection[str], present: Collection[str], *, where: str) -> None:
+    """Checks that a file has the tensors that the model needs, and no others.
+
+    Raises:
+        ValueError: the first missing and unused names, with the nearest that are there.
+    """
+    missing = [name for name in wanted if name not in present]
+    unused = [name for name in present if name not in wanted]
+    if missing:
+        near = hint(missing[0], unused or present).partition(" Allowed: ")[0]
+        rest = f"; it also has {_some(unused)} that the model does not use" if unused else ""
+        raise ValueError(f"{where} lacks {_some(missing)} that the model needs{rest}.{near}")
+    if unused:
+        raise ValueError(f"{where} has {_some(unused)} that the model does not use")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"{shown}{more}"
+
+
+def assemble(
+    parameter: Shape, parts: Iterable[Piece], read: Callable[[str], np.ndarray], *, dtype: np.dtype
+) -> np.ndarray:
+    """One parameter from its tensors, of which one at a time is in memory.
+
+    Args:
+        parameter: its shape.
+        read: the tensor of a name.
+    """
+    array = np.empty(parameter, dtype)
+    for piece in parts:
+        tensor = read(piece.tensor)
+        place = array[piece.index]
+        array[piece.index] = piece.layout.to_ours(tensor, place.shape) if piece.layout else tensor
+    return array
+
+
+def disassemble(
+    arrays: Mapping[str, np.ndarray], parts: Mapping[str, list[Piece]]
+) -> Iterator[Tensor]:
+    """The tensors of all parameters, each made only when it is loaded; `assemble`'s inverse."""
+
+    def load(path: str, piece: Piece) -> np.ndarray:
+        part = arrays[path][piece.index]
+        # safetensors writes an array's memory, whatever its strides.
+        return np.ascontiguousarray(piece.layout.to_theirs(part) if piece.layout else part)
+
+    for path, own in parts.items():
+        for piece in own:
+            yield Tensor(
+                name=piece.tensor,
+                size=math.prod(piece.tensor_shape) * arrays[path].dtype.itemsize,
+                load=functools.partial(load, path, piece),
+            )

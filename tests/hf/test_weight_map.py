@@ -1,0 +1,123 @@
+"""Layouts are exact and invertible; a map finds every tensor of every kind of parameter tree."""
+
+import numpy as np
+import pytest
+
+from t5x_like.hf.weight_map import (
+    Layout,
+    assemble,
+    canonical_names,
+    check_names,
+    disassemble,
+    pieces,
+)
+
+WEIGHTS = {
+    "embedder/embedding": "words.weight",
+    "layers/{layer}/query/kernel": ("block.{layer}.q.weight", "(H K) D -> D H K"),
+    "layers/{layer}/experts/kernel": ("block.{layer}.expert.{expert}.weight", "F D -> D F"),
+}
+
+
+def fill(shapes):
+    """Arrays in which no two numbers are equal."""
+    sizes = np.cumsum([0, *(np.prod(shape) for shape in shapes.values())])
+    return {
+        path: np.arange(start, start + np.prod(shape), dtype=np.float32).reshape(shape)
+        for (path, shape), start in zip(shapes.items(), sizes, strict=False)
+    }
+
+
+def test_a_layout_moves_each_number_to_its_place():
+    heads, width, features = 2, 3, 5
+    tensor = np.arange(heads * width * features).reshape(heads * width, features)
+    ours = Layout.parse("(H K) D -> D H K").to_ours(tensor, (features, heads, width))
+    for h in range(heads):
+        for k in range(width):
+            assert (ours[:, h, k] == tensor[h * width + k]).all()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(H K) D -> D H K", "D (H K) -> H K D", "A B -> B A", "A -> A"]
+)
+def test_a_layout_is_undone_exactly(pattern):
+    layout = Layout.parse(pattern)
+    shape = (2, 3, 5)[: len(layout.ours)]
+    array = np.random.default_rng(0).normal(size=shape)
+    tensor = layout.to_theirs(array)
+    assert tensor.shape == layout.their_shape(shape)
+    np.testing.assert_array_equal(layout.to_ours(tensor, shape), array)
+
+
+@pytest.mark.parametrize("pattern", ["A B", "A B -> A", "A -> A A", "(A B -> C A"])
+def test_a_layout_that_loses_an_axis_is_refused(pattern):
+    with pytest.raises(ValueError, match="the same axes"):
+        Layout.parse(pattern)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"layers/block/query/kernel": (3, 5, 2, 4), "layers/block/experts/kernel": (3, 6, 5, 7)},
+        {f"layers/layer_{n}/query/kernel": (5, 2, 4) for n in range(12)}
+        | {f"layers/layer_{n}/experts/kernel": (6, 5, 7) for n in range(12)},
+    ],
+    ids=["scanned", "looped"],
+)
+def test_arrays_go_out_and_come_back_the_same(shapes):
+    arrays = fill(shapes | {"embedder/embedding": (11, 5)})
+    parts = pieces(WEIGHTS, {path: array.shape for path, array in arrays.items()})
+    tensors = {tensor.name: tensor.load() for tensor in disassemble(arrays, parts)}
+    assert tensors["block.2.q.weight"].shape == (8, 5)
+    assert tensors["block.2.expert.5.weight"].shape == (7, 5)
+    for path, array in arrays.items():
+        back = assemble(array.shape, parts[path], tensors.__getitem__, dtype=array.dtype)
+        np.testing.assert_array_equal(back, array)
+
+
+def test_scanned_and_looped_layers_are_the_same_tensors():
+    looped = fill({f"layers/layer_{n}/query/kernel": (5, 2, 4) for n in range(3)})
+    scanned = {"layers/block/query/kernel": np.stack(list(looped.values()))}
+    one, other = (
+        {
+            tensor.name: tensor.load()
+            for tensor in disassemble(
+                arrays, pieces(WEIGHTS, {p: a.shape for p, a in arrays.items()})
+            )
+        }
+        for arrays in (looped, scanned)
+    )
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        np.testing.assert_array_equal(tensor, other[name])
+
+
+def test_a_parameter_that_the_map_lacks_is_named():
+    with pytest.raises(ValueError, match="layers/block/bias has 0 lines"):
+        pieces(WEIGHTS, {"layers/block/bias": (3, 5)})
+
+
+def test_older_names_and_copies_count_as_the_names_in_the_map():
+    names = ["norm.gamma", "words.weight", "copy.weight", "head.weight", "layer.0.bias"]
+    aliases = {"*.gamma": "*.weight", "copy.weight": "words.weight", "head.weight": "words.weight"}
+    aliases |= {"layer.*": "model.layer.*"}
+    assert canonical_names(names, aliases, wanted={"head.weight", "words.weight"}) == {
+        "norm.weight": ["norm.gamma"],
+        "words.weight": ["words.weight", "copy.weight"],
+        "head.weight": ["head.weight"],
+        "model.layer.0.bias": ["layer.0.bias"],
+    }
+
+
+def test_the_first_missing_and_unused_tensors_are_named():
+    wanted = [f"encoder.block.{n}.weight" for n in range(5)]
+    with pytest.raises(
+        ValueError, match=r"block\.3\.weight, encoder\.block\.4\.weight that"
+    ) as caught:
+        check_names(wanted, [*wanted[:3], "encoder.block.3.wieght"], where="here")
+    assert "it also has encoder.block.3.wieght" in str(caught.value)
+    assert "Did you mean 'encoder.block.3.wieght'?" in str(caught.value)
+    with pytest.raises(
+        ValueError, match=r"b.0, b.1, b.2, ... \(9 in all\) that the model does not"
+    ):
+        check_names(wanted, [*wanted, *(f"b.{n}" for n in range(9))], where="here")
