@@ -60,7 +60,7 @@ def checkpoint_steps(folder: epath.PathLike) -> list[int]:
 
 
 def read_metadata(path: epath.PathLike) -> dict[str, Any]:
-    """What `Checkpoints(metadata=...)` stored, and under `versions` the packages that wrote it.
+    """What `Checkpoints(metadata=...)` stored, with `step`, and the `versions` that wrote it.
 
     Args:
         path: as for `restore_params`.
@@ -90,7 +90,9 @@ def restore_params(path: epath.PathLike, abstract: PyTree | None = None) -> tupl
             or of another shape.
     """
     folder = _newest_intact(path, item=_PARAMS)
-    return _restore_arrays(folder / _PARAMS, abstract, cast=True), int(folder.name)
+    params = _restore_arrays(folder / _PARAMS, abstract, cast=True)
+    # A checkpoint that was given away may have been renamed.
+    return params, int(folder.name) if folder.name.isdecimal() else read_metadata(folder)["step"]
 
 
 class Checkpoints:
@@ -126,7 +128,8 @@ class Checkpoints:
         self.folder = epath.Path(folder).absolute()
         self._every, self._keep, self._keep_every = every, keep, keep_every
         versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
-        self._metadata = json.dumps({**(metadata or {}), "versions": versions})
+        self._metadata = {**(metadata or {}), "versions": versions}
+        json.dumps(self._metadata)  # raises now what it would raise at the first save
         self._saving: int | None = None
         _probe(self.folder)
 
@@ -168,12 +171,12 @@ class Checkpoints:
             str(shard): base64.b64encode(position).decode()
             for shard, position in (data_state or {}).items()
         }
-        metadata = {"metadata.json": self._metadata} if jax.process_index() == 0 else {}
+        metadata = {"metadata.json": json.dumps({**self._metadata, "step": step})}
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(state.params),
             training=ocp.args.StandardSave(_all_but_params(state)),
             data=_SaveFiles({f"{jax.process_index()}.json": json.dumps(mine)}),
-            metadata=_SaveFiles(metadata),
+            metadata=_SaveFiles(metadata if jax.process_index() == 0 else {}),
         )
         with self._named_failure():
             self._manager.save(step, args=items, force=True)

@@ -102,6 +102,13 @@ def test_parameters_load_alone(copy):
         assert_same(params, make_state(seed=20).params)
 
 
+def test_renamed_checkpoint_knows_its_step(copy):
+    (copy / "20").rename(copy.parent / "best")
+    params, step = checkpoints.restore_params(copy.parent / "best")
+    assert step == 20
+    assert_same(params, make_state(seed=20).params)
+
+
 def test_parameters_load_in_another_float_type(two):
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, jnp.bfloat16), make_state().params
