@@ -173,7 +173,7 @@ def _extract(paths: Sequence[str]) -> list[list[str]]:
     """Returns the docstrings of each file, parsed by one process a core."""
     script = str(Path(__file__).with_name("docstrings.py"))
     command = [sys.executable, "-I", "-S", "-W", "ignore", script]
-    workers = min(len(os.sched_getaffinity(0)), 8)
+    workers = min(os.cpu_count() or 1, 8)
 
     def work(first: int) -> list[list[str]]:
         part = json.dumps(paths[first::workers])

@@ -5,7 +5,6 @@ of span corruption are the last ids, counted down: `<extra_id_0>` is `vocab_size
 """
 
 import io
-import itertools
 import os
 import tempfile
 import textwrap
@@ -94,7 +93,7 @@ def train(
     give the same file, byte for byte.
 
     Args:
-        documents: of any length; they are read once, but the words of all are kept in memory.
+        documents: of any length; they are read once, and all are kept in memory.
         vocab_size: pieces, with padding, end of sequence and unknown, without sentinels.
         output: path of the file; its folder is made.
         byte_fallback: spell what is not covered by 256 pieces for bytes, in place of "unknown".
@@ -106,13 +105,13 @@ def train(
         ValueError: no text, or a size that it does not allow, with the limit.
     """
     model = io.BytesIO()
-    lines = _lines(documents)
-    first = next(lines, None)
-    if first is None:
+    # Read before it starts: an error or Ctrl-C inside SentencePiece would come out as another.
+    lines = list(_lines(documents))
+    if not lines:
         raise ValueError("There is no text to train a vocabulary on: all documents are empty.")
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=itertools.chain([first], lines),
+            sentence_iterator=iter(lines),
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size,
@@ -129,6 +128,8 @@ def train(
         )
     except RuntimeError as error:  # "INTERNAL: file(line) [condition] sentence for the user"
         reason = str(error).rpartition("] ")[2]
+        if not reason.startswith("Vocabulary size"):
+            raise
         raise ValueError(f"vocab_size={vocab_size}: {reason}") from error
     _write(Path(output), model.getvalue())
 
