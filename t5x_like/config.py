@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ml_collections
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from t5x_like.names import hint
@@ -119,7 +119,7 @@ def run(main: Callable[[ml_collections.ConfigDict], None]) -> None:
     flags.mark_flag_as_required("config")
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["config"])
 
-    def parse(argv: Sequence[str]) -> list[str]:
+    def parse(argv: list[str]) -> list[str]:
         if "--help" in argv:
             sys.stdout.write(f"{sys.modules['__main__'].__doc__}\n{_settings_help()}\n")
             sys.exit(0)
@@ -136,15 +136,19 @@ def run(main: Callable[[ml_collections.ConfigDict], None]) -> None:
             check(holder.value)
         main(holder.value)
 
+    logging.set_verbosity(logging.WARNING)
     app.run(with_config, flags_parser=parse)
 
 
 @contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Within it an error in what the user gave is one line on standard error and exit status 2."""
+def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Within it errors of these kinds are one line on standard error and exit status 2.
+
+    Without any named, those that a user's settings and files cause.
+    """
     try:
         yield
-    except (ValueError, OSError) as error:
+    except kinds or (ValueError, OSError) as error:  # noqa: B030 - it is a tuple of classes
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         sys.exit(2)
 

@@ -10,7 +10,6 @@ WORKDIR/evaluation.json).
 
 import json
 import pathlib
-import sys
 from collections.abc import Iterable, Mapping
 
 import jax
@@ -67,4 +66,4 @@ def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.
 if __name__ == "__main__":
     flags.DEFINE_string("checkpoint", None, "a checkpoint, or a folder of them")
     flags.DEFINE_string("output", None, "JSON file for the metrics")
-    sys.exit(config.run(evaluate))
+    config.run(evaluate)

@@ -2,11 +2,7 @@
 
 import dataclasses
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
-from types import ModuleType
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -16,38 +12,10 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-import t5x_like.systems
-from t5x_like import partitioning
-from t5x_like.names import choose
+from t5x_like import partitioning, systems
 from t5x_like.training import optimizers, state, step
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
-
-
-def find_system(name: str) -> ModuleType:
-    """The module `t5x_like.systems.<name>`.
-
-    Raises:
-        ValueError: there is none; the message has the nearest name.
-    """
-    found = {info.name: info.name for info in pkgutil.iter_modules(t5x_like.systems.__path__)}
-    return importlib.import_module(f"t5x_like.systems.{choose('system', name, found)}")
-
-
-def build_module(config: ml_collections.ConfigDict) -> nn.Module:
-    """The network that a config describes.
-
-    Raises:
-        ValueError: a setting of the model that its system does not have, or lacks.
-    """
-    system = find_system(config.system)
-    known = next(iter(system.SIZES.values()))
-    for key in config.model:
-        choose("model setting", key, known)
-    for key in known:
-        if key not in config.model:
-            raise ValueError(f"model.{key} is not set: start from one of {config.system}'s SIZES")
-    return system.build(config.model.to_dict())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +89,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
     Raises:
         ValueError: a setting that does not exist, or that does not fit the others or the devices.
     """
-    system, module = find_system(config.system), build_module(config)
+    module = systems.build(config.system, config.model.to_dict())
     mesh = partitioning.make_mesh(config.mesh.to_dict())
     boxed = jax.eval_shape(lambda: _init(module, seed=0))
     params_axes = nn.get_partition_spec(boxed)
@@ -129,7 +97,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
     shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), nn.unbox(boxed))
     axes = state.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
-    loss = functools.partial(system.loss, module, **config.loss.to_dict())
+    loss = functools.partial(systems.find(config.system).loss, module, **config.loss.to_dict())
     return Experiment(
         config=config,
         module=module,

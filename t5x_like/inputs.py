@@ -1,22 +1,23 @@
 """The data side of an experiment: its vocabulary, its tasks, and their batches."""
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import ml_collections
 import numpy as np
-import seqio
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
 from t5x_like.preprocessing import features, objectives, sources, vocabularies
 from t5x_like.preprocessing.pipeline import Batches
+
+if TYPE_CHECKING:
+    import seqio  # at run time after preprocessing, which silences TensorFlow
 
 TARGETS = ("decoder_target_tokens", "encoder_target_tokens")
 WEIGHTS = ("decoder_loss_weights", "encoder_loss_weights")
@@ -33,9 +34,10 @@ class Inputs:
     """
 
     config: ml_collections.ConfigDict
-    vocabulary: seqio.Vocabulary
+    vocabulary: "seqio.Vocabulary"
     shards: int
     slice: tuple[int, int]
+    _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
 
     def train_batches(self) -> Batches:
         """This process's part of each training batch, without end."""
@@ -46,16 +48,14 @@ class Inputs:
         """The tasks to evaluate on."""
         return tuple(self.config.evaluate.tasks) or (self.config.data.task,)
 
-    @functools.cache  # noqa: B019 - an experiment has one, and it lives as long as the process
-    def _first_eval_batches(self, task: str) -> list[dict[str, np.ndarray]]:
-        batches = self._eval_batches(task)
-        return list(itertools.islice(batches, self.config.evaluate.batches))
-
     def eval_batches(self, task: str) -> Iterable[dict[str, np.ndarray]]:
         """The held-out batches of a task, the same at every call; a few of them are kept."""
-        if self.config.evaluate.batches:
-            return self._first_eval_batches(task)
-        return self._eval_batches(task)
+        few = self.config.evaluate.batches
+        if not few:
+            return self._eval_batches(task)
+        if task not in self._kept:
+            self._kept[task] = list(itertools.islice(self._eval_batches(task), few))
+        return self._kept[task]
 
     def _eval_batches(self, task: str) -> Batches:
         return self._batches(

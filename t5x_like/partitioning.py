@@ -127,6 +127,7 @@ def batch_slice(mesh: Mesh, *, process: int | None = None) -> tuple[int, int]:
     process = jax.process_index() if process is None else process
     rows = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     held: dict[int, set[int]] = {}
+    device: Any
     for device, index in batch_sharding(mesh).devices_indices_map((rows,)).items():
         held.setdefault(device.process_index, set()).update(range(*index[0].indices(rows)))
     mine = sorted(held[process])

@@ -14,6 +14,7 @@ from clu import metric_writers
 from clu.metric_writers.interface import MetricWriter
 
 LOG = "metrics.jsonl"
+_CLEAR_LINE = "\r\x1b[K" if sys.stdout.isatty() else ""
 
 
 class JsonLinesWriter(MetricWriter):
@@ -25,8 +26,8 @@ class JsonLinesWriter(MetricWriter):
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Appends the scalars of a step; what is not finite is null."""
         values = {name: float(np.asarray(value)) for name, value in scalars.items()}
-        values = {name: v if np.isfinite(v) else None for name, v in values.items()}
-        self._file.write(json.dumps({"step": int(step), **values}) + "\n")
+        finite = {name: v if np.isfinite(v) else None for name, v in values.items()}
+        self._file.write(json.dumps({"step": int(step), **finite}) + "\n")
         self._file.flush()
 
     def flush(self) -> None:
@@ -54,7 +55,7 @@ class EvaluationLines(JsonLinesWriter):
         """Prints the scalars of an evaluation."""
         if not any(name.startswith("train/") for name in scalars):
             values = "  ".join(f"{name} {value:.4f}" for name, value in scalars.items())
-            sys.stdout.write(f"\r\x1b[K  held out at step {step}: {values}\n")
+            sys.stdout.write(f"{_CLEAR_LINE}  held out at step {step}: {values}\n")
             sys.stdout.flush()
 
     def flush(self) -> None:
@@ -85,7 +86,7 @@ class ProgressLine:
 
     def __init__(self, *, steps: int):
         self._steps = steps
-        self._end = "" if sys.stdout.isatty() else "\n"
+        self._end = "" if _CLEAR_LINE else "\n"
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
         """Shows the metrics of a log."""
@@ -100,8 +101,7 @@ class ProgressLine:
             parts.append(f"{left // 3600}:{left % 3600 // 60:02}:{left % 60:02} left")
         if "model_flops_utilization" in values:
             parts.append(f"utilization {values['model_flops_utilization']:.1%}")
-        start = "\r\x1b[K" if not self._end else ""
-        sys.stdout.write(start + "  ".join(parts) + self._end)
+        sys.stdout.write(_CLEAR_LINE + "  ".join(parts) + self._end)
         sys.stdout.flush()
 
 

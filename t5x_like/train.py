@@ -10,9 +10,9 @@ or Ctrl-C saves and stops; the same command goes on from there.
 In the workdir: checkpoints/, config.json, metrics.jsonl, tensorboard/, loss.png.
 """
 
+import contextlib
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Mapping
 
 import jax
@@ -20,13 +20,13 @@ import ml_collections
 import numpy as np
 
 from t5x_like import checkpoints, config, evaluate, experiment, inputs, partitioning, reporting
-from t5x_like.checkpoints import Checkpoints
+from t5x_like.checkpoints import Checkpoints, CheckpointWriteError
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import Experiment
 from t5x_like.inputs import Inputs
 from t5x_like.preprocessing import cleaning
 from t5x_like.training import flops
-from t5x_like.training.loop import Log, Outcome, Work, fit
+from t5x_like.training.loop import Log, Work, fit
 from t5x_like.training.state import TrainState
 
 
@@ -45,7 +45,8 @@ def train(settings: ml_collections.ConfigDict) -> None:
             keep_every=settings.checkpoint.keep_every or None,
             metadata={"config": config.to_dict(settings), "data_shards": data.shards},
         )
-    with partitioning.layout(model.mesh), saver, reporting.open_writer(workdir) as writer:
+    writer = reporting.open_writer(workdir)
+    with partitioning.layout(model.mesh), saver, contextlib.closing(writer):
         with one_line_errors():
             state, batches = _start(model, data, saver)
         log = Log(
@@ -54,18 +55,23 @@ def train(settings: ml_collections.ConfigDict) -> None:
             work=_work(model, data),
             hooks=[reporting.ProgressLine(steps=settings.train.steps)],
         )
-        outcome = fit(
-            state,
-            train_step=model.train_step,
-            batches=batches,
-            put=model.put,
-            steps=settings.train.steps,
-            log=log,
-            checkpoints=saver,
-            evaluate=_evaluation(model, data),
-            evaluate_every=settings.evaluate.every,
-        )
-    _report(outcome, workdir, data)
+        with one_line_errors(FloatingPointError, CheckpointWriteError):
+            outcome = fit(
+                state,
+                train_step=model.train_step,
+                batches=batches,
+                put=model.put,
+                steps=settings.train.steps,
+                log=log,
+                checkpoints=saver,
+                evaluate=_evaluation(model, data),
+                evaluate_every=settings.evaluate.every,
+            )
+    step = int(np.asarray(outcome.state.step))
+    if not outcome.interrupted:
+        _report(step, workdir, data)
+    elif jax.process_index() == 0:
+        print(f"\nstopped and saved at step {step}: the same command goes on from there")
 
 
 def _workdir(settings: ml_collections.ConfigDict) -> pathlib.Path:
@@ -85,7 +91,9 @@ def _stored_shards(workdir: pathlib.Path) -> int | None:
     return checkpoints.read_metadata(workdir / "checkpoints")["data_shards"]
 
 
-def _start(model: Experiment, data: Inputs, saver: Checkpoints) -> tuple[TrainState, inputs.Batches]:
+def _start(
+    model: Experiment, data: Inputs, saver: Checkpoints
+) -> tuple[TrainState, inputs.Batches]:
     """The state and the data where the run begins or goes on."""
     batches = data.train_batches()
     restored = saver.restore_latest(model.abstract_state)
@@ -132,29 +140,21 @@ def _evaluation(model: Experiment, data: Inputs) -> Callable[[TrainState], Mappi
     return measure
 
 
-def _report(outcome: Outcome, workdir: pathlib.Path, data: Inputs) -> None:
-    """Says where the run got to and where its traces are."""
-    counted = cleaning.counts()
+def _report(step: int, workdir: pathlib.Path, data: Inputs) -> None:
+    """Says how far the run got and where its traces are."""
     task = data.eval_tasks[0]
     size = data.config.model.vocab_size
     counts = inputs.target_counts(data.eval_batches(task), size=size)
     if jax.process_index() != 0:
         return
-    step = int(np.asarray(outcome.state.step))
-    print()
-    if any(counted.values()):
-        print(f"cleaning: {cleaning.describe_counts()}")
-    if outcome.interrupted:
-        print(f"stopped and saved at step {step}: the same command goes on from there")
-        return
+    print(f"\ncleaning: {cleaning.describe_counts()}")
     entropy = inputs.unigram_entropy(counts)
-    held_out = reporting.read_log(workdir).get(f"{task}/cross_entropy", {})
-    if held_out:
-        print(f"held-out loss {held_out[max(held_out)]:.3f} nats per token at step {step};", end=" ")
-        print(f"unigram entropy of the held-out targets {entropy:.3f}")
+    held_out = reporting.read_log(workdir)[f"{task}/cross_entropy"]
+    print(f"held-out loss {held_out[max(held_out)]:.3f} nats per token at step {step};", end=" ")
+    print(f"unigram entropy of the held-out targets {entropy:.3f}")
     print(f"loss curve: {reporting.plot_loss(workdir, unigram_entropy=entropy)}")
     print(f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}")
 
 
 if __name__ == "__main__":
-    sys.exit(config.run(train))
+    config.run(train)

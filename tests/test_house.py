@@ -33,9 +33,18 @@ MAY_IMPORT = {
     "preprocessing": ("names",),
     "__init__": ("hf",),
 }
-COMMANDS = {"experiment", "train", "evaluate", "infer", "convert", "vocabulary"}  # join the wings
+COMMANDS = {  # they join the wings
+    "experiment",
+    "inputs",
+    "reporting",
+    "train",
+    "evaluate",
+    "infer",
+    "convert",
+    "vocabulary",
+}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
-WITH_TENSORFLOW = COMMANDS - {"convert"} | {"preprocessing"}
+WITH_TENSORFLOW = COMMANDS - {"convert", "experiment"} | {"preprocessing"}
 TENSORFLOW = (
     "tensorflow",
     "tensorflow_text",

@@ -1,9 +1,7 @@
 """From a folder, Hugging Face's or one of our checkpoints, to a module and its parameters."""
 
 import dataclasses
-import importlib
 import pathlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -15,8 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-import t5x_like.systems
-from t5x_like import checkpoints, partitioning
+from t5x_like import checkpoints, partitioning, systems
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.generation import GenerationSettings, read_generation
@@ -68,7 +65,7 @@ def _explain_absence(path: pathlib.Path) -> str:
 
 def _open_hugging_face(path: pathlib.Path, settings: Mapping[str, Any]) -> Source:
     name = _system_of(settings["model_type"])
-    system = find_system(name)
+    system = systems.find(name)
     tensors = files.TensorFiles(path)
     return Source(
         system=name,
@@ -78,23 +75,14 @@ def _open_hugging_face(path: pathlib.Path, settings: Mapping[str, Any]) -> Sourc
     )
 
 
-def find_system(name: str) -> ModuleType:
-    """The module `t5x_like.systems.<name>`. Raises ValueError where there is none."""
-    return importlib.import_module(f"t5x_like.systems.{choose('system', name, _system_names())}")
-
-
-def _system_names() -> dict[str, str]:
-    return {info.name: info.name for info in pkgutil.iter_modules(t5x_like.systems.__path__)}
-
-
 def _system_of(model_type: str) -> str:
     """The system that a config.json of that model_type describes."""
-    systems = {
+    known = {
         each: name
-        for name in _system_names()
-        for each in getattr(find_system(name), "MODEL_TYPES", ())
+        for name in systems.names()
+        for each in getattr(systems.find(name), "MODEL_TYPES", ())
     }
-    return choose("model_type", model_type, systems)
+    return choose("model_type", model_type, known)
 
 
 def _open_checkpoint(path: pathlib.Path) -> Source:
@@ -108,21 +96,6 @@ def _open_checkpoint(path: pathlib.Path) -> Source:
         generation=GenerationSettings(**stored.get("generation", {})),
         load=lambda shapes: checkpoints.restore_params(path, shapes)[0],
     )
-
-
-def build(system: str, config: Mapping[str, Any]) -> nn.Module:
-    """The network that settings describe.
-
-    Raises:
-        ValueError: a setting that the system does not have, or lacks.
-    """
-    module = find_system(system)
-    known = next(iter(module.SIZES.values()))
-    for name in config:
-        choose("setting", name, known)
-    if missing := [name for name in known if name not in config]:
-        raise ValueError(f"the config of this {system} lacks {', '.join(missing)}")
-    return module.build(config)
 
 
 def parameter_shapes(module: nn.Module, *, dtype: Any, mesh: Mesh | None) -> PyTree:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.hf import folder as files
 from t5x_like.hf import inputs, loading, weight_map
 from t5x_like.hf.generation import GenerationSettings, decode, write_generation
@@ -57,7 +57,7 @@ def from_pretrained(
     path = pathlib.Path(folder).expanduser()
     source = loading.open_source(path)
     config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
-    module = loading.build(source.system, config)
+    module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
     shapes = loading.parameter_shapes(module, dtype=jnp.dtype(param_dtype), mesh=mesh)
     return Pretrained(
@@ -208,7 +208,7 @@ class Pretrained:
         old = path / files.CONFIG
         if old.exists() and "model_type" not in files.read_json(old):
             raise ValueError(f"{path} is no folder of Hugging Face's: {files.CONFIG} is another's")
-        system = loading.find_system(self.system)
+        system = systems.find(self.system)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = system.to_hf_config(self.config)
         config |= {name: getattr(self.generation, name) for name in ids}

@@ -13,7 +13,7 @@ from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.masks import AttentionMask
 from t5x_like.names import choose
 
-Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"]], Float[Array, "B L H K"]]
+Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[Array, "B L H K"]]
 
 
 @flax.struct.dataclass

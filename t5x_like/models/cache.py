@@ -1,5 +1,7 @@
 """What a decoder remembers between tokens."""
 
+import dataclasses
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -32,7 +34,8 @@ class Cache:
 
     def gather(self, rows: Int[Array, "b"]) -> "Cache":
         """The cache of other rows: repeated for samples, reordered for beams."""
-        return self.replace(
+        return dataclasses.replace(
+            self,
             layers=jax.tree.map(lambda x: x[:, rows], self.layers),
             real=self.real[rows],
             starts=self.starts[rows],
@@ -45,7 +48,7 @@ class Cache:
         """Counts T more slots in; their mask over the slots, and their positions."""
         first = self.length
         slots = jax.lax.dynamic_update_slice_in_dim(self.real, real, first, axis=1)
-        cache = self.replace(real=slots, length=first + real.shape[1])
+        cache = dataclasses.replace(self, real=slots, length=first + real.shape[1])
         mask = AttentionMask(
             key_segments=slots.astype(jnp.int32), offset=first, visibility=visibility
         )

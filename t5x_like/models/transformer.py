@@ -1,5 +1,6 @@
 """Whole networks from parts: encoder-decoder and decoder-only."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 import flax.linen as nn
@@ -43,7 +44,7 @@ class Tower(nn.Module):
                 offset=shared.mask.offset,
                 bidirectional=shared.mask.visibility != "causal",
             )
-            shared = shared.replace(bias=bias)
+            shared = dataclasses.replace(shared, bias=bias)
         x = self.drop(x, shared.deterministic)
         x, cache = self.layers(x, shared, cache)
         return self.drop(self.final_norm(x), shared.deterministic), cache
@@ -147,6 +148,7 @@ class EncoderDecoder(nn.Module):
         self, tokens: Array, cache: Cache, real: Array, memory: Array | None
     ) -> tuple[Array, Cache]:
         cache, mask, positions = cache.push(real, visibility="causal")
+        assert cache.memory_real is not None  # prefill opened it so
         shared = Shared(
             mask=mask,
             positions=positions,
@@ -157,7 +159,9 @@ class EncoderDecoder(nn.Module):
         x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
         if memory is not None:  # a prompt: only its end is asked for
             x = x[:, -1:]
-        return self.lm_head(x, self.token_embedder.embedding), cache.replace(layers=layers)
+        return self.lm_head(x, self.token_embedder.embedding), dataclasses.replace(
+            cache, layers=layers
+        )
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
@@ -221,7 +225,8 @@ class Decoder(nn.Module):
         cache = open_cache(layers, prompt=real, slots=cache_length)
         cache, mask, positions = cache.push(real, visibility=self.visibility)
         # All of a prompt is the prefix of a prefix LM.
-        mask = mask.replace(prefix=cache.real if self.visibility == "prefix" else None)
+        if self.visibility == "prefix":
+            mask = dataclasses.replace(mask, prefix=cache.real)
         x, cache = self._advance(decoder_input_tokens, cache, mask, positions)
         return self.lm_head(x[:, -1:], self.token_embedder.embedding)[:, 0], cache
 
@@ -239,7 +244,7 @@ class Decoder(nn.Module):
     ) -> tuple[Array, Cache]:
         shared = Shared(mask=mask, positions=positions, slot=mask.offset)
         x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
-        return x, cache.replace(layers=layers)
+        return x, dataclasses.replace(cache, layers=layers)
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
