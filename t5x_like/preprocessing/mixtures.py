@@ -1,0 +1,134 @@
+"""Mixtures of tasks: how often each is sampled (T5, section 3.5.2).
+
+A rate is relative: a task's share of a mixture is its rate over the sum of all. The functions here
+give rates from the number of examples e_m of a task's split before preprocessing; they are asked
+for when a mixture is read, not when it is registered, since a source may have to count.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import seqio
+
+from t5x_like.names import choose, hint
+
+Provider: TypeAlias = "seqio.Task | seqio.Mixture"
+Rate = Callable[[Provider], float]
+
+
+def equal() -> Rate:
+    """The same rate for every task, whatever its size."""
+    return lambda task: 1.0
+
+
+def examples_proportional(*, limit: int | None = None, split: str = "train") -> Rate:
+    """r_m = min(e_m, K), with K = `limit` in examples; None for no limit.
+
+    Raises:
+        ValueError: a limit below 1; later, when the rate is asked for, a task of unknown size.
+    """
+    _check_limit(limit)
+    return lambda task: float(_examples(task, limit=limit, split=split))
+
+
+def temperature(value: float, *, limit: int | None = 2**21, split: str = "train") -> Rate:
+    """r_m = min(e_m, K)^(1/T), with T = `value` and K = `limit` (the paper's is 2^21).
+
+    T = 1 is examples-proportional; the larger T, the closer to equal. (The paper divides r_m by the
+    sum before it takes the root; that factor is common to all tasks and falls out of the shares.)
+
+    Raises:
+        ValueError: a temperature that is not above 0, a limit below 1; later, a task of unknown
+            size.
+    """
+    if not value > 0:
+        raise ValueError(f"temperature={value} must be above 0; 1 is proportional to size")
+    _check_limit(limit)
+    return lambda task: float(_examples(task, limit=limit, split=split) ** (1 / value))
+
+
+RATES: dict[str, Callable[..., Rate]] = {
+    "equal": equal,
+    "examples_proportional": examples_proportional,
+    "temperature": temperature,
+}
+
+
+def rate(name: str, **settings: Any) -> Rate:
+    """A rate by its name and settings: "temperature" with value=2, say.
+
+    Raises:
+        ValueError: there is no such rate, it has no such setting, or lacks one.
+    """
+    factory = choose("rate", name, RATES)
+    known = inspect.signature(factory).parameters
+    for setting in settings:
+        choose(f"setting of the rate {name}", setting, known)
+    for setting, parameter in known.items():
+        if parameter.default is parameter.empty and setting not in settings:
+            raise ValueError(f"the rate {name} needs a value for {setting!r}")
+    return factory(**settings)
+
+
+def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]) -> seqio.Mixture:
+    """Registers a mixture, in place of one of the same name.
+
+    Args:
+        name: letters, digits and underscores.
+        tasks: names of registered tasks, or of mixtures if `rate` is a mapping.
+        rate: from a task to its rate, see `RATES`; or the rate of each name.
+
+    Raises:
+        ValueError: no tasks, one that is not registered, one twice, or without a rate.
+    """
+    if not tasks:
+        raise ValueError(f"mixture {name!r} has no tasks")
+    allowed = [*seqio.TaskRegistry.names()]
+    if isinstance(rate, Mapping):
+        allowed += seqio.MixtureRegistry.names()
+    for task in tasks:
+        if task not in allowed:
+            raise ValueError(
+                f"task={task!r} of mixture {name!r} is not registered.{hint(task, allowed)}"
+            )
+        if tasks.count(task) > 1:
+            raise ValueError(f"mixture {name!r} has the task {task!r} twice: give it a larger rate")
+        if isinstance(rate, Mapping) and task not in rate:
+            raise ValueError(f"mixture {name!r} has no rate for the task {task!r}")
+    seqio.MixtureRegistry.remove(name)
+    rates = [(task, rate[task] if isinstance(rate, Mapping) else rate) for task in tasks]
+    return seqio.MixtureRegistry.add(name, rates)
+
+
+def shares(provider: Provider, *, split: str) -> dict[str, float]:
+    """What part of the examples comes from each task that has the split; they sum to 1.
+
+    Raises:
+        ValueError: no task has the split, or the rates are negative or sum to 0.
+    """
+    if isinstance(provider, seqio.Task):
+        return {provider.name: 1.0}
+    rates = {task.name: provider.get_rate(task) for task in provider.tasks if split in task.splits}
+    total = sum(rates.values())
+    if min(rates.values(), default=0) < 0 or not total > 0:
+        raise ValueError(
+            f"the rates of mixture {provider.name!r} on split {split!r} must be 0 or more, and not "
+            f"all 0: {rates}"
+        )
+    return {name: value / total for name, value in rates.items()}
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit} must be 1 or more examples, or None for no limit")
+
+
+def _examples(task: Provider, *, limit: int | None, split: str) -> int:
+    count = task.num_input_examples(split) if split in task.splits else None
+    if count is None:
+        raise ValueError(
+            f"the size of split {split!r} of task {task.name!r} is not known: give its source "
+            f"num_input_examples={{{split!r}: ...}}, or the mixture a mapping of rates"
+        )
+    return min(count, limit or count)

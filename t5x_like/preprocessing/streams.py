@@ -1,0 +1,330 @@
+"""The examples of one shard of one task, epoch after epoch, from any position.
+
+tf.data reads, preprocesses and shuffles one epoch of one shard, in background threads, with seeds
+of its own. So each epoch has another order and other noise, has each example once, and nothing
+random outlives it. (A dataset that is repeated instead draws the same noise in each epoch. With
+`rerandomize_each_iteration` it does not, but then a position near the end of an epoch is restored
+wrongly at times.)
+
+A position holds the state of the tf.data iterator, shuffle buffer and all, and the few examples
+that were fetched and not used yet. A dataset that tf.data cannot save, such as a Python generator,
+is read again from the start of the epoch, up to the position.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import logging
+import pathlib
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x_like.preprocessing.features import Example
+
+# Examples fetched from tf.data at once: a fetch costs as much as some tens of short examples.
+_BLOCK = 32
+_BLOCKS_AHEAD = 2
+
+_log = logging.getLogger(__name__)
+
+# seqio warns, at each epoch of each shard, that restarts repeat data; here they do not.
+logging.getLogger("absl").addFilter(
+    lambda record: "an uncached FunctionDataset" not in record.getMessage()
+)
+
+# The accelerator is JAX's. Where TensorFlow has been at work before, it is too late to say so.
+with contextlib.suppress(RuntimeError):
+    tf.config.set_visible_devices([], "GPU")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How a task is read.
+
+    Attributes:
+        split: of the task.
+        lengths: the most tokens of each feature.
+        seed: of the order and the noise.
+        shuffle: whether to shuffle files and examples.
+        repeat: go on for ever, in epochs.
+        shuffle_buffer: examples among which to shuffle, over all shards together.
+        shards: pieces that the data is cut into.
+    """
+
+    split: str
+    lengths: Mapping[str, int]
+    seed: int
+    shuffle: bool
+    repeat: bool
+    shuffle_buffer: int
+    shards: int
+
+
+class TaskReader:
+    """One epoch of one shard of a task as a tf.data dataset, for any epoch and shard.
+
+    The preprocessors are traced once; what an epoch and a shard have of their own, the source's
+    examples and the seeds, are arguments of the traced function.
+
+    Args:
+        task: registered or not.
+        reading: how to read it.
+        features: of an example to keep; int32 [L] each.
+    """
+
+    def __init__(self, task: seqio.Task, *, reading: Reading, features: tuple[str, ...]):
+        self.task, self.reading = task, reading
+        self._features = features
+
+    def source(self, *, shard: int, epoch: int) -> tf.data.Dataset:
+        """The source's examples: of some of its files if it has enough of them, else every n-th.
+
+        To be kept as long as the blocks made of it, whose Python functions it owns.
+        """
+        source, shards = self.task.source, self.reading.shards
+        # One seed for all shards, which have to cut up the same order of examples.
+        read = functools.partial(
+            source.get_dataset,
+            split=self.reading.split,
+            shuffle=self.reading.shuffle,
+            seed=self._seed_for(epoch),
+        )
+        enough_files = len(source.list_shards(self.reading.split)) >= shards
+        if enough_files or source.supports_arbitrary_sharding:
+            return read(shard_info=seqio.ShardInfo(index=shard, num_shards=shards))
+        return read().shard(shards, shard)
+
+    def blocks(
+        self, source: tf.data.Dataset, *, shard: int, epoch: int, skip: int
+    ) -> tf.data.Dataset:
+        """The examples after the first `skip`, many at once: {feature: ragged [N, (L)]}."""
+        dataset = self._preprocess(
+            source,
+            noise_seed=tf.constant(self._seed_for(epoch, shard, 1), tf.int64),
+            order_seed=tf.constant(self._seed_for(epoch, shard, 2), tf.int64),
+            skip=tf.constant(skip, tf.int64),
+        )
+        return dataset.with_options(_options())
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of the files and the traced preprocessors: tf.data restores others without a word."""
+        files = len(self.task.source.list_shards(self.reading.split))
+        return f"{files}-{_hash_of_operations(self._preprocess.graph.as_graph_def()):08x}"
+
+    def _seed_for(self, *use: int) -> int:
+        """31 bits that follow from the seed, the task and the use."""
+        name = zlib.crc32(self.task.name.encode())
+        sequence = np.random.SeedSequence([self.reading.seed, name, *use])
+        return int(sequence.generate_state(1)[0] >> 1)
+
+    @functools.cached_property
+    def _preprocess(self) -> Any:
+        number = tf.TensorSpec([], tf.int64)
+        return tf.function(self._preprocess_untraced, autograph=False).get_concrete_function(
+            tf.data.DatasetSpec(self.source(shard=0, epoch=0).element_spec),
+            noise_seed=number,
+            order_seed=number,
+            skip=number,
+        )
+
+    def _preprocess_untraced(
+        self,
+        source: tf.data.Dataset,
+        *,
+        noise_seed: tf.Tensor,
+        order_seed: tf.Tensor,
+        skip: tf.Tensor,
+    ) -> tf.data.Dataset:
+        reading = self.reading
+        with _noise_seeds_raised_by(noise_seed):
+            dataset = self.task.replace(source=_Given(source, split=reading.split)).get_dataset(
+                reading.lengths, split=reading.split, shuffle=False, seed=0, num_epochs=1
+            )
+        dataset = dataset.map(lambda example: {name: example[name] for name in self._features})
+        if reading.shuffle and self.task.shuffle_buffer_size is not None:
+            buffer = -(-reading.shuffle_buffer // reading.shards)
+            dataset = dataset.shuffle(buffer, seed=order_seed, reshuffle_each_iteration=False)
+        return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
+
+
+class TaskStream:
+    """The examples of one shard of one task.
+
+    Attributes:
+        task: whose examples they are.
+        drawn: how many examples it has given.
+    """
+
+    def __init__(self, reader: TaskReader, *, shard: int):
+        self.task, self.drawn = reader.task, 0
+        self._reader, self._shard = reader, shard
+        self._epoch = self._fetched = 0
+        self._iterator: Any = None
+        self._source: tf.data.Dataset | None = None
+        self._waiting: collections.deque[Example] = collections.deque()
+
+    def next(self) -> Example | None:
+        """The next example; None at the end of a pass that is not repeated.
+
+        Raises:
+            ValueError: the shard is to be repeated, and has no example.
+        """
+        while not self._waiting:
+            if self._iterator is None:
+                self._begin(skip=self._fetched)
+            block = next(self._iterator, None)
+            if block is not None:
+                self._waiting += _examples(block)
+                self._fetched += len(self._waiting)
+            elif self._reader.reading.repeat:
+                self._end_epoch()
+            else:
+                return None
+        self.drawn += 1
+        return self._waiting.popleft()
+
+    def state(self) -> dict[str, Any]:
+        """The position, of numbers, bytes and arrays."""
+        return {
+            "epoch": self._epoch,
+            "fetched": self._fetched,
+            "drawn": self.drawn,
+            "waiting": list(self._waiting),
+            "iterator": self._iterator and _save(self._iterator, task=self.task.name),
+            "fingerprint": self._reader.fingerprint,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a position of an equal stream.
+
+        Raises:
+            ValueError: the task reads or preprocesses otherwise than when it was saved.
+        """
+        if state["fingerprint"] != self._reader.fingerprint:
+            raise ValueError(
+                f"the data position of task {self.task.name!r} cannot be restored: since it was "
+                "saved the number of files, the preprocessors or TensorFlow have changed"
+            )
+        self._epoch, self._fetched, self.drawn = state["epoch"], state["fetched"], state["drawn"]
+        self._waiting = collections.deque(state["waiting"])
+        self._iterator = None  # not begun, or to be read up to the position
+        if state["iterator"] is not None:
+            self._begin(skip=0)
+            _load(self._iterator, state["iterator"])
+
+    def _begin(self, *, skip: int) -> None:
+        place = {"shard": self._shard, "epoch": self._epoch}
+        self._source = self._reader.source(**place)
+        self._iterator = iter(self._reader.blocks(self._source, **place, skip=skip))
+
+    def _end_epoch(self) -> None:
+        reading = self._reader.reading
+        if not self._fetched:
+            raise ValueError(
+                f"shard {self._shard} of {reading.shards} of split {reading.split!r} of task "
+                f"{self.task.name!r} has no example: take fewer data.shards, or see what its "
+                "preprocessors drop"
+            )
+        self._epoch, self._fetched, self._iterator = self._epoch + 1, 0, None
+
+
+class _Given(seqio.DataSource):
+    """A dataset as the source of a task."""
+
+    def __init__(self, dataset: tf.data.Dataset, *, split: str):
+        super().__init__(splits=[split])
+        self._dataset = dataset
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return True
+
+    def list_shards(self, split: str) -> list[str]:
+        return [split]
+
+    def get_dataset(self, *args: Any, **settings: Any) -> tf.data.Dataset:
+        del args, settings
+        return self._dataset
+
+
+def _hash_of_operations(graph: Any) -> int:
+    """Of a graph's operations and constants, whatever their names and order."""
+    functions = [graph.node, *(function.node_def for function in graph.library.function)]
+    found = (
+        (node.op + " ").encode() + node.attr["value"].SerializeToString(deterministic=True)
+        for nodes in functions
+        for node in nodes
+    )
+    return zlib.crc32(b"".join(sorted(found)))
+
+
+@contextlib.contextmanager
+def _noise_seeds_raised_by(seed: tf.Tensor) -> Iterator[None]:
+    """Lets the noise of preprocessors depend on a tensor.
+
+    `seqio.map_over_dataset` counts up seeds from a Python number and gives each to
+    `tf.data.Dataset.random`; there this adds `seed`, while the preprocessors are applied.
+    """
+    original = tf.data.Dataset.random
+    tf.data.Dataset.random = lambda number: original(seed + number)
+    try:
+        yield
+    finally:
+        tf.data.Dataset.random = staticmethod(original)
+
+
+def _options() -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = True
+    # Vocabularies are resources and counters are Python: neither decides what comes next.
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    return options
+
+
+def _examples(block: Mapping[str, Any]) -> list[Example]:
+    """[N, (L)] tensors, ragged or not -> N examples of [L] arrays, which share their memory."""
+    columns = {}
+    for name, values in block.items():
+        if isinstance(values, tf.RaggedTensor):
+            ends = values.row_splits.numpy()[1:-1]
+            columns[name] = np.split(values.flat_values.numpy(), ends)
+        else:
+            columns[name] = list(values.numpy())
+    return [
+        dict(zip(columns, example, strict=True)) for example in zip(*columns.values(), strict=True)
+    ]
+
+
+def _save(iterator: Any, *, task: str) -> dict[str, bytes] | None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tf.train.Checkpoint(iterator=iterator).write(f"{folder}/iterator")
+        except tf.errors.UnimplementedError as error:
+            _warn_of_replay(task, error.message)
+            return None
+        return {file.name: file.read_bytes() for file in pathlib.Path(folder).iterdir()}
+
+
+@functools.cache
+def _warn_of_replay(task: str, reason: str) -> None:
+    _log.warning(
+        "Positions of task %r are restored by reading its epoch again up to there, since its "
+        "tf.data pipeline cannot be saved: %s",
+        task,
+        reason,
+    )
+
+
+def _load(iterator: Any, files: Mapping[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            pathlib.Path(folder, name).write_bytes(content)
+        tf.train.Checkpoint(iterator=iterator).read(f"{folder}/iterator").assert_consumed()
