@@ -29,7 +29,7 @@ demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python docum
 	@$(PYTHON_IN_VENV) -m t5x_like.infer --config=configs/t5.py:demo --config.workdir=$(DEMO) --examples=5
 
 test: $(READY)  ## the tests, but for the slow ones
-	@$(PYTHON_IN_VENV) -m pytest -m "not slow" -n 2
+	@$(PYTHON_IN_VENV) -m pytest -m "not slow" -n logical --maxprocesses=8 --dist=loadfile
 
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
 	@$(PYTHON_IN_VENV) -m pytest -m slow

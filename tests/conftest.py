@@ -1,9 +1,20 @@
-"""Makes every test see eight CPU devices, before any test imports JAX."""
+"""Makes every test see eight CPU devices, and compiles a program once however often it comes."""
 
 import os
+import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["XLA_FLAGS"] = " ".join(
     [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8"]
 ).strip()
+
+import jax
+
+# Many tests compile the same tiny program anew: a third of the time. The cache lasts as long as
+# this process: JAX writes it without care for a run that is cut off, and one that was kept could
+# fail the next.
+COMPILED = tempfile.TemporaryDirectory(prefix="t5x_like_compiled_")
+jax.config.update("jax_compilation_cache_dir", COMPILED.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
