@@ -1,6 +1,7 @@
 """The data side of an experiment: its vocabulary, its tasks, and their batches."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,9 +40,10 @@ class Inputs:
     slice: tuple[int, int]
     _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
     def train_batches(self) -> Batches:
         """This process's part of each training batch, without end."""
-        return self._batches(self.config.data.task, split="train", shards=self.shards)
+        return self._batches(self.config.data.task, split="train")
 
     @property
     def eval_tasks(self) -> tuple[str, ...]:
@@ -52,20 +54,19 @@ class Inputs:
         """The held-out batches of a task, the same at every call; a few of them are kept."""
         few = self.config.evaluate.batches
         if not few:
-            return self._eval_batches(task)
+            return self._pass(task)
         if task not in self._kept:
-            self._kept[task] = list(itertools.islice(self._eval_batches(task), few))
+            self._kept[task] = list(itertools.islice(self._pass(task), few))
         return self._kept[task]
 
-    def _eval_batches(self, task: str) -> Batches:
-        return self._batches(
-            task, split="validation", shards=self.slice[1], shuffle=False, repeat=False
-        )
+    def _pass(self, task: str) -> Batches:
+        """One pass over the held-out split."""
+        return self._batches(task, split="validation", shuffle=False, repeat=False)
 
-    def _batches(self, task: str, *, split: str, shards: int, **settings: Any) -> Batches:
+    def _batches(self, task: str, *, split: str, **settings: Any) -> Batches:
         data = self.config.data
         index, number = self.slice
-        mine = shards // number
+        mine = self.shards // number
         return Batches(
             task,
             split=split,
@@ -75,7 +76,7 @@ class Inputs:
             pack=data.pack,
             seed=data.seed,
             shuffle_buffer=data.shuffle_buffer,
-            shards=shards,
+            shards=self.shards,
             shard_range=(index * mine, (index + 1) * mine),
             any_process=_any_process if jax.process_count() > 1 else None,
             **settings,
@@ -83,7 +84,7 @@ class Inputs:
 
 
 def build(config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None = None) -> Inputs:
-    """Registers the tasks of a config and checks that their batches can be made.
+    """Registers the tasks of a config and checks that batches can be made of them.
 
     Args:
         shards: of an earlier part of the run, from its checkpoint; None to follow the config.
@@ -109,9 +110,8 @@ def build(config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None =
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
     inputs = Inputs(config, vocabulary, shards, partitioning.batch_slice(mesh))
-    inputs.train_batches()
     for task in inputs.eval_tasks:
-        inputs._eval_batches(task)
+        inputs._pass(task)
     return inputs
 
 

@@ -124,8 +124,9 @@ def plot_loss(workdir: pathlib.Path, *, unigram_entropy: float) -> pathlib.Path:
     figure = matplotlib.figure.Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for name, series in read_log(workdir).items():
-        if name == "train/loss" or name.endswith("/cross_entropy") and not name.startswith("train"):
-            style = "-" if name == "train/loss" else "o-"
+        in_training = name.startswith("train/")
+        if name == "train/loss" or (name.endswith("/cross_entropy") and not in_training):
+            style = "-" if in_training else "o-"
             steps = sorted(series)
             axes.plot(steps, [series[s] for s in steps], style, label=name, markersize=4)
     axes.axhline(unigram_entropy, color="gray", linestyle="--", label="unigram entropy of targets")

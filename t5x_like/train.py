@@ -95,7 +95,7 @@ def _start(
     model: Experiment, data: Inputs, saver: Checkpoints
 ) -> tuple[TrainState, inputs.Batches]:
     """The state and the data where the run begins or goes on."""
-    batches = data.train_batches()
+    batches = data.train_batches
     restored = saver.restore_latest(model.abstract_state)
     if restored is None:
         return model.initial_state(), batches
@@ -108,7 +108,7 @@ def _start(
 
 def _work(model: Experiment, data: Inputs) -> Work:
     """What a step does, counted on the shapes of a batch."""
-    blank = data.train_batches().blank()
+    blank = data.train_batches.blank()
     parts = data.slice[1]
     shapes = {
         name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)

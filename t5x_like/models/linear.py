@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -40,8 +39,12 @@ class Linear(nn.Module):
 
         init = nn.with_logical_partitioning(init, self.axes)
         kernel = self.param("kernel", init, (*inputs, *self.features))
-        over = tuple(range(x.ndim - self.contract, x.ndim)), tuple(range(self.contract))
-        y = jax.lax.dot_general(x.astype(self.dtype), kernel.astype(self.dtype), (over, ((), ())))
+        # As a product of matrices, which is also what its gradients are then: of more axes XLA
+        # transposes one operand first, on a CPU one number at a time.
+        rows = x.shape[: x.ndim - self.contract]
+        matrix = kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
+        y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs)) @ matrix
+        y = y.reshape(*rows, *self.features)
         if self.use_bias:
             zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[self.contract :])
             y = y + self.param("bias", zeros, self.features).astype(self.dtype)

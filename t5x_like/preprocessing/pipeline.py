@@ -102,6 +102,8 @@ class Batches(Iterator[Batch]):
             for task in (provider.tasks if isinstance(provider, seqio.Mixture) else [provider])
             if task.name in shares
         }
+        for reader in readers.values():
+            _ = reader.fingerprint  # traces the preprocessors: lengths that do not fit show here
         self._shards = {
             shard: _Shard(readers, shares, shard=shard, converter=converter, pack=pack)
             for shard in range(first, after_last)
@@ -109,6 +111,8 @@ class Batches(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         """The next batch: [B, L] int32, and float32 for loss weights."""
+        for shard in self._shards.values():
+            shard.begin()  # all of them, so that none waits for the shuffle buffer of another
         parts = [shard.take(self._rows) for shard in self._shards.values()]
         more = any(parts)
         if not (self._any_process(more) if self._any_process else more):
@@ -186,6 +190,11 @@ class _Shard:
         self._ready: list[Row] = []
         self._drawn = 0
         self._draws: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+
+    def begin(self) -> None:
+        """Begins to read in the background, if it has not yet."""
+        for stream in self.streams:
+            stream.begin()
 
     def take(self, count: int) -> list[Row]:
         """The next `count` rows, fewer at the end of a pass that is not repeated."""

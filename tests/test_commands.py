@@ -1,0 +1,252 @@
+"""The commands, from a text file to generated text, and what they say to a mistake."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from absl import flags
+
+import t5x_like
+from t5x_like import checkpoints, config, evaluate, experiment, infer, inputs, reporting, train
+from tests.programs import tiny_t5
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def settings(folder, **changes):
+    """The tiny config with e.g. `train__steps=6`."""
+    tiny = tiny_t5.get_config(str(folder))
+    tiny.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+    return tiny
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder in which four steps were trained."""
+    folder = tmp_path_factory.mktemp("trained")
+    train.train(settings(folder))
+    return folder
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Sets the flags that a command has besides its config."""
+
+    def give(**values):
+        names = {"checkpoint": None, "output": None, "input": None, "examples": 0} | values
+        monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
+
+    return give
+
+
+def command(name, folder, *arguments, **environment):
+    """A command in a process of its own, which has one device."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", f"t5x_like.{name}"),
+            f"--config=tests/programs/tiny_t5.py:{folder}",
+            *arguments,
+        ],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_run_leaves_its_traces(trained, capsys):
+    run = trained / "run"
+    assert {path.name for path in run.iterdir()} == {
+        "checkpoints",
+        "config.json",
+        "loss.png",
+        "metrics.jsonl",
+        "tensorboard",
+    }
+    log = reporting.read_log(run)
+    assert sorted(log["train/loss"]) == [1, 2, 3, 4]
+    assert sorted(log["text_files/cross_entropy"]) == [4]
+    for name in ("perplexity", "accuracy", "z_loss", "grad_norm", "param_norm", "learning_rate"):
+        assert f"train/{name}" in log
+    assert "train/tokens_per_second" in log
+    assert checkpoints.checkpoint_steps(run / "checkpoints") == [2, 4]
+
+
+def test_the_same_command_goes_on_and_ends_where_one_run_would(trained, tmp_path, capsys):
+    whole = settings(tmp_path, train__steps=6, checkpoint__every=6, evaluate__every=6)
+    train.train(whole)
+    half = settings(tmp_path, train__steps=4, workdir=str(tmp_path / "half"))
+    train.train(half)
+    train.train(settings(tmp_path, train__steps=6, workdir=str(tmp_path / "half")))
+    assert "going on from step 4" in capsys.readouterr().out
+    parameters = [
+        checkpoints.restore_params(tmp_path / name / "checkpoints")[0] for name in ("run", "half")
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *parameters)
+
+
+def test_evaluate_writes_what_it_measures(trained, given, capsys):
+    given()
+    evaluate.evaluate(settings(trained, evaluate__batches=0))
+    written = json.loads((trained / "run" / "evaluation.json").read_text())
+    assert written["step"] == 4
+    measured = written["tasks"]["text_files"]
+    assert measured["cross_entropy"] > 0
+    assert 0 < measured["unigram_entropy"] < np.log(384)
+    assert "cross_entropy" in capsys.readouterr().out
+
+
+def test_infer_answers_each_line(trained, given, tmp_path):
+    questions, answers = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
+    questions.write_text("".join(f"one two {i}\n" for i in range(10)))  # more than a batch
+    given(input=str(questions), output=str(answers))
+    infer.infer(settings(trained))
+    rows = [json.loads(line) for line in answers.read_text().splitlines()]
+    assert [row["inputs"] for row in rows] == questions.read_text().splitlines()
+    assert all(isinstance(row["prediction"], str) for row in rows)
+
+
+def test_infer_shows_examples(trained, given, capsys):
+    given(examples=2)
+    infer.infer(settings(trained))
+    shown = capsys.readouterr().out
+    assert shown.count("model: ") == shown.count("original: ") == 2
+
+
+def test_a_run_is_a_pretrained_model(trained):
+    model = t5x_like.from_pretrained(trained / "run")
+    tokens = np.array([[5, 6, 1]])
+    assert model(input_ids=tokens, decoder_input_ids=np.array([[0]])).logits.shape == (1, 1, 384)
+
+
+def test_spans_are_filled_in():
+    masked = "The <extra_id_0> sat on <extra_id_1> mat."
+    assert infer.fill(masked, "<extra_id_0> cat <extra_id_1> the") == (
+        "The  [cat]  sat on  [the]  mat."
+    )
+    assert "[]" in infer.fill(masked, "<extra_id_0> cat")
+
+
+def test_unigram_entropy_of_four_equal_tokens_is_log_four():
+    assert inputs.unigram_entropy(np.array([0, 3, 3, 3, 3])) == pytest.approx(np.log(4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"system": "t6"}, "system='t6' does not exist. Did you mean 't5'"),
+        ({"data__task": "text_file"}, "Did you mean 'text_files'"),
+        ({"data__objective": "span_corupton"}, "Did you mean 'span_corruption'"),
+        ({"data__converter": "encoder_decode"}, "Did you mean 'encoder_decoder'"),
+        ({"data__module": "data/text_file.py"}, "Did you mean 'data/text_files.py'"),
+        ({"data__vocabulary": "no.model"}, "'no.model' does not exist"),
+        ({"data__lengths__targets": 4}, "targets"),
+        ({"model__vocab_size": 300}, "model.vocab_size=300 has no room"),
+        ({"model__remat": "ful"}, "Did you mean 'full'"),
+        ({"mesh__model": 3}, "asks for a multiple of 3 devices"),
+        ({"mesh__model": 4, "mesh__data": 2}, "mesh.model=4 does not divide kv_heads=2"),
+        ({"optimizer__name": "adafacto"}, "Did you mean 'adafactor'"),
+        ({"data__shards": 3}, "data.shards=3"),
+        ({"workdir": ""}, "workdir is not set"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_compiled(
+    changes, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(experiment.Experiment, "initial_state", None)
+    with pytest.raises(SystemExit) as ended:
+        train.train(settings(tmp_path, **changes))
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert message in said
+
+
+def test_a_checkpoint_that_is_not_there_is_one_line(trained, given, capsys):
+    given(checkpoint=str(trained / "run" / "checkpoint"))
+    with pytest.raises(SystemExit):
+        evaluate.evaluate(settings(trained))
+    assert "checkpoints" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.trian.steps=3"], 'Did you mean "train" instead of "trian"'),
+        (["--config.train.steps=many"], "many"),
+        (["train.steps=3"], "settings are written --config.key=value"),
+    ],
+)
+def test_a_flag_that_is_wrong_ends_the_command(arguments, message, tmp_path):
+    run = command("train", tmp_path, *arguments)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode != 0
+    assert message in said
+    assert "Traceback" not in said
+
+
+def test_help_names_every_setting(tmp_path):
+    run = command("train", tmp_path, "--help")
+    said, _ = run.communicate(timeout=120)
+    assert run.returncode == 0
+    assert all(f"--config.{key}=" in said for key in config.SETTINGS)
+    assert "python -m t5x_like.train" in said
+
+
+def test_two_processes_are_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    apart = [
+        command(
+            "train",
+            tmp_path,
+            f"--config.workdir={tmp_path}/apart",
+            JAX_NUM_PROCESSES="2",
+            JAX_PROCESS_ID=str(process),
+            JAX_COORDINATOR_ADDRESS=address,
+        )
+        for process in range(2)
+    ]
+    said = [process.communicate(timeout=240)[1] for process in apart]
+    assert [process.returncode for process in apart] == [0, 0], said
+    train.train(settings(tmp_path, workdir=str(tmp_path / "together"), train__steps=4))
+    losses = [reporting.read_log(tmp_path / name)["train/loss"] for name in ("apart", "together")]
+    # One device of each of two processes, or eight of one: float32 sums in another order.
+    np.testing.assert_allclose(list(losses[0].values()), list(losses[1].values()), rtol=1e-5)
+    held_out = [
+        reporting.read_log(tmp_path / name)["text_files/loss"][4] for name in ("apart", "together")
+    ]
+    np.testing.assert_allclose(*held_out, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path):
+    for name, stops in (("straight", []), ("killed", [10])):
+        for steps in [*stops, 20]:
+            run = command(
+                "train",
+                tmp_path,
+                f"--config.workdir={tmp_path}/{name}",
+                "--config.train.steps=20",
+                "--config.checkpoint.every=5",
+            )
+            if steps != 20:
+                for line in run.stdout:
+                    if line.startswith(f"step {steps + 2}/"):
+                        run.kill()
+                        break
+            run.communicate(timeout=240)
+    parameters = [
+        checkpoints.restore_params(tmp_path / name / "checkpoints")[0]
+        for name in ("straight", "killed")
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *parameters)

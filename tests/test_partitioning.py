@@ -1,0 +1,163 @@
+"""Layouts: the same program, the same losses, nothing replicated that should be cut."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from t5x_like import experiment, partitioning
+from t5x_like.config import defaults
+from t5x_like.systems.t5 import SIZES
+
+LAYOUTS = [
+    {"data": 8},
+    {"data": 1, "fsdp": 8},
+    {"data": 2, "fsdp": 2, "model": 2},
+    {"data": 1, "fsdp": 2, "model": 4},
+    {"data": 1, "model": 2, "fsdp": 2, "expert": 2},
+]
+STEPS = 5
+
+
+def build(mesh, *, optimizer="adafactor"):
+    config = defaults()
+    config.model = SIZES["small"] | {
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_model": 32,
+        "d_ff": 48,
+        "heads": 4,
+        "d_kv": 8,
+        "vocab_size": 128,
+    }
+    config.data.batch_size = 8
+    config.optimizer = {"name": optimizer, "schedule": "constant", "learning_rate": 0.01}
+    if optimizer == "adafactor":
+        config.optimizer.min_dim_size_to_factor = 16
+    config.mesh = mesh
+    return experiment.build(config)
+
+
+def batch(step):
+    rng = np.random.default_rng(step)
+    return {
+        "encoder_input_tokens": rng.integers(1, 128, (8, 12), np.int32),
+        "decoder_input_tokens": rng.integers(1, 128, (8, 6), np.int32),
+        "decoder_target_tokens": rng.integers(1, 128, (8, 6), np.int32),
+        # Rows of different weight: a mean of the devices' means would be another number.
+        "decoder_loss_weights": (np.arange(6)[None] < rng.integers(1, 7, (8, 1))).astype(
+            np.float32
+        ),
+    }
+
+
+def train(model):
+    state, losses = model.initial_state(), []
+    with partitioning.layout(model.mesh):
+        for step in range(STEPS):
+            state, metrics = model.train_step(state, model.put(batch(step)))
+            losses.append(float(metrics["loss"].compute()))
+    return state, losses
+
+
+@functools.cache
+def reference():
+    return train(build({"data": 8}))[1]
+
+
+@pytest.mark.parametrize("mesh", LAYOUTS, ids=str)
+def test_every_layout_gives_the_same_losses(mesh):
+    model = build(mesh)
+    state, losses = train(model)
+    # Float32 sums in another order, through five updates.
+    np.testing.assert_allclose(losses, reference(), rtol=1e-5)
+    assert losses[-1] != losses[0]
+    for leaf, sharding in zip(
+        jax.tree.leaves(state), jax.tree.leaves(model.shardings), strict=True
+    ):
+        assert leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
+
+
+def test_matrices_and_their_moments_are_cut_over_fsdp_and_model():
+    model = build({"data": 2, "fsdp": 2, "model": 2})
+    state = model.initial_state()
+    for path, leaf in jax.tree.leaves_with_path(state.params):
+        name = jax.tree_util.keystr(path)
+        parts = 8 // (leaf.size // leaf.addressable_shards[0].data.size)
+        if "scale" in name:
+            assert leaf.sharding.is_fully_replicated, name
+        elif "relative_position_bias" in name:
+            assert parts == 4, name  # over the model's heads alone
+        else:
+            assert parts == 2, name  # over both, each half twice over `data`
+
+
+def test_moments_lie_where_their_parameters_do():
+    model = build({"data": 2, "fsdp": 2, "model": 2}, optimizer="adamw")
+    state = model.initial_state()
+    places = {leaf.shape: leaf.sharding for leaf in jax.tree.leaves(state.params)}
+    moments = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim]
+    assert len(moments) == 2 * len(jax.tree.leaves(state.params))
+    assert all(leaf.sharding.is_equivalent_to(places[leaf.shape], leaf.ndim) for leaf in moments)
+
+
+def test_a_mesh_is_checked_before_anything_is_built():
+    with pytest.raises(ValueError, match=r"mesh\.modell.* data, fsdp, expert, model"):
+        partitioning.make_mesh({"modell": 2})
+    with pytest.raises(ValueError, match="asks for 3 devices; there are 8"):
+        partitioning.make_mesh({"data": 3})
+    with pytest.raises(ValueError, match="asks for a multiple of 3 devices; there are 8"):
+        partitioning.make_mesh({"data": -1, "model": 3})
+    with pytest.raises(ValueError, match="at most one of them is -1"):
+        partitioning.make_mesh({"data": -1, "fsdp": -1})
+    assert partitioning.make_mesh({"data": -1, "model": 2}).shape["data"] == 4
+
+
+def test_what_a_mesh_cannot_cut_is_named():
+    with pytest.raises(ValueError, match=r"mesh\.model=8 does not divide kv_heads=4 of .*attention"):
+        build({"data": 1, "model": 8})
+
+
+def test_batches_are_cut_by_process_and_never_by_model():
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})
+    assert partitioning.batch_sharding(mesh).spec == P(("data", "fsdp", "expert"))
+    assert partitioning.batch_slice(mesh) == (0, 1)
+
+
+class Device:
+    """Enough of a device for `batch_slice`: an id and the process that holds it."""
+
+    def __init__(self, number, processes):
+        self.id, self.process_index = number, number * processes // 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "processes", "slices"),
+    [
+        ((8, 1), 4, [(0, 4), (1, 4), (2, 4), (3, 4)]),
+        ((2, 4), 2, [(0, 2), (1, 2)]),
+        ((1, 8), 2, [(0, 1), (0, 1)]),  # both hold all examples, half of the model each
+        ((2, 4), 4, [(0, 2), (0, 2), (1, 2), (1, 2)]),
+    ],
+)
+def test_processes_that_share_examples_have_the_same_slice(monkeypatch, shape, processes, slices):
+    rows, parts = shape
+    held = {
+        Device(number, processes): (slice(number // parts, number // parts + 1),)
+        for number in range(8)
+    }
+    sharding = type("Sharding", (), {"devices_indices_map": lambda self, shape: held})()
+    monkeypatch.setattr(partitioning, "batch_sharding", lambda mesh: sharding)
+    mesh = type("Mesh", (), {"shape": {"data": rows, "fsdp": 1, "expert": 1, "model": parts}})()
+    assert [partitioning.batch_slice(mesh, process=p) for p in range(processes)] == slices
+
+
+def test_a_layout_gives_names_their_meaning():
+    mesh = partitioning.make_mesh({"data": 4, "model": 2})
+    axes = {"kernel": P("embed", "mlp")}
+    assert partitioning.shardings(mesh, axes)["kernel"].spec == P("fsdp", "model")
+    with partitioning.layout(mesh):
+        assert nn.logical_to_mesh_axes(("activation_batch", None))[0] == ("data", "fsdp", "expert")
