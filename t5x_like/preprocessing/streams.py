@@ -20,7 +20,7 @@ import pathlib
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import seqio
@@ -102,16 +102,29 @@ class TaskReader:
         return read().shard(shards, shard)
 
     def blocks(
-        self, source: tf.data.Dataset, *, shard: int, epoch: int, skip: int
+        self, source: tf.data.Dataset, *, shard: int, epoch: int, skip: int, at_once: bool
     ) -> tf.data.Dataset:
-        """The examples after the first `skip`, many at once: {feature: ragged [N, (L)]}."""
+        """The examples after the first `skip`, many at once: {feature: ragged [N, (L)]}.
+
+        With `at_once` an iterator begins to read when it is made, in the background.
+        """
         dataset = self._preprocess(
             source,
             noise_seed=tf.constant(self._seed_for(epoch, shard, 1), tf.int64),
             order_seed=tf.constant(self._seed_for(epoch, shard, 2), tf.int64),
             skip=tf.constant(skip, tf.int64),
         )
-        return dataset.with_options(_options())
+        options = tf.data.Options()
+        options.deterministic = True
+        options.experimental_warm_start = at_once
+        # Vocabularies are resources and counters are Python: neither decides what comes next.
+        options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+        return dataset.with_options(options)
+
+    @property
+    def buffer(self) -> int:
+        """Examples among which one shard is shuffled."""
+        return -(-self.reading.shuffle_buffer // self.reading.shards)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -150,8 +163,7 @@ class TaskReader:
             )
         dataset = dataset.map(lambda example: {name: example[name] for name in self._features})
         if reading.shuffle and self.task.shuffle_buffer_size is not None:
-            buffer = -(-reading.shuffle_buffer // reading.shards)
-            dataset = dataset.shuffle(buffer, seed=order_seed, reshuffle_each_iteration=False)
+            dataset = dataset.shuffle(self.buffer, seed=order_seed, reshuffle_each_iteration=False)
         return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
 
 
@@ -167,9 +179,15 @@ class TaskStream:
         self.task, self.drawn = reader.task, 0
         self._reader, self._shard = reader, shard
         self._epoch = self._fetched = 0
-        self._iterator: Any = None
-        self._source: tf.data.Dataset | None = None
+        self._last_size = 0
+        self._current: _Opened | None = None
+        self._upcoming: _Opened | None = None
         self._waiting: collections.deque[Example] = collections.deque()
+
+    def begin(self) -> None:
+        """Begins to read in the background, if it has not yet."""
+        if self._current is None:
+            self._current = self._open(self._epoch, skip=self._fetched)
 
     def next(self) -> Example | None:
         """The next example; None at the end of a pass that is not repeated.
@@ -178,12 +196,13 @@ class TaskStream:
             ValueError: the shard is to be repeated, and has no example.
         """
         while not self._waiting:
-            if self._iterator is None:
-                self._begin(skip=self._fetched)
-            block = next(self._iterator, None)
+            self.begin()
+            assert self._current is not None  # for the type checker
+            block = next(self._current.iterator, None)
             if block is not None:
                 self._waiting += _examples(block)
                 self._fetched += len(self._waiting)
+                self._begin_next_epoch_early()
             elif self._reader.reading.repeat:
                 self._end_epoch()
             else:
@@ -196,9 +215,10 @@ class TaskStream:
         return {
             "epoch": self._epoch,
             "fetched": self._fetched,
+            "last_size": self._last_size,
             "drawn": self.drawn,
             "waiting": list(self._waiting),
-            "iterator": self._iterator and _save(self._iterator, task=self.task.name),
+            "iterator": self._current and _save(self._current.iterator, task=self.task.name),
             "fingerprint": self._reader.fingerprint,
         }
 
@@ -214,16 +234,25 @@ class TaskStream:
                 "saved the number of files, the preprocessors or TensorFlow have changed"
             )
         self._epoch, self._fetched, self.drawn = state["epoch"], state["fetched"], state["drawn"]
+        self._last_size = state["last_size"]
         self._waiting = collections.deque(state["waiting"])
-        self._iterator = None  # not begun, or to be read up to the position
+        self._current = self._upcoming = None  # not begun, or to be read up to the position
         if state["iterator"] is not None:
-            self._begin(skip=0)
-            _load(self._iterator, state["iterator"])
+            self._current = self._open(self._epoch, at_once=False)
+            _load(self._current.iterator, state["iterator"])
 
-    def _begin(self, *, skip: int) -> None:
-        place = {"shard": self._shard, "epoch": self._epoch}
-        self._source = self._reader.source(**place)
-        self._iterator = iter(self._reader.blocks(self._source, **place, skip=skip))
+    def _open(self, epoch: int, *, skip: int = 0, at_once: bool = True) -> "_Opened":
+        source = self._reader.source(shard=self._shard, epoch=epoch)
+        blocks = self._reader.blocks(
+            source, shard=self._shard, epoch=epoch, skip=skip, at_once=at_once
+        )
+        return _Opened(iter(blocks), source)
+
+    def _begin_next_epoch_early(self) -> None:
+        """Fills the next shuffle buffer while this one empties, once an epoch's size is known."""
+        near_end = self._last_size and self._fetched >= self._last_size - self._reader.buffer
+        if self._reader.reading.repeat and near_end and self._upcoming is None:
+            self._upcoming = self._open(self._epoch + 1)
 
     def _end_epoch(self) -> None:
         reading = self._reader.reading
@@ -233,7 +262,15 @@ class TaskStream:
                 f"{self.task.name!r} has no example: take fewer data.shards, or see what its "
                 "preprocessors drop"
             )
-        self._epoch, self._fetched, self._iterator = self._epoch + 1, 0, None
+        self._epoch, self._last_size, self._fetched = self._epoch + 1, self._fetched, 0
+        self._current, self._upcoming = self._upcoming, None
+
+
+class _Opened(NamedTuple):
+    """An iterator over blocks, and the source that it needs to be kept."""
+
+    iterator: Any
+    source: tf.data.Dataset
 
 
 class _Given(seqio.DataSource):
@@ -279,14 +316,6 @@ def _noise_seeds_raised_by(seed: tf.Tensor) -> Iterator[None]:
         yield
     finally:
         tf.data.Dataset.random = staticmethod(original)
-
-
-def _options() -> tf.data.Options:
-    options = tf.data.Options()
-    options.deterministic = True
-    # Vocabularies are resources and counters are Python: neither decides what comes next.
-    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    return options
 
 
 def _examples(block: Mapping[str, Any]) -> list[Example]:
