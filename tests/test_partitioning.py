@@ -117,7 +117,7 @@ def test_a_mesh_is_checked_before_anything_is_built():
 
 
 def test_what_a_mesh_cannot_cut_is_named():
-    with pytest.raises(ValueError, match=r"mesh\.model=8 does not divide kv_heads=4 of .*attention"):
+    with pytest.raises(ValueError, match=r"model=8 does not divide kv_heads=4 of .*attention"):
         build({"data": 1, "model": 8})
 
 
