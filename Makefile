@@ -33,7 +33,7 @@ test: $(READY)  ## the tests, but for the slow ones
 	@$(PYTHON_IN_VENV) -m pytest -m "not slow" -n logical --maxprocesses=8 --dist=loadfile
 
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
-	@$(PYTHON_IN_VENV) -m pytest -m slow
+	@$(PYTHON_IN_VENV) -m pytest -m slow --timeout=1200
 
 lint: $(READY)  ## ruff (style and layout) and mypy (types)
 	@$(PYTHON_IN_VENV) -m ruff check .
