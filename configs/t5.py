@@ -82,8 +82,13 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.batch_size = 8
     config.train.steps = 2500
     config.train.log_every = 20
-    config.optimizer.learning_rate = 0.3
-    config.optimizer.warmup_steps = 100
+    config.optimizer = {
+        "name": "adafactor",
+        "schedule": "linear",  # a short run gains by ending at a small rate
+        "learning_rate": 0.02,
+        "warmup_steps": 100,
+        "decay_steps": config.train.steps,
+    }
     config.checkpoint.every = 500
     config.evaluate.every = 500
     config.evaluate.batches = 80
