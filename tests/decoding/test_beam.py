@@ -43,7 +43,6 @@ def every_sequence(log_probs, start, *, length, penalty):
 @pytest.mark.parametrize(
     "penalty",
     [PowerPenalty(0.0), PowerPenalty(1.0), PowerPenalty(-0.5), GoogleNMTPenalty()],
-    ids=str,
 )
 def test_a_wide_beam_finds_the_best_of_all_sequences(table_model, penalty):
     # Of each pair 2 tokens go on: 4 live rows at length 2, 12 continuations; 12 beams drop none.
@@ -206,7 +205,6 @@ def test_penalties_are_the_published_formulas():
         ({"max_new_tokens": 9, "room": 7}, "max_new_tokens=9 does not fit"),
         ({"pad_id": 6}, "pad_id=6 is outside"),
     ],
-    ids=str,
 )
 def test_a_bad_request_is_named(table_model, random_table, settings, words):
     settings = {"beams": 3, "max_new_tokens": 5, "eos_ids": 1} | settings

@@ -111,7 +111,6 @@ def test_greedy_takes_the_lowest_id_of_a_tie():
         {"top_p": 0.8},
         {"temperature": 1.5, "top_k": 5, "top_p": 0.7},
     ],
-    ids=str,
 )
 def test_samples_follow_the_filtered_softmax(settings):
     logits, draws = np.array([1.0, -0.5, 0.3, 2.0, -1.0, 0.0, 1.9], np.float32), 20_000
@@ -165,7 +164,6 @@ def test_filters_of_equal_settings_are_equal():
         ({"no_repeat_ngram_size": 0}, "no_repeat_ngram_size=0: at least 1"),
         ({"vocabulary_size": 0}, "vocabulary_size=0: at least 1"),
     ],
-    ids=str,
 )
 def test_a_setting_out_of_range_is_named(settings, words):
     with pytest.raises(ValueError, match=words):

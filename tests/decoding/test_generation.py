@@ -229,7 +229,6 @@ def test_rows_over_eight_devices_decode_alike(table_model, random_table):
         ({"choose": sample}, "rng=None: sampling needs a key"),
         ({"filters": make_filters(vocabulary_size=7)}, "vocabulary_size=7: the model has 6"),
     ],
-    ids=str,
 )
 def test_a_bad_request_is_named(table_model, random_table, decode, settings, words):
     settings = {"max_new_tokens": 5, "eos_ids": 1} | settings

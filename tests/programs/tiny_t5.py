@@ -1,5 +1,6 @@
 """The config of a T5 that trains in seconds on a few hundred lines, for tests of the commands."""
 
+import os
 import pathlib
 
 import ml_collections
@@ -12,16 +13,6 @@ WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 def get_config(folder: str) -> ml_collections.ConfigDict:
     """The config of a run in `folder`, which gets the text too."""
-    text = pathlib.Path(folder) / "text.txt"
-    if not text.exists():
-        text.parent.mkdir(parents=True, exist_ok=True)
-        lines = (
-            f"{number} {' '.join(WORDS[(number + i) % 10] for i in range(10))}"
-            for number in range(300)
-        )
-        whole = text.with_suffix(".part")
-        whole.write_text("\n".join(lines) + "\n")
-        whole.rename(text)
     config = defaults()
     config.workdir = f"{folder}/run"
     config.model = SIZES["small"] | {
@@ -35,7 +26,7 @@ def get_config(folder: str) -> ml_collections.ConfigDict:
         "dropout": 0.1,
     }
     config.data.module = "data/text_files.py"
-    config.data.settings = {"files": str(text), "held_out": 0.2}
+    config.data.settings = {"files": _text(pathlib.Path(folder)), "held_out": 0.2}
     config.data.task = "text_files"
     config.data.vocabulary = "bytes"
     config.data.lengths = {"inputs": 32, "targets": 16}
@@ -55,3 +46,18 @@ def get_config(folder: str) -> ml_collections.ConfigDict:
     config.evaluate.batches = 2
     config.decode.max_new_tokens = 6
     return config
+
+
+def _text(folder: pathlib.Path) -> str:
+    """A file of lines that are all different, made by the first process that asks for it."""
+    text = folder / "text.txt"
+    if not text.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = (
+            f"{number} {' '.join(WORDS[(number + i) % 10] for i in range(10))}"
+            for number in range(300)
+        )
+        part = text.with_suffix(f".{os.getpid()}")
+        part.write_text("\n".join(lines) + "\n")
+        part.rename(text)
+    return str(text)
