@@ -18,9 +18,10 @@ import functools
 import logging
 import pathlib
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import seqio
@@ -140,31 +141,35 @@ class TaskReader:
 
     @functools.cached_property
     def _preprocess(self) -> Any:
+        # A preprocessor may have Python conditions on tensors, which AutoGraph makes into graphs.
+        # It is off in a function that is not one of them itself, but for what it was outside.
+        autograph = tf.__internal__.autograph.control_status_ctx()
+
+        def preprocess(source, noise_seed, order_seed, skip):
+            with autograph, _noise_seeds_raised_by(noise_seed):
+                dataset = self._examples(source)
+            if self.reading.shuffle and self.task.shuffle_buffer_size is not None:
+                dataset = dataset.shuffle(
+                    self.buffer, seed=order_seed, reshuffle_each_iteration=False
+                )
+            return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
+
         number = tf.TensorSpec([], tf.int64)
-        return tf.function(self._preprocess_untraced, autograph=False).get_concrete_function(
+        return tf.function(preprocess, autograph=False).get_concrete_function(
             tf.data.DatasetSpec(self.source(shard=0, epoch=0).element_spec),
             noise_seed=number,
             order_seed=number,
             skip=number,
         )
 
-    def _preprocess_untraced(
-        self,
-        source: tf.data.Dataset,
-        *,
-        noise_seed: tf.Tensor,
-        order_seed: tf.Tensor,
-        skip: tf.Tensor,
-    ) -> tf.data.Dataset:
-        reading = self.reading
-        with _noise_seeds_raised_by(noise_seed):
-            dataset = self.task.replace(source=_Given(source, split=reading.split)).get_dataset(
-                reading.lengths, split=reading.split, shuffle=False, seed=0, num_epochs=1
-            )
-        dataset = dataset.map(lambda example: {name: example[name] for name in self._features})
-        if reading.shuffle and self.task.shuffle_buffer_size is not None:
-            dataset = dataset.shuffle(self.buffer, seed=order_seed, reshuffle_each_iteration=False)
-        return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
+    def _examples(self, source: tf.data.Dataset) -> tf.data.Dataset:
+        """The task's own pipeline, in order, over examples of its source."""
+        split = self.reading.split
+        task = self.task.replace(source=_Given(source, split=split))
+        dataset = task.get_dataset(
+            self.reading.lengths, split=split, shuffle=False, seed=0, num_epochs=1
+        )
+        return dataset.map(lambda example: {name: example[name] for name in self._features})
 
 
 class TaskStream:
@@ -246,7 +251,7 @@ class TaskStream:
         blocks = self._reader.blocks(
             source, shard=self._shard, epoch=epoch, skip=skip, at_once=at_once
         )
-        return _Opened(iter(blocks), source)
+        return _Opened(blocks, source)
 
     def _begin_next_epoch_early(self) -> None:
         """Fills the next shuffle buffer while this one empties, once an epoch's size is known."""
@@ -266,11 +271,26 @@ class TaskStream:
         self._current, self._upcoming = self._upcoming, None
 
 
-class _Opened(NamedTuple):
-    """An iterator over blocks, and the source that it needs to be kept."""
+class _Opened:
+    """An iterator over blocks, and what it needs to be kept."""
 
-    iterator: Any
-    source: tf.data.Dataset
+    def __init__(self, blocks: tf.data.Dataset, source: tf.data.Dataset):
+        self.iterator = iter(blocks)
+        # Runs when this is dropped, or at the latest when Python ends.
+        weakref.finalize(self, _stop, self.iterator, blocks, source)
+
+
+def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> None:
+    """Ends what an iterator does in the background, so that it can be dropped.
+
+    Dropping it waits for this while no other thread can run Python, which a preprocessor with a
+    Python function in it needs: neither would ever end. An operation does not hold Python up.
+    """
+    del source  # needed until now
+    nothing = blocks.take(0)
+    tf.raw_ops.MakeIterator(
+        dataset=tf.data.experimental.to_variant(nothing), iterator=iterator._iterator_resource
+    )
 
 
 class _Given(seqio.DataSource):
