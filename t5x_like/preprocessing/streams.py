@@ -141,8 +141,8 @@ class TaskReader:
 
     @functools.cached_property
     def _preprocess(self) -> Any:
-        # A preprocessor may have Python conditions on tensors, which AutoGraph makes into graphs.
-        # It is off in a function that is not one of them itself, but for what it was outside.
+        # AutoGraph lets preprocessors have Python conditions on tensors. In a function that is not
+        # converted itself it would be off for those, too, but for its status outside.
         autograph = tf.__internal__.autograph.control_status_ctx()
 
         def preprocess(source, noise_seed, order_seed, skip):
@@ -283,10 +283,10 @@ class _Opened:
 def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> None:
     """Ends what an iterator does in the background, so that it can be dropped.
 
-    Dropping it waits for this while no other thread can run Python, which a preprocessor with a
-    Python function in it needs: neither would ever end. An operation does not hold Python up.
+    To drop it at work is to wait for that work with Python's lock held, and if a Python function
+    is part of the work, neither ever ends. An operation waits without the lock.
     """
-    del source  # needed until now
+    del source  # only to be kept until now
     nothing = blocks.take(0)
     tf.raw_ops.MakeIterator(
         dataset=tf.data.experimental.to_variant(nothing), iterator=iterator._iterator_resource
@@ -324,14 +324,18 @@ def _hash_of_operations(graph: Any) -> int:
 
 
 @contextlib.contextmanager
-def _noise_seeds_raised_by(seed: tf.Tensor) -> Iterator[None]:
+def _noise_seeds_raised_by(number: tf.Tensor) -> Iterator[None]:
     """Lets the noise of preprocessors depend on a tensor.
 
     `seqio.map_over_dataset` counts up seeds from a Python number and gives each to
-    `tf.data.Dataset.random`; there this adds `seed`, while the preprocessors are applied.
+    `tf.data.Dataset.random`; there this adds `number`, while the preprocessors are applied.
     """
     original = tf.data.Dataset.random
-    tf.data.Dataset.random = lambda number: original(seed + number)
+
+    def raised(seed: int | None = None, **options: Any) -> tf.data.Dataset:
+        return original(number + (seed or 0), **options)
+
+    tf.data.Dataset.random = raised
     try:
         yield
     finally:
