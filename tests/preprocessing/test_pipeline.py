@@ -318,6 +318,7 @@ def in_python(dataset):
         return {"inputs": tokens, "targets": tokens}
     return dataset.map(pair, num_parallel_calls=4)
 
+feature = seqio.Feature(seqio.PassThroughVocabulary(9))
 seqio.TaskRegistry.add(
     "task",
     source=seqio.FunctionDataSource(
