@@ -31,6 +31,7 @@ COMMANDS = [
     "tensorboard>=2.18",
     "tensorflow>=2.18",
     "tensorflow-datasets>=4.9.7",
+    "tokenizers>=0.21",
 ]
 
 EXTRAS = {
