@@ -34,6 +34,9 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("layers", None),
     ("norm", None),
     ("buckets", None),
+    ("positions", None),
+    ("types", None),
+    ("classes", None),
     # Activations: by example, and inside a layer by head or hidden unit.
     ("activation_batch", BATCH_AXES),
     ("activation_length", None),

@@ -71,8 +71,9 @@ class PreNormBlock(nn.Module):
         """The layer's output, and its cache with these positions in it if one was given."""
         x, own = self._attend_to_own(x, shared, cache)
         x, memory = self._attend_to_memory(x, shared, cache)
-        y = self.feed_forward(self.feed_forward_norm(x), deterministic=shared.deterministic)
-        x = self._constrain(x + self.drop(y, shared.deterministic))
+        y = self._enter(x, self.feed_forward_norm)
+        y = self.feed_forward(y, deterministic=shared.deterministic)
+        x = self._leave(x, y, self.feed_forward_norm, shared)
         return x, None if cache is None else LayerCache(own=own, memory=memory)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
@@ -84,7 +85,7 @@ class PreNormBlock(nn.Module):
     def _attend_to_own(
         self, x: Array, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, KeyValues]:
-        y = self.self_attention_norm(x)
+        y = self._enter(x, self.self_attention_norm)
         own = self.self_attention.keys_values(y, shared.positions)
         if cache is not None:
             own = cache.own.write(own, slot=shared.slot)
@@ -96,7 +97,7 @@ class PreNormBlock(nn.Module):
             positions=shared.positions,
             deterministic=shared.deterministic,
         )
-        return self._constrain(x + self.drop(y, shared.deterministic)), own
+        return self._leave(x, y, self.self_attention_norm, shared), own
 
     def _attend_to_memory(
         self, x: Array, shared: Shared, cache: LayerCache | None
@@ -108,13 +109,33 @@ class PreNormBlock(nn.Module):
         else:
             return x, None
         y = self.cross_attention(
-            self.cross_attention_norm(x),
+            self._enter(x, self.cross_attention_norm),
             memory,
             mask=shared.memory_mask,
             deterministic=shared.deterministic,
         )
-        return self._constrain(x + self.drop(y, shared.deterministic)), memory
+        return self._leave(x, y, self.cross_attention_norm, shared), memory
 
-    def _constrain(self, x: Array) -> Any:
-        axes = ("activation_batch", "activation_length", "activation_embed")
-        return nn.with_logical_constraint(x, axes)
+    def _enter(self, x: Array, norm: nn.Module) -> Array:
+        """What a sublayer reads of its input."""
+        return norm(x)
+
+    def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
+        """What goes on from a sublayer with input x and output y."""
+        del norm  # it was at the entrance
+        return _constrain(x + self.drop(y, shared.deterministic))
+
+
+class PostNormBlock(PreNormBlock):
+    """norm(x + sublayer(x)): Vaswani et al. 2017, section 3.1."""
+
+    def _enter(self, x: Array, norm: nn.Module) -> Array:
+        return x
+
+    def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
+        return _constrain(norm(x + self.drop(y, shared.deterministic)))
+
+
+def _constrain(x: Array) -> Any:
+    axes = ("activation_batch", "activation_length", "activation_embed")
+    return nn.with_logical_constraint(x, axes)

@@ -13,24 +13,26 @@ class TokenEmbed(nn.Module):
     """A table of V vectors of D.
 
     Attributes:
+        axis: logical name of the table's first axis: `vocab`, or `types` for segments.
         lookup: `gather` reads rows; `one_hot` multiplies, which is quicker only where the
             vocabulary is sharded on a TPU.
     """
 
     vocab_size: int
     features: int
+    axis: str = "vocab"
     lookup: Literal["gather", "one_hot"] = "gather"
     embedding_init: Callable[..., Array] = nn.initializers.normal(1.0)
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        init = nn.with_logical_partitioning(self.embedding_init, ("vocab", "embed"))
+        init = nn.with_logical_partitioning(self.embedding_init, (self.axis, "embed"))
         self.embedding = self.param("embedding", init, (self.vocab_size, self.features))
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
         """The vectors of `tokens`."""
         # Rows whole on each device: else the partitioner gathers, then moves all it gathered.
-        table = nn.with_logical_constraint(self.embedding, ("vocab", "activation_embed"))
+        table = nn.with_logical_constraint(self.embedding, (self.axis, "activation_embed"))
         table = table.astype(self.dtype)
         if self.lookup == "one_hot":
             x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.dtype) @ table
@@ -48,16 +50,25 @@ def _to_vocabulary(x: Float[Array, "B L D"], kernel: Array, equation: str) -> Ar
 
 
 class TiedHead(nn.Module):
-    """Logits as products with the token embeddings, after a scale (T5 v1.0: D^-0.5)."""
+    """Logits as products with the token embeddings, after a scale (T5 v1.0: D^-0.5).
+
+    Attributes:
+        use_bias: a learned constant for each token (Devlin et al. 2018's code).
+    """
 
     scale: float = 1.0
+    use_bias: bool = False
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> Float[Array, "B L V"]:
         """Float32 logits."""
-        return _to_vocabulary(x * self.scale, embedding, "BLD,VD->BLV")
+        logits = _to_vocabulary(x * self.scale, embedding, "BLD,VD->BLV")
+        if self.use_bias:
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+            logits = logits + self.param("bias", zeros, (embedding.shape[0],))
+        return logits
 
 
 class LinearHead(nn.Module):

@@ -13,7 +13,7 @@ HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
 
 
 class MLP(nn.Module):
-    """wo(activation(wi(x))): Vaswani et al. 2017, equation 2, without biases.
+    """wo(activation(wi(x))): Vaswani et al. 2017, equation 2; T5 has it without biases.
 
     Attributes:
         hidden: F.
@@ -23,6 +23,7 @@ class MLP(nn.Module):
     hidden: int
     activation: Callable[[Array], Array] = nn.relu
     dropout: float = 0.0
+    use_bias: bool = False
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()
     dtype: Any = jnp.float32
@@ -31,6 +32,7 @@ class MLP(nn.Module):
         return Linear(
             (self.hidden,),
             axes=("embed", "mlp"),
+            use_bias=self.use_bias,
             kernel_init=self.wi_init,
             dtype=self.dtype,
             name=name,
@@ -47,6 +49,7 @@ class MLP(nn.Module):
         return Linear(
             (x.shape[-1],),
             axes=("mlp", "embed"),
+            use_bias=self.use_bias,
             kernel_init=self.wo_init,
             dtype=self.dtype,
             name="wo",

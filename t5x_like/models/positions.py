@@ -68,3 +68,38 @@ class RelativePositionBias(nn.Module):
         # a scatter-add of T*S*H scalars, the slowest operation of a step on every device.
         one_hot = jax.nn.one_hot(bucket, self.buckets, dtype=self.dtype)
         return jnp.einsum("TSb,bH->HTS", one_hot, table.astype(self.dtype))[None]
+
+
+class LearnedPositions(nn.Module):
+    """A vector for each place of a sequence, added to its token's (Devlin et al. 2018, figure 2).
+
+    Attributes:
+        length: rows of the table.
+        offset: the row of position 0; fairseq's models keep the first 2 rows for padding.
+    """
+
+    length: int
+    features: int
+    offset: int = 0
+    embedding_init: Any = nn.initializers.normal(0.02)
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, positions: Int[Array, "B L"] | None, *, length: int
+    ) -> Float[Array, "B L D"] | Float[Array, "1 L D"]:
+        """The vectors of `positions`, or of 0 to `length` - 1 if they are None.
+
+        Raises:
+            ValueError: a sequence longer than the table.
+        """
+        if length > self.length - self.offset:
+            raise ValueError(
+                f"{length} tokens are more than the {self.length - self.offset} positions that "
+                "the model has (model.positions)"
+            )
+        init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
+        table = self.param("embedding", init, (self.length, self.features)).astype(self.dtype)
+        if positions is None:  # a slice: its gradient needs no scatter
+            return table[None, self.offset : self.offset + length]
+        return jnp.take(table, positions + self.offset, axis=0)

@@ -18,17 +18,19 @@ class Tower(nn.Module):
     """A stack with its position bias before and its norm after.
 
     Attributes:
+        make_norm: factory of the norm after the last layer, or None where layers end in one.
         make_bias: factory of a relative position bias, or None.
     """
 
     make_stack: Callable[..., nn.Module]
-    make_norm: Callable[..., nn.Module]
+    make_norm: Callable[..., nn.Module] | None = None
     make_bias: Callable[..., nn.Module] | None = None
     dropout: float = 0.0
 
     def setup(self) -> None:
         self.layers = self.make_stack()
-        self.final_norm = self.make_norm()
+        if self.make_norm is not None:
+            self.final_norm = self.make_norm()
         if self.make_bias is not None:
             self.relative_position_bias = self.make_bias()
         self.drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
@@ -47,7 +49,9 @@ class Tower(nn.Module):
             shared = dataclasses.replace(shared, bias=bias)
         x = self.drop(x, shared.deterministic)
         x, cache = self.layers(x, shared, cache)
-        return self.drop(self.final_norm(x), shared.deterministic), cache
+        if self.make_norm is not None:
+            x = self.drop(self.final_norm(x), shared.deterministic)
+        return x, cache
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
         """The caches of all layers, [N, B, S, G, K]."""
