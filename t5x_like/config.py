@@ -41,7 +41,10 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "train.microbatches": (1, "parts of a batch that are computed one after the other"),
     "train.log_every": (100, "steps between log lines"),
     "train.seed": (0, "of the parameters and of dropout"),
-    "optimizer": ({"name": "adafactor"}, "settings of the optimizer and its schedule"),
+    "optimizer": (
+        {"name": "adafactor"},
+        "settings of the optimizer and its schedule; frozen: paths of parameters that stay",
+    ),
     "mesh.data": (-1, "copies of the model; -1: all devices that are left"),
     "mesh.fsdp": (1, "parts that the copies share their parameters in"),
     "mesh.expert": (1, "parts that experts are spread over"),

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning, systems
-from t5x_like.training import optimizers, state, step
+from t5x_like.training import frozen, optimizers, state, step
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
 
@@ -97,7 +97,10 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
     shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), nn.unbox(boxed))
     axes = state.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
+    loss: Callable[..., tuple[Array, Array, dict]]
     loss = functools.partial(systems.find(config.system).loss, module, **config.loss.to_dict())
+    if still := config.optimizer.get("frozen"):
+        loss = frozen.without_gradient(loss, trained=frozen.trainable(params_axes, frozen=still))
     return Experiment(
         config=config,
         module=module,

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Int
 
 from t5x_like import names
-from t5x_like.training import schedules
+from t5x_like.training import frozen, schedules
 
 # Axes along which independent tensors are stacked.
 STACKED = frozenset({"layers", "experts"})
@@ -26,7 +26,7 @@ STACKED = frozenset({"layers", "experts"})
 HEADS, HEAD_WIDTH = frozenset({"heads", "kv_heads"}), "kv"
 
 _SCHEDULE_SETTINGS = ("learning_rate", "warmup_steps", "decay_steps", "end_learning_rate")
-_COMMON_SETTINGS = ("name", "schedule", *_SCHEDULE_SETTINGS, "clip_norm", "weight_decay")
+_COMMON_SETTINGS = ("name", "schedule", *_SCHEDULE_SETTINGS, "clip_norm", "weight_decay", "frozen")
 
 
 def build(
@@ -35,12 +35,13 @@ def build(
     """Makes the optimizer and the schedule that it follows.
 
     Args:
-        config: `name` (adafactor, adamw, sgd); `schedule`, `learning_rate`, `warmup_steps`,
+        config: `name` (adafactor, adamw, lamb, sgd); `schedule`, `learning_rate`, `warmup_steps`,
             `decay_steps`, `end_learning_rate` (see `schedules.build`); `clip_norm`, the largest
             global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
             takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases are
-            spared), 0 for none; and the keywords of the optimizer's own function below. A setting
-            that is None has its default.
+            spared), 0 for none; `frozen`, a tuple of paths of parameters that are left as they are
+            (see `frozen.trainable`): they have no state and count in no norm; and the keywords of
+            the optimizer's own function below. A setting that is None has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
 
@@ -55,13 +56,20 @@ def build(
         **{key: settings[key] for key in _SCHEDULE_SETTINGS if key in settings},
     )
     axes = as_specs(axes)
+    trained = None
+    if settings.get("frozen"):
+        trained = frozen.trainable(axes, frozen=settings["frozen"])
+        axes = frozen.select(axes, trained=trained)
+    weight_decay = _not_negative(settings, "weight_decay")
     transformations = [make(axes, **own), optax.scale_by_learning_rate(schedule)]
-    if weight_decay := _not_negative(settings, "weight_decay"):
-        matrices = jax.tree.map(lambda spec: len(_groups(spec)) > 1, axes)
-        transformations.insert(1, optax.add_decayed_weights(weight_decay, mask=matrices))
+    if weight_decay and "weight_decay" not in own:
+        transformations.insert(1, optax.add_decayed_weights(weight_decay, mask=_matrices(axes)))
     if clip_norm := _not_negative(settings, "clip_norm"):
         transformations.insert(0, optax.clip_by_global_norm(clip_norm))
-    return optax.chain(*transformations), schedule
+    optimizer = optax.chain(*transformations)
+    if trained is not None:
+        optimizer = frozen.leave_out(optimizer, trained=trained)
+    return optimizer, schedule
 
 
 def adafactor(
@@ -135,6 +143,39 @@ def adamw(
     return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon)
 
 
+def lamb(
+    axes: Any,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    epsilon: float = 1e-6,
+    weight_decay: float = 0.0,
+) -> optax.GradientTransformation:
+    """LAMB before the learning rate (You et al. 2020, algorithm 2), which trained ALBERT.
+
+    With r Adam's step of X, one layer's tensor, and |.| the norm over all its elements:
+
+        U = r + weight_decay X;   step = U |X| / |U|
+
+    The trust ratio |X| / |U| is 1 where either norm is 0, and for gains and biases, which do not
+    decay: so in the authors' code, which the algorithm does not say. (`optax.lamb` has a ratio for
+    them too, and one for all layers of a stack.)
+    """
+
+    def scale(update: Array, param: Array, spec: PartitionSpec) -> Array:
+        if not _is_matrix(spec):
+            return update
+        norms = _rms(param, spec), _rms(update, spec)  # of as many elements each
+        zero = (norms[0] == 0) | (norms[1] == 0)
+        return update * jnp.where(zero, 1.0, norms[0] / jnp.where(zero, 1.0, norms[1]))
+
+    return optax.chain(
+        adamw(axes, b1=b1, b2=b2, epsilon=epsilon),
+        optax.add_decayed_weights(weight_decay, mask=_matrices(axes)),
+        optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params, axes)),
+    )
+
+
 def sgd(axes: Any, *, momentum: float = 0.0) -> optax.GradientTransformation:
     """The gradient, with heavy-ball momentum if it is not 0."""
     del axes
@@ -146,6 +187,7 @@ def sgd(axes: Any, *, momentum: float = 0.0) -> optax.GradientTransformation:
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adafactor": adafactor,
     "adamw": adamw,
+    "lamb": lamb,
     "sgd": sgd,
 }
 
@@ -154,7 +196,8 @@ def state_axes(state: Any, *, params: Any, axes: Any) -> Any:
     """The logical axes of an optimizer's state: a tree like `state` of PartitionSpecs.
 
     A moment of its parameter's shape has the parameter's axes, a factored one those that are left,
-    and everything else (counters) none: moments are sharded as their parameters are.
+    and everything else (counters) none: moments are sharded as their parameters are. A frozen
+    parameter has no moments.
 
     Args:
         state: the optimizer's state or its shapes, `jax.eval_shape(optimizer.init, params)`.
@@ -164,13 +207,15 @@ def state_axes(state: Any, *, params: Any, axes: Any) -> Any:
     axes = as_specs(axes)
     structure: Any = jax.tree.structure(params)
 
-    def is_factored(node: Any) -> bool:
-        return isinstance(node, Factored)
+    def is_moment(node: Any) -> bool:
+        return isinstance(node, Factored | optax.MaskedNode)
 
     def like_params(node: Any) -> bool:
-        return structure == jax.tree.structure(node, is_leaf=is_factored)
+        return structure == jax.tree.structure(node, is_leaf=is_moment)
 
     def of_moment(param: Any, spec: PartitionSpec, moment: Any) -> Any:
+        if isinstance(moment, optax.MaskedNode):
+            return moment
         sides = _sides(param.shape, spec, min_size=1)
         if sides and isinstance(moment, Factored):
             row, column = (PartitionSpec(*_without(tuple(spec), side)) for side in sides)
@@ -194,7 +239,7 @@ def _own_settings(
             raise ValueError(f"optimizer.{key} is not set")
     make = names.choose("optimizer.name", settings["name"], OPTIMIZERS)
     own = [key for key in inspect.signature(make).parameters if key != "axes"]
-    allowed = (*_COMMON_SETTINGS, *own)
+    allowed = {*_COMMON_SETTINGS, *own}
     if unknown := [key for key in settings if key not in allowed]:
         hint = names.hint(unknown[0], allowed)
         raise ValueError(f"optimizer.{unknown[0]} is not a setting of {settings['name']}.{hint}")
@@ -292,6 +337,15 @@ def _rms(x: Array, spec: PartitionSpec) -> Array:
     """The root mean square of each layer's tensor, float32, with the axes of x at size 1."""
     axis = tuple(d for d in range(x.ndim) if not spec or spec[d] not in STACKED)
     return jnp.sqrt(jnp.mean(jnp.square(x.astype(jnp.float32)), axis=axis, keepdims=True))
+
+
+def _is_matrix(spec: PartitionSpec) -> bool:
+    """Whether one layer's tensor is more than a vector of gains or biases."""
+    return len(_groups(spec)) > 1
+
+
+def _matrices(axes: Any) -> Any:
+    return jax.tree.map(_is_matrix, axes)
 
 
 def _groups(spec: PartitionSpec) -> list[tuple[int, ...]]:

@@ -176,7 +176,16 @@ def test_small_matrices_are_not_factored():
 
 
 @pytest.mark.parametrize(
-    "settings", [ADAFACTOR, {"name": "adamw"}, {"name": "sgd"}, {"name": "sgd", "momentum": 0.9}]
+    "settings",
+    [
+        ADAFACTOR,
+        {"name": "adamw"},
+        {"name": "lamb"},
+        {"name": "sgd"},
+        {"name": "sgd", "momentum": 0.9},
+        ADAFACTOR | {"frozen": ("wi", "norm")},
+        {"name": "adamw", "frozen": ("query", "norm")},
+    ],
 )
 def test_state_axes_fit_the_state(settings):
     settings = config(**settings, clip_norm=1.0, weight_decay=0.1)
@@ -207,11 +216,42 @@ def test_weight_decay_takes_its_part_of_matrices_alone():
 
 def test_adamw_is_that_of_optax():
     params, *gradients = (layer(draw(seed), 0) for seed in (0, 1, 2))
-    settings = config(name="adamw", weight_decay=0.1, b2=0.98)
+    settings = config(name="adamw", weight_decay=0.1, b2=0.98, epsilon=1e-3)
     ours = run(settings, params, axes=AXES, gradients=gradients)
     mask = {name: name not in ("norm", "query_bias") for name in AXES}
-    reference = optax.adamw(0.1, b2=0.98, weight_decay=0.1, mask=mask)
+    reference = optax.adamw(0.1, b2=0.98, eps=1e-3, weight_decay=0.1, mask=mask)
     assert_same(ours, descend(reference, params, gradients))
+
+
+def test_lamb_is_that_of_optax_on_single_matrices():
+    params, *gradients = (layer(draw(seed, ("query", "out", "wi")), 1) for seed in range(4))
+    settings = config(name="lamb", weight_decay=0.1, b2=0.98, epsilon=1e-3)
+    ours = run(settings, params, axes={name: AXES[name] for name in params}, gradients=gradients)
+    reference = optax.lamb(0.1, b2=0.98, eps=1e-3, weight_decay=0.1)
+    assert_same(ours, descend(reference, params, gradients))
+
+
+def test_lamb_moves_gains_and_biases_as_adam_does():
+    params, *gradients = (layer(draw(seed, ("norm", "query_bias")), 1) for seed in range(3))
+    ours = run(
+        config(name="lamb", weight_decay=0.1),
+        params,
+        axes={name: AXES[name] for name in params},
+        gradients=gradients,
+    )
+    assert_same(ours, descend(optax.adam(0.1, eps=1e-6), params, gradients))
+
+
+def test_lamb_moves_a_matrix_that_is_zero_and_leaves_one_without_gradient():
+    zeros, ones = np.zeros((D, F), np.float32), np.ones((D, F), np.float32)
+    moved = run(
+        config(name="lamb"),
+        {"zero": zeros, "still": ones},
+        axes={"zero": AXES["wi"], "still": AXES["wi"]},
+        gradients=[{"zero": ones, "still": zeros}],
+    )
+    np.testing.assert_allclose(moved["zero"], -0.1, rtol=1e-5)  # of Adam's epsilon
+    np.testing.assert_array_equal(moved["still"], ones)
 
 
 @pytest.mark.parametrize(("clip_norm", "expected"), [(1.0, [-0.6, -0.8]), (0.0, [-3.0, -4.0])])
@@ -242,6 +282,7 @@ def test_the_schedule_is_followed():
         ({"weight_decay": -0.1}, "optimizer.weight_decay is -0.1"),
         ({"momentum": 1.0}, "optimizer.momentum is 1"),
         ({"name": "adamw", "b1": 1.0}, "optimizer.b1 is 1"),
+        ({"name": "lamb", "b2": 1.0}, "optimizer.b2 is 1"),
         ({"name": "adafactor", "decay_exponent": 1.0}, "optimizer.decay_exponent is 1"),
         ({"name": "adafactor", "clipping_threshold": 0.0}, "optimizer.clipping_threshold is 0"),
     ],
