@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TARGETS = ("decoder_target_tokens", "encoder_target_tokens")
 WEIGHTS = ("decoder_loss_weights", "encoder_loss_weights")
+MARKS = (*WEIGHTS, "encoder_segment_ids")  # nothing but zeros in a row that only pads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Inputs:
 
     Attributes:
         vocabulary: of all its tasks.
+        converter: of their examples.
         shards: pieces that the training data is cut into; a position is of as many.
         slice: (index, number) of this process's part of each batch.
     """
 
     config: ml_collections.ConfigDict
     vocabulary: "seqio.Vocabulary"
+    converter: features.Converter
     shards: int
     slice: tuple[int, int]
     _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
@@ -72,7 +75,7 @@ class Inputs:
             split=split,
             batch_size=data.batch_size,
             lengths=data.lengths.to_dict(),
-            converter=features.build(data.converter, **data.converter_settings.to_dict()),
+            converter=self.converter,
             pack=data.pack,
             seed=data.seed,
             shuffle_buffer=data.shuffle_buffer,
@@ -109,10 +112,20 @@ def build(config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None =
     shards = shards or data.shards or number
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
-    inputs = Inputs(config, vocabulary, shards, partitioning.batch_slice(mesh))
+    converter = _converter(data, objective)
+    inputs = Inputs(config, vocabulary, converter, shards, partitioning.batch_slice(mesh))
     for task in inputs.eval_tasks:
         inputs._pass(task)
     return inputs
+
+
+def _converter(
+    data: ml_collections.ConfigDict, objective: objectives.Objective
+) -> features.Converter:
+    """The converter of a config, set as the objective has it unless the config says."""
+    fits = data.converter in objective.converters
+    settings = objective.converter_settings if fits else {}
+    return features.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
 
 
 def _any_process(flag: bool) -> bool:
@@ -146,5 +159,5 @@ def rows(batches: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.n
     for batch in batches:
         for row in range(len(next(iter(batch.values())))):
             example = {name: values[row] for name, values in batch.items()}
-            if any(np.any(example[name]) for name in WEIGHTS if name in example):
+            if any(np.any(example[name]) for name in MARKS if name in example):
                 yield example

@@ -17,13 +17,16 @@ from jaxtyping import Int
 
 from t5x_like.names import choose
 
-Example = Mapping[str, np.ndarray]  # feature -> int32 [L]
+Example = Mapping[str, np.ndarray]  # feature -> int32 [L], float32 for a value
 Sequences = dict[str, np.ndarray]  # side ("encoder", "decoder") -> int32 [C, L], C channels
 Row = list[Sequences]  # the examples that share a row
 Batch = dict[str, np.ndarray]
 
 LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
+# What an encoder is told of an example as a whole, and how many numbers that is.
+OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2}
+_ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Converter(abc.ABC):
     @abc.abstractmethod
     def features(self) -> tuple[str, ...]:
         """The features of an example that it reads: all that the task has."""
+
+    def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """The most tokens of each feature, from those that are set."""
+        return dict(lengths)
 
     @abc.abstractmethod
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
@@ -149,59 +156,80 @@ class PrefixLM(Converter):
 
 @dataclasses.dataclass(frozen=True)
 class Encoder(Converter):
-    """Predicts at each position of the inputs the token of the targets there (BERT).
+    """An encoder's rows: tokens, what is aligned with them, and what holds for a whole example.
+
+    `inputs` become `encoder_input_tokens`, `targets` `encoder_target_tokens`, with a loss where
+    `loss_on` says, and any other aligned feature x `encoder_x`, int32 [B, L]. An example has one
+    `label`, a class (int32 [B]), one `value` (float32 [B]), or an `answer`, its first and last
+    token (int32 [B, 2]). `encoder_segment_ids` is always there: padding is not 0 everywhere.
 
     Attributes:
+        features: the features of an example.
         loss_on: "changed", where targets differ from inputs; "weights", where the feature
             "loss_weights" is 1, for noise that leaves some chosen tokens as they are; or "all".
     """
 
+    features: tuple[str, ...] = ("inputs", "targets")
     loss_on: str = "changed"
 
     def __post_init__(self) -> None:
         choose("loss_on", self.loss_on, dict.fromkeys(LOSS_ON_POSITIONS))
+        object.__setattr__(self, "features", tuple(self.features))  # a config gives a list
+        needed = ("inputs", "loss_weights") if self.loss_on == "weights" else ("inputs",)
+        for name in needed:
+            if name not in self.features:
+                raise ValueError(f"features={self.features} of the converter encoder lack {name!r}")
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Aligned inputs and targets, and the weights where they are asked for."""
-        weights = ("loss_weights",) if self.loss_on == "weights" else ()
-        return ("inputs", "targets", *weights)
+    def _aligned(self) -> tuple[str, ...]:
+        others = (name for name in self.features if name not in {"inputs", *OF_AN_EXAMPLE})
+        return ("inputs", *others)
+
+    def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """All that is aligned has the length of the inputs, whatever else is set."""
+        aligned = dict.fromkeys(self._aligned, lengths.get("inputs", 0))
+        return {**lengths, **aligned, **OF_AN_EXAMPLE}
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The length of the inputs, which the targets must have too."""
-        if lengths["inputs"] != lengths["targets"]:
-            raise ValueError(
-                f"lengths.inputs={lengths['inputs']} and lengths.targets={lengths['targets']} must "
-                "be equal for the converter encoder, whose targets are aligned with its inputs"
-            )
-        return {"encoder": lengths["inputs"]}
+        """The length of the inputs, and a side for each feature of a whole example."""
+        whole = {name: size for name, size in OF_AN_EXAMPLE.items() if name in self.features}
+        return {"encoder": lengths["inputs"], **whole}
 
     def sequences(self, example: Example) -> Sequences:
-        """Three channels: inputs, targets, and 1 where there is a loss.
+        """A channel for each aligned feature; a float as the bits of its float32.
 
         Raises:
             ValueError: features of different length, which are not aligned.
         """
-        sizes = {name: len(example[name]) for name in self.features}
+        sizes = {name: len(example[name]) for name in self._aligned}
         if len(set(sizes.values())) > 1:
             raise ValueError(
                 f"the converter encoder needs targets aligned with inputs, got lengths {sizes}; "
                 "take an objective with aligned targets, or the converter encoder_decoder"
             )
-        inputs, targets = example["inputs"], example["targets"]
-        weights = example["loss_weights"] if self.loss_on == "weights" else inputs != targets
-        return {"encoder": np.stack([inputs, targets, weights])}
+        whole = {name: example[name] for name in OF_AN_EXAMPLE if name in self.features}
+        if "value" in whole:
+            whole["value"] = whole["value"].astype(np.float32).view(np.int32)
+        tokens = np.stack([example[name] for name in self._aligned])
+        return {"encoder": tokens, **{name: value[None] for name, value in whole.items()}}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss as `loss_on` says, never on padding."""
-        inputs, targets, weights = rows["encoder"].channels
-        if self.loss_on == "all":
-            weights = targets > 0
-        return {
-            "encoder_input_tokens": inputs,
-            "encoder_target_tokens": targets,
-            "encoder_loss_weights": weights.astype(np.float32),
-        }
+        """Loss as `loss_on` says, never on padding; none where there are no targets."""
+        segment_ids = rows["encoder"].segment_ids
+        channels = dict(zip(self._aligned, rows["encoder"].channels, strict=True))
+        batch: Batch = {"encoder_segment_ids": segment_ids}
+        if "targets" in channels:
+            weights = segment_ids > 0 if self.loss_on == "all" else channels.get("loss_weights")
+            if self.loss_on == "changed":
+                weights = channels["inputs"] != channels["targets"]
+            batch["encoder_loss_weights"] = weights.astype(np.float32)
+        for name, values in channels.items():
+            if name != "loss_weights":
+                batch[_ENCODER_FIELDS.get(name, f"encoder_{name}")] = values
+        whole = {name: rows[name].channels[0] for name in OF_AN_EXAMPLE if name in rows}
+        if "value" in whole:
+            whole["value"] = whole["value"].view(np.float32)
+        return batch | {n: v if n == "answer" else v[:, 0] for n, v in whole.items()}
 
 
 def _decoder_fields(rows: Mapping[str, Rows]) -> dict[str, Any]:
@@ -234,34 +262,48 @@ def build(name: str, **settings: Any) -> Converter:
     return converter(**settings)
 
 
-def check(converter: Converter, *, features: Sequence[str], lengths: Mapping[str, int]) -> None:
+def check(
+    converter: Converter,
+    *,
+    features: Sequence[str],
+    lengths: Mapping[str, int],
+    pack: bool = False,
+) -> None:
     """Checks that a task suits a converter.
 
     Args:
         converter: of the batches.
         features: of the task's examples.
         lengths: the most tokens of each feature.
+        pack: whether several examples are to share a row.
 
     Raises:
         ValueError: the converter lacks a feature or would ignore one, or a length is missing or
-            below 1, or the lengths do not fit each other.
+            below 1, or examples with labels are to share rows.
     """
+    name = _name(converter)
     if set(features) != set(converter.features):
         fitting = [
             name for name, other in CONVERTERS.items() if set(other().features) == set(features)
         ]
         raise ValueError(
-            f"the converter {_name(converter)} reads {', '.join(converter.features)}, but the "
+            f"the converter {name} reads {', '.join(converter.features)}, but the "
             f"examples have {', '.join(features)}. Converters that read these: "
-            f"{', '.join(fitting) or 'none'}"
+            f"{', '.join(fitting) or 'none, as they are set'}"
         )
-    for name in converter.features:
-        if lengths.get(name, 0) < 1:
+    known = converter.feature_lengths(lengths)
+    for feature in converter.features:
+        if known.get(feature, 0) < 1:
             raise ValueError(
-                f"lengths.{name}={lengths.get(name)} must be 1 or more tokens for the converter "
-                f"{_name(converter)}"
+                f"lengths.{feature}={lengths.get(feature)} must be 1 or more tokens for the "
+                f"converter {name}"
             )
-    converter.row_lengths(lengths)
+    whole = sorted(set(converter.features) & set(OF_AN_EXAMPLE))
+    if pack and whole:
+        raise ValueError(
+            f"data.pack=True: examples with a feature {whole[0]!r} cannot share a row, which has "
+            "one of it; use data.pack=False"
+        )
 
 
 def _name(converter: Converter) -> str:

@@ -81,15 +81,18 @@ class Batches(Iterator[Batch]):
         provider = _find(task, split=split)
         if isinstance(converter, str):
             converter = features.build(converter)
-        features.check(converter, features=list(provider.output_features), lengths=lengths)
-        reading = Reading(split, dict(lengths), seed, shuffle, repeat, shuffle_buffer, shards)
+        features.check(
+            converter, features=list(provider.output_features), lengths=lengths, pack=pack
+        )
+        lengths = converter.feature_lengths(lengths)
+        reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
         self._settings = {
             **dataclasses.asdict(reading),
             "task": task,
             "converter": repr(converter),
             "pack": pack,
         }
-        self._converter, self._lengths, self._pack = converter, dict(lengths), pack
+        self._converter, self._lengths, self._pack = converter, lengths, pack
         self._any_process = any_process
         self._rows = batch_size // shards
         shares = mixtures.shares(provider, split=split)

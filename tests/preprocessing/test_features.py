@@ -104,15 +104,47 @@ def test_prefix_lm_with_loss_on_all_tokens_and_shorter_rows():
     [("changed", [0, 1, 0, 0]), ("weights", [0, 1, 1, 0]), ("all", [1, 1, 1, 1])],
 )
 def test_encoder_loss(loss_on, weights):
-    converter = features.build("encoder", loss_on=loss_on)
-    example = {"inputs": [5, 9, 7, 1], "targets": [5, 6, 7, 1], "loss_weights": [0, 1, 1, 0]}
+    names = ("inputs", "targets", "loss_weights")
+    converter = features.build("encoder", features=names, loss_on=loss_on)
+    example = {"inputs": [5, 9, 7, 0], "targets": [5, 6, 7, 0], "loss_weights": [0, 1, 1, 0]}
     batch = batch_of([[example]], converter=converter, pack=False)
     assert_rows(
         batch,
-        encoder_input_tokens=[5, 9, 7, 1],
-        encoder_target_tokens=[5, 6, 7, 1],
+        encoder_input_tokens=[5, 9, 7, 0],
+        encoder_target_tokens=[5, 6, 7, 0],
         encoder_loss_weights=weights,
+        encoder_segment_ids=[1, 1, 1, 1],  # a token may be 0: only these tell it from padding
     )
+    assert len(batch) == 4
+
+
+def test_encoder_fields_of_tokens_and_of_whole_examples():
+    names = ("label", "inputs", "token_types", "value", "answer")
+    converter = features.build("encoder", features=list(names))
+    example = arrays({"inputs": [5, 9, 7], "token_types": [0, 0, 1], "label": [2]})
+    example |= {"answer": np.array([1, 2], np.int32), "value": np.array([-0.3], np.float32)}
+    rows = [[converter.sequences(example)], []]
+    lengths = {"inputs": 5, "targets": 3}  # of targets, which are none of the features
+    batch = to_batch(
+        rows, converter=converter, lengths=converter.feature_lengths(lengths), pack=False
+    )
+    expected = {
+        "encoder_input_tokens": [[5, 9, 7, 0, 0], [0] * 5],
+        "encoder_token_types": [[0, 0, 1, 0, 0], [0] * 5],
+        "encoder_segment_ids": [[1, 1, 1, 0, 0], [0] * 5],
+        "label": [2, 0],
+        "value": np.array([-0.3, 0], np.float32),
+        "answer": [[1, 2], [0, 0]],
+    }
+    assert batch.keys() == expected.keys()
+    for field, values in expected.items():
+        np.testing.assert_array_equal(batch[field], values, field)
+        assert batch[field].dtype == (np.float32 if field == "value" else np.int32)
+
+
+def test_all_that_is_aligned_with_the_inputs_of_an_encoder_has_their_length():
+    lengths = features.build("encoder").feature_lengths({"inputs": 9, "targets": 114})
+    assert (lengths["inputs"], lengths["targets"], lengths["answer"]) == (9, 9, 2)
 
 
 def test_encoder_refuses_what_is_not_aligned():
@@ -264,7 +296,18 @@ def test_a_converter_of_another_kind():
         (lambda: check("encoder_decoder", ["targets"]), "but the examples have targets.*: decoder"),
         (lambda: check("decoder", ["targets"], inputs=5), "lengths.targets=None"),
         (lambda: check("decoder", ["targets"], targets=0), "lengths.targets=0"),
-        (lambda: check("encoder", ["inputs", "targets"], inputs=5, targets=6), "must be equal"),
+        (lambda: check("encoder", ["inputs", "targets"], targets=6), "lengths.inputs=None"),
+        (lambda: features.build("encoder", features=["targets"]), "lack 'inputs'"),
+        (lambda: features.build("encoder", loss_on="weights"), "lack 'loss_weights'"),
+        (
+            lambda: features.check(
+                features.Encoder(("inputs", "label")),
+                features=["inputs", "label"],
+                lengths={"inputs": 5},
+                pack=True,
+            ),
+            "data.pack=True.*'label'",
+        ),
     ],
 )
 def test_errors_say_what_is_allowed(call, message):

@@ -193,7 +193,8 @@ def test_the_converters_of_an_objective_read_its_features(name):
     objective = objectives.build(name)
     assert objective.converters
     for converter in objective.converters:
-        assert set(CONVERTERS[converter]().features) == set(objective.features)
+        settings = objective.converter_settings
+        assert set(CONVERTERS[converter](**settings).features) == set(objective.features)
 
 
 def test_only_aligned_objectives_offer_themselves_to_an_encoder():

@@ -1,7 +1,8 @@
 """What a pretraining objective is: preprocessors from text to the features of a batch."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -30,12 +31,14 @@ class Objective:
         converters: names of the converters that make batches of the features, the paper's own
             first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are aligned
             with the inputs token by token.
+        converter_settings: of those converters, unless a config says otherwise.
     """
 
     name: str
     preprocessors: tuple[Preprocessor, ...]
     features: tuple[str, ...]
     converters: tuple[str, ...]
+    converter_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def objective_over_chunks(
