@@ -3,6 +3,14 @@ r"""Trains a vocabulary on the text of a data module.
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=8192 --output=runs/vocabulary.model
     python -m t5x_like.vocabulary --data=data/text_files.py --set files="corpus/*.jsonl.gz" \
         --size=32000 --byte_fallback --output=vocabulary.model
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=8192 \
+        --output=runs/bert/vocab.txt
+
+--kind says whose vocabulary it is, and so what --output is:
+    unigram        T5's: a SentencePiece .model
+    unigram_marks  ALBERT's: the same with [CLS], [SEP] and [MASK], lower case
+    wordpiece      BERT's: a file vocab.txt, lower case
+    byte_bpe       RoBERTa's: a folder with vocab.json and merges.txt
 
 The text is that of the module's train split, cleaned as for training, up to --limit_chars: every
 corpus here is in no particular order, so its beginning is a sample. The same text and flags give
@@ -20,12 +28,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from t5x_like.config import one_line_errors
-from t5x_like.names import hint
+from t5x_like.names import choose, hint
 
+KINDS = ("unigram", "unigram_marks", "wordpiece", "byte_bpe")
+# Not every kind has each of these, so only what differs from the default is passed on.
+_TRAINING = ("byte_fallback", "character_coverage", "split_digits", "keep_case")
 _FLAGS: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "FILE", "help": "a module of data/"},
-    "--size": {"required": True, "type": int, "help": "pieces, the three special ids included"},
-    "--output": {"required": True, "metavar": "FILE", "help": "the model to write"},
+    "--size": {"required": True, "type": int, "help": "pieces, padding and other marks included"},
+    "--output": {"required": True, "metavar": "FILE", "help": "the file or folder to write"},
+    "--kind": {"default": "unigram", "help": f"{', '.join(KINDS)} (default: %(default)s)"},
     "--set": {
         "action": "append",
         "default": [],
@@ -44,6 +56,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "help": "part of the text's characters that get a piece (default: %(default)s)",
     },
     "--split_digits": {"action": "store_true", "help": "each digit is a piece of its own"},
+    "--keep_case": {"action": "store_true", "help": "do not lower the case"},
     "--overwrite": {"action": "store_true", "help": "replace a model made with other settings"},
 }
 
@@ -64,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _train(flags: argparse.Namespace) -> None:
     # TensorFlow takes seconds to import: after the flags have been checked, and not for --help.
-    from t5x_like.preprocessing import cleaning, sources, vocabularies
+    from t5x_like.preprocessing import cleaning, sources, vocabularies, vocabulary_training
 
     start = time.monotonic()
     module = sources.load_module(flags.data)
@@ -73,16 +86,21 @@ def _train(flags: argparse.Namespace) -> None:
     dataset = cleaning.clean(module.documents("train", **flags.set))
     texts = (row["text"].decode() for row in dataset.as_numpy_iterator())
     _record(flags.output).unlink(missing_ok=True)  # until the model is the one that it tells of
-    vocabularies.train(
+    vocabulary_training.train(
         _limited(texts, limit=flags.limit_chars),
         vocab_size=flags.size,
         output=flags.output,
-        byte_fallback=flags.byte_fallback,
-        character_coverage=flags.character_coverage,
-        split_digits=flags.split_digits,
+        kind=flags.kind,
+        **{
+            name: getattr(flags, name)
+            for name in _TRAINING
+            if getattr(flags, name) != _default(name)
+        },
     )
     print(f"cleaning: {cleaning.describe_counts()}")
-    size = f"{flags.size:,} pieces, to which {vocabularies.SENTINELS} sentinels come on loading"
+    size = f"{flags.size:,} pieces"
+    if flags.kind == "unigram":
+        size += f", to which {vocabularies.SENTINELS} sentinels come on loading"
     print(f"{flags.output}: {size}; {time.monotonic() - start:.0f} s")
 
 
@@ -102,6 +120,11 @@ def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:
     sys.stdout.flush()
 
 
+def _default(name: str) -> Any:
+    """Returns the value of a flag that is not given."""
+    return _FLAGS[f"--{name}"].get("default", False)
+
+
 def _record(output: str) -> Path:
     """Returns where it is written with which settings a model was made."""
     return Path(output + ".json")
@@ -115,11 +138,11 @@ def _is_made(output: str, settings: dict[str, Any]) -> bool:
     with contextlib.suppress(FileNotFoundError):
         made = json.loads(_record(output).read_text())
     other = [
-        f"{name} was {made.get(name)!r} and is now {value!r}"
+        f"{name} was {before!r} and is now {value!r}"
         for name, value in settings.items()
-        if made.get(name) != value
+        if (before := made.get(name, _default(name))) != value  # a record may be older than a flag
     ]
-    if not other:
+    if made and not other:
         return True
     how = "; ".join(other) if made else "how is not known"
     raise ValueError(
@@ -148,6 +171,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             raise ValueError(f"{name}={getattr(flags, name)} must be {least} or more.")
     if not 0 < flags.character_coverage <= 1:
         raise ValueError(f"character_coverage={flags.character_coverage} must be above 0, up to 1.")
+    choose("kind", flags.kind, dict.fromkeys(KINDS))
+    flags.output = flags.output.rstrip("/")
+    # The name tells the kind when it is read.
+    ending = Path(flags.output).suffix
+    if ending != ".txt" if flags.kind == "wordpiece" else ending in (".txt", ".json"):
+        needed = "end in .txt" if flags.kind == "wordpiece" else f"not end in {ending}"
+        raise ValueError(f"output={flags.output!r} must {needed} for kind={flags.kind!r}.")
     flags.set = dict(_setting(text) for text in flags.set)
     return flags
 

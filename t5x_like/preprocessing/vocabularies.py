@@ -1,47 +1,51 @@
-"""Vocabularies: given as a SentencePiece model or as bytes, or trained from text.
+"""Vocabularies, as a config names them: files of any of the lineage's kinds, or bytes.
 
-Token ids, as T5 has them: 0 padding, 1 end of sequence, 2 unknown, then the pieces. The sentinels
-of span corruption are the last ids, counted down: `<extra_id_0>` is `vocab_size - 1`.
+T5's SentencePiece has the ids 0 padding, 1 end of sequence, 2 unknown, then the pieces. The
+sentinels of span corruption are the last ids, counted down: `<extra_id_0>` is `vocab_size - 1`.
+Vocabularies with [CLS], [SEP] and [MASK] are those of marked_vocabularies.py; they have no
+sentinels. vocabulary_training.py makes the kinds that can be trained.
 """
 
-import io
+import json
 import os
-import tempfile
-import textwrap
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import sentencepiece
 import seqio
 import tensorflow as tf
+import tokenizers
 from google.protobuf.message import DecodeError
 
 from t5x_like.names import hint
+from t5x_like.preprocessing import marked_vocabularies as marked
 
 BYTES = "bytes"
 SENTINELS = 100
 PAD, EOS, UNKNOWN = 0, 1, 2
 
-# SentencePiece leaves out sentences over its limit in bytes, so longer lines are cut before.
-_LINE_CHARACTERS = 1000
-_LINE_BYTES = 4 * _LINE_CHARACTERS
-# A fixed number, since it decides in which order floats are added, and so the last pieces.
-_THREADS = 16
+_CONFIG = "tokenizer_config.json"
+# What a folder may hold beside or in place of a .model, the one to be preferred first.
+_NAMES = ("vocab.txt", "vocab.json", "tokenizer.json")
 
 
 def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> seqio.Vocabulary:
     """Returns the vocabulary that a config names.
 
     Args:
-        spec: path of a SentencePiece model, or of a folder with one (as Hugging Face's
-            spiece.model); or "bytes", the 256 bytes of UTF-8 and the three ids above (Xue et al.
-            2022, ByT5), or "bytes:N" for N sentinels of its own. ByT5 as published is "bytes:0":
-            its sentinels are the last byte ids.
-        sentinels: how many are put on top of the pieces, unless the spec says.
+        spec: "bytes", the 256 bytes of UTF-8 and T5's three ids (Xue et al. 2022, ByT5), or
+            "bytes:N" for N sentinels of its own (ByT5 as published is "bytes:0": its sentinels
+            are the last byte ids); or the path of
+            - a SentencePiece model (Hugging Face's spiece.model), T5's, or ALBERT's if it has
+              [CLS], [SEP] and [MASK],
+            - vocab.txt, or any other .txt: WordPiece as BERT has it,
+            - vocab.json beside merges.txt: byte-level BPE as RoBERTa and GPT-2 have it,
+            - tokenizer.json, or any other .json, of the library `tokenizers`,
+            - a folder with one of these, looked for in this order.
+        sentinels: how many are put on top of T5's pieces or of the bytes, unless the spec says.
 
     Raises:
-        ValueError: no such file, with the nearest; a file that is no SentencePiece model, or one
-            with other ids for padding, end of sequence or unknown.
+        ValueError: no such file, with the nearest; one that is not what its name says, or a
+            SentencePiece model with other ids for padding, end of sequence or unknown.
     """
     spec = os.fspath(spec)
     name, colon, number = spec.partition(":")
@@ -49,104 +53,122 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> seqio.V
         if colon and not number.isdecimal():
             raise ValueError(f"vocabulary={spec!r}: write bytes, or bytes:100 for 100 sentinels.")
         return seqio.ByteVocabulary(extra_ids=int(number) if colon else sentinels)
-    vocabulary = seqio.SentencePieceVocabulary(_find(spec), extra_ids=sentinels)
+    path = _find(spec)
+    if not path.endswith(tuple(_READERS)):
+        return _sentence_pieces(path, spec=spec, sentinels=sentinels)
+    read = next(read for ending, read in _READERS.items() if path.endswith(ending))
     try:
-        tokenizer = vocabulary.tokenizer
+        return read(path)
+    except ValueError as error:
+        raise ValueError(f"vocabulary={spec!r}: {error}") from error
+
+
+def check_marks(vocabulary: seqio.Vocabulary) -> None:
+    """Makes sure that a vocabulary has what the objectives of encoders put into a text.
+
+    Raises:
+        ValueError: one of [CLS], [SEP] and [MASK], or RoBERTa's <s>, </s> and <mask>, is missing.
+    """
+    needed = ("cls_id", "sep_id", "mask_id")
+    missing = [name for name in needed if getattr(vocabulary, name, None) is None]
+    if missing:
+        raise ValueError(
+            f"vocabulary={vocabulary} has no {', '.join(missing)}, which this objective needs: "
+            "take BERT's vocab.txt, RoBERTa's vocab.json, ALBERT's model, or train one by "
+            "`python -m t5x_like.vocabulary --kind=wordpiece` (or byte_bpe, unigram_marks)."
+        )
+
+
+def _find(spec: str) -> str:
+    """Returns the path of the file that is meant."""
+    path = os.path.expanduser(spec)
+    is_folder = tf.io.gfile.isdir(path)
+    if not is_folder and tf.io.gfile.exists(path):
+        return path
+    folder = path if is_folder else os.path.dirname(path)
+    found = tf.io.gfile.glob(os.path.join(folder, "*.model"))
+    named = [os.path.join(folder, name) for name in _NAMES]
+    named = [one for one in named if tf.io.gfile.exists(one)]
+    if is_folder and len(found) == 1:
+        return found[0]
+    if is_folder and named and not found:
+        return named[0]
+    problem = f"is a folder with {len(found)} models" if is_folder else "does not exist"
+    raise ValueError(f"vocabulary={spec!r} {problem}.{hint(path, [BYTES, *found, *named])}")
+
+
+def _sentence_pieces(path: str, *, spec: str, sentinels: int) -> seqio.Vocabulary:
+    try:
+        tokenizer = seqio.SentencePieceVocabulary(path).tokenizer
     except (DecodeError, RuntimeError) as error:
         raise ValueError(f"vocabulary={spec!r} is no SentencePiece model.") from error
+    marks = set(marked.ALBERT_MARKS[2:])
+    if marks <= {tokenizer.IdToPiece(number) for number in range(len(tokenizer))}:
+        return marked.sentence_pieces(tokenizer.serialized_model_proto(), settings=_settings(path))
     ids = (tokenizer.pad_id(), tokenizer.eos_id(), tokenizer.unk_id())
     if ids != (PAD, EOS, UNKNOWN):
         raise ValueError(
             f"vocabulary={spec!r} has the ids {ids} for padding, end of sequence and unknown, "
             f"where {(PAD, EOS, UNKNOWN)} are needed (`python -m t5x_like.vocabulary` trains one)."
         )
-    return vocabulary
+    return seqio.SentencePieceVocabulary(path, extra_ids=sentinels)
 
 
-def _find(spec: str) -> str:
-    """Returns the path of the model file that is meant."""
-    path = os.path.expanduser(spec)
-    is_folder = tf.io.gfile.isdir(path)
-    if not is_folder and tf.io.gfile.exists(path):
-        return path
-    folder = path if is_folder else os.path.dirname(path)
-    models = tf.io.gfile.glob(os.path.join(folder, "*.model"))
-    if is_folder and len(models) == 1:
-        return models[0]
-    problem = f"is a folder with {len(models)} models" if is_folder else "does not exist"
-    raise ValueError(f"vocabulary={spec!r} {problem}.{hint(path, [BYTES, *models])}")
+def _wordpiece(path: str) -> marked.MarkedVocabulary:
+    return marked.wordpiece(_lines(path), settings=_settings(path))
 
 
-def train(
-    documents: Iterable[str],
-    *,
-    vocab_size: int,
-    output: str | os.PathLike[str],
-    byte_fallback: bool = False,
-    character_coverage: float = 0.9995,
-    split_digits: bool = False,
-) -> None:
-    """Trains a unigram SentencePiece model (Kudo 2018) and writes it, whole or not at all.
+def _byte_bpe(path: str) -> marked.MarkedVocabulary:
+    merges_path = _beside(path, "merges.txt")
+    if not tf.io.gfile.exists(merges_path):
+        raise ValueError(f"the file {merges_path!r} has to stand beside it.")
+    lines = [line for line in _lines(merges_path) if not line.startswith("#version")]
+    merges = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
+    return marked.byte_bpe(_json(path), merges, settings=_settings(path))
 
-    Text is normalized by NFKC, runs of whitespace (line breaks too) become one space, and a piece
-    never holds the end of a word and the start of the next. The same documents in the same order
-    give the same file, byte for byte.
 
-    Args:
-        documents: of any length; they are read once, and all are kept in memory.
-        vocab_size: pieces, with padding, end of sequence and unknown, without sentinels.
-        output: path of the file; its folder is made.
-        byte_fallback: spell what is not covered by 256 pieces for bytes, in place of "unknown".
-        character_coverage: the part of the text's characters that must have a piece; the rarest
-            are left out. 1.0 suits an alphabet without noise, 0.9995 large sets of characters.
-        split_digits: give each digit a piece of its own.
-
-    Raises:
-        ValueError: no text, or a size that it does not allow, with the limit.
-    """
-    model = io.BytesIO()
-    # Read before it starts: an error or Ctrl-C inside SentencePiece would come out as another.
-    lines = list(_lines(documents))
-    if not lines:
-        raise ValueError("There is no text to train a vocabulary on: all documents are empty.")
+def _tokenizer(path: str) -> marked.MarkedVocabulary:
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=vocab_size,
-            pad_id=PAD,
-            eos_id=EOS,
-            unk_id=UNKNOWN,
-            bos_id=-1,
-            byte_fallback=byte_fallback,
-            character_coverage=character_coverage,
-            split_digits=split_digits,
-            max_sentence_length=_LINE_BYTES,
-            num_threads=_THREADS,
-            minloglevel=2,
-        )
-    except RuntimeError as error:  # "INTERNAL: file(line) [condition] sentence for the user"
-        reason = str(error).rpartition("] ")[2]
-        if not reason.startswith("Vocabulary size"):
-            raise
-        raise ValueError(f"vocab_size={vocab_size}: {reason}") from error
-    _write(Path(output), model.getvalue())
+        return marked.TokenizerVocabulary(tokenizers.Tokenizer.from_str(_text(path)))
+    except Exception as error:  # it raises no other class
+        raise ValueError(f"is no tokenizer of the library `tokenizers`: {error}.") from error
 
 
-def _lines(documents: Iterable[str]) -> Iterator[str]:
-    """Cuts documents at line breaks, and long lines at blanks, where no piece is lost by it."""
-    for document in documents:
-        for line in document.splitlines():
-            if len(line) <= _LINE_CHARACTERS:
-                yield from [line] if line.strip() else []
-            else:
-                yield from textwrap.wrap(line, _LINE_CHARACTERS, break_on_hyphens=False)
+_READERS: Mapping[str, Callable[[str], marked.MarkedVocabulary]] = {
+    ".txt": _wordpiece,
+    "vocab.json": _byte_bpe,
+    ".json": _tokenizer,
+}
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
-        temporary.write(content)
-    os.chmod(temporary.name, 0o644)  # a temporary file is for its owner alone
-    os.replace(temporary.name, path)
+def _beside(path: str, name: str) -> str:
+    return os.path.join(os.path.dirname(path), name)
+
+
+def _settings(path: str) -> dict[str, Any]:
+    """What the tokenizer_config.json beside a vocabulary says, if there is one."""
+    config = _beside(path, _CONFIG)
+    return _json(config) if tf.io.gfile.exists(config) else {}
+
+
+def _json(path: str) -> dict[str, Any]:
+    try:
+        content = json.loads(_text(path))
+    except ValueError as error:
+        raise ValueError(f"{path!r} is no JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path!r} is no JSON object.")
+    return content
+
+
+def _lines(path: str) -> list[str]:
+    """The lines of a file; other ends of lines than these may be pieces, such as U+2028."""
+    return _text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
+
+
+def _text(path: str) -> str:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        try:
+            return file.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path!r} is no text: {error}.") from error

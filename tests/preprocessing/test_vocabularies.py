@@ -6,15 +6,16 @@ import pytest
 import sentencepiece
 import seqio
 
-from t5x_like.preprocessing import vocabularies
+from t5x_like.preprocessing import vocabularies, vocabulary_training
 
+train = vocabulary_training.train
 TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(200)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "deep" / "small.model"
-    vocabularies.train(TEXTS, vocab_size=80, output=path)
+    train(TEXTS, vocab_size=80, output=path)
     return path
 
 
@@ -59,13 +60,13 @@ def test_a_folder_with_one_model_stands_for_it(model, vocabulary):
 
 
 def test_training_again_gives_the_same_bytes(model, tmp_path):
-    vocabularies.train(iter(TEXTS), vocab_size=80, output=tmp_path / "again.model")
+    train(iter(TEXTS), vocab_size=80, output=tmp_path / "again.model")
     assert (tmp_path / "again.model").read_bytes() == model.read_bytes()
     assert [file.name for file in tmp_path.iterdir()] == ["again.model"]
 
 
 def test_bytes_stand_in_for_characters_that_are_not_covered(tmp_path, vocabulary):
-    vocabularies.train(TEXTS, vocab_size=340, output=tmp_path / "bytes.model", byte_fallback=True)
+    train(TEXTS, vocab_size=340, output=tmp_path / "bytes.model", byte_fallback=True)
     fallback = vocabularies.load(tmp_path / "bytes.model")
     assert fallback.unk_id not in fallback.encode("日本")
     assert fallback.decode(fallback.encode("日本")) == "日本"
@@ -73,14 +74,14 @@ def test_bytes_stand_in_for_characters_that_are_not_covered(tmp_path, vocabulary
 
 
 def test_digits_can_be_split(tmp_path):
-    vocabularies.train(TEXTS, vocab_size=38, output=tmp_path / "digits.model", split_digits=True)
+    train(TEXTS, vocab_size=38, output=tmp_path / "digits.model", split_digits=True)
     pieces = vocabularies.load(tmp_path / "digits.model").tokenizer.EncodeAsPieces("value 1024")
     assert pieces[-4:] == ["1", "0", "2", "4"]
 
 
 def test_a_line_of_any_length_is_trained_on(tmp_path):
     text = " ".join(f"word{n % 50}" for n in range(20_000))
-    vocabularies.train([text], vocab_size=20, output=tmp_path / "long.model")
+    train([text], vocab_size=20, output=tmp_path / "long.model")
     assert "▁word" in vocabularies.load(tmp_path / "long.model").tokenizer.EncodeAsPieces("word7")
 
 
@@ -115,9 +116,9 @@ def test_a_model_with_other_special_ids(tmp_path):
 
 def test_a_size_that_the_text_does_not_allow(tmp_path):
     with pytest.raises(ValueError, match=r"vocab_size=5000: .* <= \d+"):
-        vocabularies.train(TEXTS, vocab_size=5000, output=tmp_path / "large.model")
+        train(TEXTS, vocab_size=5000, output=tmp_path / "large.model")
     with pytest.raises(ValueError, match=r"vocab_size=9: .* smaller than required_chars"):
-        vocabularies.train(TEXTS, vocab_size=9, output=tmp_path / "small.model")
+        train(TEXTS, vocab_size=9, output=tmp_path / "small.model")
     with pytest.raises(ValueError, match="all documents are empty"):
-        vocabularies.train(["", "\n \n"], vocab_size=80, output=tmp_path / "none.model")
+        train(["", "\n \n"], vocab_size=80, output=tmp_path / "none.model")
     assert list(tmp_path.iterdir()) == []

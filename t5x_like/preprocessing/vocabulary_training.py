@@ -1,0 +1,262 @@
+"""Training vocabularies from text: SentencePiece's unigrams, WordPiece, byte-level BPE.
+
+The same documents in the same order give the same file, byte for byte, and a file is written whole
+or not at all.
+"""
+
+import collections
+import inspect
+import io
+import json
+import os
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from t5x_like.names import choose, hint
+from t5x_like.preprocessing import marked_vocabularies as marked
+from t5x_like.preprocessing.vocabularies import EOS, PAD, UNKNOWN
+
+# SentencePiece leaves out sentences over its limit in bytes, so longer lines are cut before.
+_LINE_CHARACTERS = 1000
+_LINE_BYTES = 4 * _LINE_CHARACTERS
+# A fixed number, since it decides in which order floats are added, and so the last pieces.
+_THREADS = 16
+# What occurs once teaches nothing about what occurs.
+_LEAST_COUNT = 2
+
+
+def train(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    output: str | os.PathLike[str],
+    kind: str = "unigram",
+    **settings: Any,
+) -> None:
+    """Trains a vocabulary and writes what `vocabularies.load` reads.
+
+    Args:
+        documents: of any length; they are read once, and all are kept in memory.
+        vocab_size: pieces, with padding, unknown and other marks, without T5's sentinels.
+        output: path of the file, vocab.txt for wordpiece, or of the folder for byte_bpe; it is
+            made where it is missing.
+        kind: of `KINDS`, whose functions say what they train.
+        settings: of that function.
+
+    Raises:
+        ValueError: no such kind, or a setting that it has not; no text; a size that the text does
+            not allow, with the limit.
+    """
+    make = choose("kind", kind, KINDS)
+    allowed = [name for name in inspect.signature(make).parameters if name != "vocab_size"][1:]
+    for name in settings:
+        if name not in allowed:
+            raise ValueError(f"{name} is no setting of kind={kind!r}.{hint(name, allowed)}")
+    # Read before it starts: an error or Ctrl-C inside a library would come out as another.
+    texts = [text for text in documents if text.strip()]
+    if not texts:
+        raise ValueError("There is no text to train a vocabulary on: all documents are empty.")
+    for name, content in make(texts, vocab_size=vocab_size, **settings).items():
+        _write(Path(output) / name, content)
+
+
+def _unigram(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    byte_fallback: bool = False,
+    character_coverage: float = 0.9995,
+    split_digits: bool = False,
+) -> dict[str, bytes]:
+    """T5's: a unigram SentencePiece model (Kudo 2018).
+
+    Text is normalized by NFKC, runs of whitespace (line breaks too) become one space, and a piece
+    never holds the end of a word and the start of the next.
+
+    Args:
+        byte_fallback: spell what is not covered by 256 pieces for bytes, in place of "unknown".
+        character_coverage: the part of the text's characters that must have a piece; the rarest
+            are left out. 1.0 suits an alphabet without noise, 0.9995 large sets of characters.
+        split_digits: give each digit a piece of its own.
+    """
+    content = _sentence_pieces(
+        documents,
+        vocab_size=vocab_size,
+        pad_id=PAD,
+        eos_id=EOS,
+        unk_id=UNKNOWN,
+        byte_fallback=byte_fallback,
+        character_coverage=character_coverage,
+        split_digits=split_digits,
+    )
+    return {"": content}
+
+
+def _unigram_marks(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    keep_case: bool = False,
+    byte_fallback: bool = False,
+    character_coverage: float = 0.9995,
+    split_digits: bool = False,
+) -> dict[str, bytes]:
+    """ALBERT's: the same over text without accents, with its marks in place of T5's ids.
+
+    Args:
+        keep_case: leave upper case as it is; the others are those of `_unigram`.
+    """
+    prepare = marked.AlbertText(lower_case=not keep_case)
+    _, _, *controls = marked.ALBERT_MARKS
+    content = _sentence_pieces(
+        map(prepare, documents),
+        vocab_size=vocab_size,
+        pad_id=0,
+        unk_id=1,
+        eos_id=-1,
+        control_symbols=controls,
+        byte_fallback=byte_fallback,
+        character_coverage=character_coverage,
+        split_digits=split_digits,
+    )
+    return {"": content}
+
+
+def _wordpiece(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    keep_case: bool = False,
+    character_coverage: float = 0.9995,
+) -> dict[str, bytes]:
+    """BERT's: marks, characters at the start of a word and within it, then longer pieces.
+
+    How BERT's own was made was not published. As in the library `tokenizers`, longer pieces are
+    those of byte-pair encoding (Sennrich et al. 2016): the most frequent pair is merged first.
+
+    Args:
+        keep_case: leave upper case and accents as they are.
+        character_coverage: as for unigram; a word with a rarer character will be unknown.
+    """
+    normalizer = marked.bert_normalizer(lower_case=not keep_case)
+    lines = [normalizer.normalize_str(line) for line in _lines(documents)]
+    characters = _covered(lines, share=character_coverage)
+    # Given as marks, since the trainer would number them in an order that changes at each run.
+    first = [*marked.BERT_MARKS, *characters, *(marked.CONTINUES + one for one in characters)]
+    if vocab_size < len(first):
+        raise ValueError(f"vocab_size={vocab_size}: {len(first)} marks and characters are needed.")
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=_LEAST_COUNT,
+        special_tokens=first,
+        show_progress=False,
+    )
+    rare = dict.fromkeys(map(ord, set().union(*lines) - set(characters)), " ")
+    tokenizer.train_from_iterator((line.translate(rare) for line in lines), trainer)
+    pieces = _by_id(tokenizer.get_vocab(), vocab_size=vocab_size)
+    return {"": "".join(f"{piece}\n" for piece in pieces).encode()}
+
+
+def _byte_bpe(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
+    """RoBERTa's: its marks, 256 bytes, merged pieces (Radford et al. 2019), and last the mask."""
+    pad, unknown, start, end, mask = marked.ROBERTA_MARKS
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    least = len(marked.ROBERTA_MARKS) + len(alphabet)
+    if vocab_size < least:
+        raise ValueError(f"vocab_size={vocab_size}: {least} marks and bytes are needed.")
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=_LEAST_COUNT,
+        special_tokens=[start, pad, end, unknown],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    pieces = [*_by_id(tokenizer.get_vocab(), vocab_size=vocab_size - 1), mask]
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    lines = ["#version: 0.2", *(" ".join(merge) for merge in merges)]
+    return {
+        "merges.txt": "".join(f"{line}\n" for line in lines).encode(),
+        "vocab.json": json.dumps(ids, ensure_ascii=False).encode(),
+    }
+
+
+KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
+    "unigram": _unigram,
+    "unigram_marks": _unigram_marks,
+    "wordpiece": _wordpiece,
+    "byte_bpe": _byte_bpe,
+}
+
+
+def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: Any) -> bytes:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(list(_lines(documents))),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            bos_id=-1,
+            max_sentence_length=_LINE_BYTES,
+            num_threads=_THREADS,
+            minloglevel=2,
+            **settings,
+        )
+    except RuntimeError as error:  # "INTERNAL: file(line) [condition] sentence for the user"
+        reason = str(error).rpartition("] ")[2]
+        if not reason.startswith("Vocabulary size"):
+            raise
+        raise ValueError(f"vocab_size={vocab_size}: {reason}") from error
+    return model.getvalue()
+
+
+def _covered(lines: Iterable[str], *, share: float) -> list[str]:
+    """The most frequent characters that make up a share of all but blanks, sorted."""
+    counts: collections.Counter[str] = collections.Counter()
+    for line in lines:
+        counts.update(line)
+    counts = collections.Counter({one: n for one, n in counts.items() if not one.isspace()})
+    left, kept = share * counts.total(), []
+    for character, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        if left <= 0:
+            break
+        kept.append(character)
+        left -= count
+    return sorted(kept)
+
+
+def _by_id(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
+    if len(ids) < vocab_size:
+        raise ValueError(f"vocab_size={vocab_size}: the text gives {len(ids)} pieces, and no more.")
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _lines(documents: Iterable[str]) -> Iterator[str]:
+    """Cuts documents at line breaks, and long lines at blanks, where no piece is lost by it."""
+    for document in documents:
+        for line in document.splitlines():
+            if len(line) <= _LINE_CHARACTERS:
+                yield from [line] if line.strip() else []
+            else:
+                yield from textwrap.wrap(line, _LINE_CHARACTERS, break_on_hyphens=False)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
+        temporary.write(content)
+    os.chmod(temporary.name, 0o644)  # a temporary file is for its owner alone
+    os.replace(temporary.name, path)
