@@ -98,7 +98,8 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
     axes = state.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
     loss: Callable[..., tuple[Array, Array, dict]]
-    loss = functools.partial(systems.find(config.system).loss, module, **config.loss.to_dict())
+    loss = systems.loss(config.system, config.model.to_dict())
+    loss = functools.partial(loss, module, **config.loss.to_dict())
     if still := config.optimizer.get("frozen"):
         loss = frozen.without_gradient(loss, trained=frozen.trainable(params_axes, frozen=still))
     return Experiment(

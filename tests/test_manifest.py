@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+from etils import epath
 
 from t5x_like import checkpoints, manifest
 from t5x_like.checkpoints import Checkpoints, DamagedCheckpointError
@@ -80,7 +81,7 @@ def test_damaged_newest_is_reported_and_the_one_before_used(harm, two, tmp_path,
 
 
 def test_every_file_is_watched(copy):
-    folder = checkpoints.epath.Path(copy / "20")
+    folder = epath.Path(copy / "20")
     names = [path for path in pathlib.Path(folder).rglob("*/*") if path.is_file()]
     assert manifest.damage(folder) is None
     for path in names:

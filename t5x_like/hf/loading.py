@@ -1,101 +1,109 @@
-"""From a folder, Hugging Face's or one of our checkpoints, to a module and its parameters."""
+"""From a folder, Hugging Face's or one of our checkpoints, to a model with its parameters."""
 
-import dataclasses
+import os
 import pathlib
-from collections.abc import Callable, Mapping
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import flax.traverse_util
 import jax
-import numpy as np
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from t5x_like import checkpoints, partitioning, systems
-from t5x_like.hf import folder as files
-from t5x_like.hf import weight_map
-from t5x_like.hf.generation import GenerationSettings, read_generation
-from t5x_like.names import choose, hint
+from t5x_like import partitioning, systems
+from t5x_like.hf.encoders import PretrainedEncoder
+from t5x_like.hf.pretrained import Pretrained
+from t5x_like.hf.sources import Leaves, Source, open_source
+from t5x_like.models.encoder import Encoder
+
+# What a model may have anew where it is read with another head than the folder's.
+_HEAD = "head/"
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What a folder describes, before its arrays are read.
+def from_pretrained(
+    folder: str | os.PathLike,
+    *,
+    dtype: str = "float32",
+    param_dtype: str | None = None,
+    mesh: Mesh | None = None,
+    **settings: Any,
+) -> Pretrained:
+    """Reads a Hugging Face folder, or one of our checkpoints.
 
-    Attributes:
-        system, config: the module of t5x_like.systems, and the settings of its `build`.
-        load: arrays for a tree of ShapeDtypeStructs with dtypes and shardings.
-    """
-
-    system: str
-    config: dict[str, Any]
-    generation: GenerationSettings
-    load: Callable[[PyTree], PyTree]
-
-
-def open_source(path: pathlib.Path) -> Source:
-    """Finds out what a folder is, and reads its settings.
+    Args:
+        folder: with config.json and model.safetensors or its shards; or of a checkpoint, or a run.
+        dtype: of the computation and of the parameters: `float32` or `bfloat16`.
+        param_dtype: of the parameters, if not `dtype`; float32 to train on in bfloat16.
+        mesh: to spread the parameters over (`partitioning.make_mesh`); None for one device.
+        settings: of the system's `build`, in place of the folder's: attention, dropout, remat, ...
+            For an encoder also `head` and `labels`: what the folder lacks of another head than its
+            own is drawn at random.
 
     Raises:
-        ValueError: there is no such folder, it is neither of the two, or it holds a model that no
-            system here is.
+        ValueError: no such folder, a model or a setting that does not exist here, or tensors
+            that are missing, left over or of the wrong shape.
     """
-    if not path.is_dir():
-        raise ValueError(_explain_absence(path))
-    config = path / files.CONFIG
-    if config.is_file() and "model_type" in (settings := files.read_json(config)):
-        return _open_hugging_face(path, settings)
-    if any(path.glob("*.safetensors")):
-        raise ValueError(f"{path} has tensors, but no {files.CONFIG} that says of what model_type")
-    return _open_checkpoint(path)
-
-
-def _explain_absence(path: pathlib.Path) -> str:
-    names = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
-    near = hint(path.name, names).partition(" Allowed: ")[0]
-    download = (
-        f" Models are not downloaded by name: `hf download {path} --local-dir=FOLDER` does it."
-        if not path.is_absolute() and len(path.parts) == 2 and not near
-        else ""
-    )
-    return f"there is no folder {path}.{near}{download}"
-
-
-def _open_hugging_face(path: pathlib.Path, settings: Mapping[str, Any]) -> Source:
-    name = _system_of(settings["model_type"])
-    system = systems.find(name)
-    tensors = files.TensorFiles(path)
-    return Source(
-        system=name,
-        config=system.from_hf_config(settings, names=tensors.names),
-        generation=read_generation(path, settings),
-        load=lambda shapes: _load_tensors(tensors, system, shapes),
+    source = open_source(pathlib.Path(folder).expanduser())
+    config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
+    module = systems.build(source.system, config)
+    param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
+    make = PretrainedEncoder if isinstance(module, Encoder) else Pretrained
+    return make(
+        module,
+        load(source, module, config=config, dtype=jnp.dtype(param_dtype), mesh=mesh),
+        system=source.system,
+        config=config,
+        generation=source.generation,
+        mesh=mesh,
     )
 
 
-def _system_of(model_type: str) -> str:
-    """The system that a config.json of that model_type describes."""
-    known = {
-        each: name
-        for name in systems.names()
-        for each in getattr(systems.find(name), "MODEL_TYPES", ())
+def _check_dtype(name: str, dtype: str) -> str:
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"{name}={dtype!r}: 'float32' or 'bfloat16' allowed")
+    return dtype
+
+
+def load(
+    source: Source, module: nn.Module, *, config: Mapping[str, Any], dtype: Any, mesh: Mesh | None
+) -> PyTree:
+    """The parameters of a module, read from a source; of a head that is not the source's, drawn.
+
+    Args:
+        config: the settings that the module was built with.
+
+    Raises:
+        ValueError: as `from_pretrained`.
+    """
+    shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
+    wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
+    heads = [(settings.get("head"), settings.get("labels")) for settings in (source.config, config)]
+    whole = heads[0] == heads[1]
+    if whole:
+        return flax.traverse_util.unflatten_dict(source.read(wanted, whole=True), sep="/")
+    available = source.available(wanted)
+    new = {
+        path: leaf
+        for path, leaf in wanted.items()
+        if path.startswith(_HEAD) and path not in available
     }
-    return choose("model_type", model_type, known)
+    known = {path: leaf for path, leaf in wanted.items() if path not in new}
+    found = source.read(known, whole=False) | _draw(module, new)
+    return flax.traverse_util.unflatten_dict(found, sep="/")
 
 
-def _open_checkpoint(path: pathlib.Path) -> Source:
-    stored = checkpoints.read_metadata(path)
-    config = stored.get("config", {})
-    if "system" not in config or "model" not in config:
-        raise ValueError(f"the checkpoint {path} does not hold the config it was trained with")
-    return Source(
-        system=config["system"],
-        config=dict(config["model"]),
-        generation=GenerationSettings(**stored.get("generation", {})),
-        load=lambda shapes: checkpoints.restore_params(path, shapes)[0],
-    )
+def _draw(module: nn.Module, wanted: Leaves) -> Leaves:
+    """Some of a module's initial parameters, without making the others."""
+
+    def init() -> Leaves:
+        boxed = module.init(jax.random.key(0), module.example_batch())["params"]
+        flat = flax.traverse_util.flatten_dict(nn.unbox(boxed), sep="/")
+        return {path: flat[path].astype(leaf.dtype) for path, leaf in wanted.items()}
+
+    shardings = {path: leaf.sharding for path, leaf in wanted.items()}
+    return jax.jit(init, out_shardings=shardings)()
 
 
 def parameter_shapes(module: nn.Module, *, dtype: Any, mesh: Mesh | None) -> PyTree:
@@ -114,47 +122,3 @@ def parameter_shapes(module: nn.Module, *, dtype: Any, mesh: Mesh | None) -> PyT
         shapes,
         partitioning.shardings(mesh, axes),
     )
-
-
-def _load_tensors(tensors: files.TensorFiles, system: ModuleType, shapes: PyTree) -> PyTree:
-    """Reads parameter by parameter, so that the host holds one of them at a time."""
-    flat = flax.traverse_util.flatten_dict(shapes, sep="/")
-    parts = weight_map.pieces(system.WEIGHTS, {path: leaf.shape for path, leaf in flat.items()})
-    names = _match_names(tensors, system, parts)
-    params = {}
-    for path, leaf in flat.items():
-        array = weight_map.assemble(
-            leaf.shape, parts[path], lambda name: tensors.read(names[name]), dtype=leaf.dtype
-        )
-        params[path] = jax.device_put(array, leaf.sharding)
-    return flax.traverse_util.unflatten_dict(params, sep="/")
-
-
-def _match_names(
-    tensors: files.TensorFiles, system: ModuleType, parts: Mapping[str, list[weight_map.Piece]]
-) -> dict[str, str]:
-    """The name in the file of each tensor that the parameters are made of.
-
-    Raises:
-        ValueError: a tensor is missing, left over, of another shape, or not the copy that it
-            should be.
-    """
-    wanted = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
-    present = weight_map.canonical_names(
-        set(tensors.names) - set(system.UNUSED_WEIGHTS),
-        getattr(system, "WEIGHT_ALIASES", {}),
-        wanted=wanted,
-    )
-    weight_map.check_names(wanted, present, where=str(tensors.folder))
-    for name, (original, *copies) in present.items():
-        if tensors.shape(original) != wanted[name]:
-            raise ValueError(
-                f"{tensors.folder}: {original} has shape {list(tensors.shape(original))}, and by "
-                f"config.json the model has {list(wanted[name])}"
-            )
-        for copy in copies:
-            if not np.array_equal(tensors.read(copy), tensors.read(original)):
-                raise ValueError(
-                    f"{tensors.folder}: {copy} differs from {original}, which the model ties it to"
-                )
-    return {name: originals[0] for name, originals in present.items()}

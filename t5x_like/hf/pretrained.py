@@ -19,61 +19,32 @@ from numpy.typing import ArrayLike
 
 from t5x_like import partitioning, systems
 from t5x_like.hf import folder as files
-from t5x_like.hf import inputs, loading, weight_map
+from t5x_like.hf import inputs, weight_map
 from t5x_like.hf.generation import GenerationSettings, decode, write_generation
+from t5x_like.hf.heads import write_head
 from t5x_like.models.transformer import EncoderDecoder
 from t5x_like.names import hint
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelOutput:
-    """Float32 logits, and the mean cross-entropy of the labels if some were given."""
+    """What a model says; None is what it does not say.
 
-    logits: Float[Array, "B T V"]
-    loss: Float[Array, ""] | None = None
-
-
-def from_pretrained(
-    folder: str | os.PathLike,
-    *,
-    dtype: str = "float32",
-    param_dtype: str | None = None,
-    mesh: Mesh | None = None,
-    **settings: Any,
-) -> "Pretrained":
-    """Reads a Hugging Face folder, or one of our checkpoints.
-
-    Args:
-        folder: with config.json and model.safetensors or its shards; or of a checkpoint, or a run.
-        dtype: of the computation and of the parameters: `float32` or `bfloat16`.
-        param_dtype: of the parameters, if not `dtype`; float32 to train on in bfloat16.
-        mesh: to spread the parameters over (`partitioning.make_mesh`); None for one device.
-        settings: of the system's `build`, in place of the folder's: attention, dropout, remat, ...
-
-    Raises:
-        ValueError: no such folder, a model or a setting that does not exist here, or tensors
-            that are missing, left over or of the wrong shape.
+    Attributes:
+        logits: float32: of tokens [B, T, V], of classes [B, C], of tags [B, L, C]; a number [B, 1].
+        loss: of the labels, if some were given: the mean cross-entropy, or squared error.
+        row_logits: [B, C] of the pair of sentences, beside a masked language model.
+        start_logits, end_logits: [B, L] of the ends of an answer.
+        hidden, summary: [B, L, D] and [B, D], of an encoder without a head.
     """
-    path = pathlib.Path(folder).expanduser()
-    source = loading.open_source(path)
-    config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
-    module = systems.build(source.system, config)
-    param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
-    shapes = loading.parameter_shapes(module, dtype=jnp.dtype(param_dtype), mesh=mesh)
-    return Pretrained(
-        module,
-        source.load(shapes),
-        system=source.system,
-        config=config,
-        generation=source.generation,
-        mesh=mesh,
-    )
 
-
-def _check_dtype(name: str, dtype: str) -> str:
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"{name}={dtype!r}: 'float32' or 'bfloat16' allowed")
-    return dtype
+    logits: Array | None = None
+    loss: Float[Array, ""] | None = None
+    row_logits: Float[Array, "B C"] | None = None
+    start_logits: Float[Array, "B L"] | None = None
+    end_logits: Float[Array, "B L"] | None = None
+    hidden: Float[Array, "B L D"] | None = None
+    summary: Float[Array, "B D"] | None = None
 
 
 class Pretrained:
@@ -211,6 +182,8 @@ class Pretrained:
         system = systems.find(self.system)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = system.to_hf_config(self.config)
+        if "head" in self.config:
+            config |= write_head(self.config, class_prefix=system.HF_CLASS)
         config |= {name: getattr(self.generation, name) for name in ids}
         flat = flax.traverse_util.flatten_dict(jax.device_get(self.params), sep="/")
         config["dtype"] = next(iter(flat.values())).dtype.name

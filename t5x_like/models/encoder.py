@@ -91,10 +91,13 @@ class Encoder(nn.Module):
         if self.make_projection is not None:
             x = self.projection(x)
         segments = batch["encoder_segment_ids"]
-        shared = Shared(
-            mask=AttentionMask(query_segments=segments, key_segments=segments),
-            deterministic=deterministic,
+        # One document a row: then padding may see it, which saves a comparison for every score.
+        packed = "encoder_positions" in batch
+        mask = AttentionMask(
+            query_segments=segments if packed else None,
+            key_segments=segments,
         )
+        shared = Shared(mask=mask, deterministic=deterministic)
         return self.encoder(x, shared)[0]
 
     @staticmethod

@@ -21,7 +21,7 @@ Outputs = dict[str, Array]
 
 
 class MaskedLM(nn.Module):
-    """Tokens from hidden states: a dense layer, a norm, the embeddings (Devlin et al., section 3.1).
+    """Tokens from hidden states: a dense layer, a norm, the embeddings (Devlin et al. 2018).
 
     Where the batch has `predicted_positions` [B, P], only those places are read: six of seven
     places have no loss, and the map to the vocabulary costs as much as several layers.
@@ -192,9 +192,6 @@ class Features(nn.Module):
         return {"hidden": hidden, "summary": summary}
 
 
-FINE_TUNING = ("classification", "regression", "tagging", "question_answering")
-
-
 def select_head(
     config: Mapping[str, Any],
     pretraining: Mapping[str, Callable[..., nn.Module]],
@@ -206,7 +203,7 @@ def select_head(
 
     Args:
         config: with `head`, `labels` (classes or tags) and `dropout`.
-        pretraining: the system's own heads, to which come the four of FINE_TUNING, and `features`.
+        pretraining: the system's own heads, to which come those for labelled text, and `features`.
 
     Raises:
         ValueError: no such head, or one that needs `model.labels`.

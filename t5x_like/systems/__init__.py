@@ -2,13 +2,15 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 import flax.linen as nn
 
+from t5x_like import fine_tuning
 from t5x_like.names import choose
+from t5x_like.training import losses
 
 
 def names() -> list[str]:
@@ -41,3 +43,8 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
             f"model lacks {', '.join(missing)}: start from one of the SIZES of systems/{name}.py"
         )
     return system.build(config)
+
+
+def loss(name: str, config: Mapping[str, Any]) -> Callable[..., losses.LossSums]:
+    """The loss of a system with the settings of a config's `model`: that of its head."""
+    return fine_tuning.LOSSES.get(config.get("head", ""), find(name).loss)

@@ -1,4 +1,4 @@
-"""BERT: Devlin et al. 2018, "Pre-training of Deep Bidirectional Transformers" (arXiv:1810.04805)."""
+"""BERT: Devlin et al. 2018, "Pre-training of Deep Bidirectional ..." (arXiv:1810.04805)."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping
@@ -314,7 +314,7 @@ def write_settings(
 ) -> dict[str, Any]:
     """The inverse of `read_settings`."""
     theirs = {key: config[name] for key, name in settings.items()}
-    dropout = {
-        name: config["dropout"] for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    }
+    dropout = dict.fromkeys(
+        ("hidden_dropout_prob", "attention_probs_dropout_prob"), config["dropout"]
+    )
     return theirs | dropout | dict(fixed)

@@ -16,83 +16,27 @@ any moment leaves a folder that is not one.
 import base64
 import contextlib
 import dataclasses
-import difflib
 import functools
 import importlib.metadata
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 from jax.experimental import multihost_utils
-from jaxtyping import PyTree
 
 from t5x_like import manifest
+from t5x_like.checkpoints import reading
+from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
 
-_PARAMS, _TRAINING, _DATA, _METADATA = "params", "training", "data", "metadata"
 _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")
-
-DataState = dict[int, bytes]
-
-
-class CheckpointError(ValueError):
-    """A path without a checkpoint, a setting out of range, or a model that does not fit."""
-
-
-class DamagedCheckpointError(CheckpointError):
-    """A checkpoint whose bytes are not those that were written."""
 
 
 class CheckpointWriteError(OSError):
     """A checkpoint that could not be written: no space, no permission, storage gone."""
-
-
-def checkpoint_steps(folder: epath.PathLike) -> list[int]:
-    """The steps of the finished checkpoints in a folder, in order; damaged ones count."""
-    folder = epath.Path(folder)
-    if not folder.is_dir():
-        return []
-    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal() and p.is_dir())
-
-
-def read_metadata(path: epath.PathLike) -> dict[str, Any]:
-    """What `Checkpoints(metadata=...)` stored, with `step`, and the `versions` that wrote it.
-
-    Args:
-        path: as for `restore_params`.
-
-    Raises:
-        CheckpointError: there is no checkpoint at `path`, or no intact one.
-    """
-    folder = _newest_intact(path, item=_METADATA)
-    return json.loads((folder / _METADATA / "metadata.json").read_text())
-
-
-def restore_params(path: epath.PathLike, abstract: PyTree | None = None) -> tuple[PyTree, int]:
-    """Reads the parameters and nothing else; call it on all processes.
-
-    Args:
-        path: a checkpoint, a folder of checkpoints, or a run with a folder `checkpoints` in it; of
-            several the newest intact one is read, and damaged ones are reported.
-        abstract: shapes, dtypes and shardings to restore to (`jax.ShapeDtypeStruct`), on any mesh;
-            floating dtypes may differ from the stored ones, and without a sharding an array goes to
-            the first device. None: NumPy arrays as stored.
-
-    Returns:
-        The parameters and the step that they were saved at.
-
-    Raises:
-        CheckpointError: there is no checkpoint at `path`, none is intact, or a parameter is missing
-            or of another shape.
-    """
-    folder = _newest_intact(path, item=_PARAMS)
-    params = _restore_arrays(folder / _PARAMS, abstract, cast=True)
-    # A checkpoint that was given away may have been renamed.
-    return params, int(folder.name) if folder.name.isdecimal() else read_metadata(folder)["step"]
 
 
 class Checkpoints:
@@ -174,7 +118,7 @@ class Checkpoints:
         metadata = {"metadata.json": json.dumps({**self._metadata, "step": step})}
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(state.params),
-            training=ocp.args.StandardSave(_all_but_params(state)),
+            training=ocp.args.StandardSave(reading.all_but_params(state)),
             data=_SaveFiles({f"{jax.process_index()}.json": json.dumps(mine)}),
             metadata=_SaveFiles(metadata if jax.process_index() == 0 else {}),
         )
@@ -215,19 +159,19 @@ class Checkpoints:
         for path in self.folder.iterdir():
             if path.name.endswith(ocp.utils.TMP_DIR_SUFFIX):
                 logging.warning("%s was never finished and is not used", path)
-        if not _agreed_steps(self.folder):
+        if not reading.agreed_steps(self.folder):
             return None
-        newest = _newest_intact(self.folder)
+        newest = reading.newest_intact(self.folder)
         for step in checkpoint_steps(self.folder):
             if step > int(newest.name) and jax.process_index() == 0:
                 _set_aside(self.folder / str(step))
         multihost_utils.sync_global_devices("t5x_like.checkpoints.set_aside")
-        return _restore(newest, abstract)
+        return reading.restore_state(newest, abstract)
 
     def restore(self, abstract: Any, *, step: int) -> tuple[Any, DataState]:
         """Restores the checkpoint of a step; the rest is as for `restore_latest`."""
         self.wait()
-        return _restore(_newest_intact(self.folder / str(step)), abstract)
+        return reading.restore_state(reading.newest_intact(self.folder / str(step)), abstract)
 
     @functools.cached_property
     def _manager(self) -> ocp.CheckpointManager:
@@ -279,108 +223,12 @@ class _SaveFiles(ocp.args.CheckpointArgs):
     files: dict[str, str]
 
 
-def _restore(folder: epath.Path, abstract: Any) -> tuple[Any, DataState]:
-    params = _restore_arrays(folder / _PARAMS, abstract.params, cast=False)
-    rest = _restore_arrays(folder / _TRAINING, _all_but_params(abstract), cast=False)
-    data_state: DataState = {}
-    for text in _FilesHandler().restore(folder / _DATA).values():
-        shards = json.loads(text)
-        data_state |= {int(shard): base64.b64decode(text) for shard, text in shards.items()}
-    return dataclasses.replace(abstract, params=params, **rest), data_state
-
-
-def _restore_arrays(folder: epath.Path, abstract: PyTree | None, *, cast: bool) -> PyTree:
-    """Reads one item, as NumPy arrays if `abstract` is None; `cast` lets floating dtypes differ."""
-    handler = ocp.PyTreeCheckpointHandler()
-    saved = handler.metadata(folder).tree
-    with contextlib.closing(ocp.Checkpointer(handler)) as reader:
-        if abstract is None:
-            target = saved
-            restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), saved)
-        else:
-            _check_match(folder, saved, abstract, cast=cast)
-            target = abstract
-            first = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-            shardings = jax.tree.map(lambda leaf: leaf.sharding or first, abstract)
-            restore_args = ocp.checkpoint_utils.construct_restore_args(abstract, shardings)
-        return reader.restore(
-            folder, args=ocp.args.PyTreeRestore(item=target, restore_args=restore_args)
-        )
-
-
-def _check_match(folder: epath.Path, saved: PyTree, abstract: PyTree, *, cast: bool) -> None:
-    """Names the first parameter in which the checkpoint and the model differ."""
-    stored = {"/".join(path): leaf for path, leaf in ocp.tree.to_flat_dict(saved).items()}
-    wanted = {"/".join(path): leaf for path, leaf in ocp.tree.to_flat_dict(abstract).items()}
-    where = f"checkpoint {folder}"
-    for name in sorted(stored.keys() | wanted.keys()):
-        if name not in stored:
-            raise CheckpointError(f"{where} has no {name} as the model has{_near(name, stored)}")
-        if name not in wanted:
-            raise CheckpointError(f"{where} has {name}, the model has not{_near(name, wanted)}")
-        old, new = stored[name], wanted[name]
-        floating = all(jax.numpy.issubdtype(leaf.dtype, np.floating) for leaf in (old, new))
-        same_dtype = old.dtype == new.dtype or (cast and floating)
-        if tuple(old.shape) != tuple(new.shape) or not same_dtype:
-            kinds = [f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}" for leaf in (old, new)]
-            raise CheckpointError(f"{where} has {name} as {kinds[0]}, the model as {kinds[1]}")
-
-
-def _newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
-    """The newest of the checkpoints at a path of which the item is whole; reports the others."""
-    path = epath.Path(path).absolute()
-    if (path / manifest.NAME).exists() or (path / _PARAMS).exists():
-        candidates = [path]
-    else:
-        folder = path / "checkpoints" if checkpoint_steps(path / "checkpoints") else path
-        candidates = [folder / str(step) for step in reversed(_agreed_steps(folder))]
-    if not candidates:
-        raise CheckpointError(_explain_absence(path))
-    problems = []
-    for candidate in candidates:
-        problem = manifest.damage(candidate, within=item)
-        if problem is None:
-            return candidate
-        problems.append(f"{candidate} is damaged: {problem}")
-        logging.error("checkpoint %s; trying the one before", problems[-1])
-    raise DamagedCheckpointError(f"no intact checkpoint at {path}: {'; '.join(problems)}")
-
-
-def _explain_absence(path: epath.Path) -> str:
-    """Why a path is no checkpoint, and what near it is one."""
-    if path.exists():
-        return f"no checkpoint at {path}: it holds no finished one, a folder named by its step"
-    present, missing = path.parent, path.name
-    while not present.exists():
-        present, missing = present.parent, present.name
-    steps = checkpoint_steps(present)
-    if steps and missing.isdecimal():
-        near = f"; nearest is {min(steps, key=lambda step: abs(step - int(missing)))}"
-    else:
-        names = [child.name for child in present.iterdir()] if present.is_dir() else []
-        near = _near(missing, names)
-    return f"no checkpoint at {path}: {present} has no {missing}{near}"
-
-
-def _agreed_steps(folder: epath.Path) -> list[int]:
-    """`checkpoint_steps` as the first process sees them: shared storage may show others less."""
-    steps = checkpoint_steps(folder)
-    count = int(multihost_utils.broadcast_one_to_all(np.int32(len(steps))))
-    shared = multihost_utils.broadcast_one_to_all(np.resize(np.array(steps, np.int32), count))
-    return shared.tolist()
-
-
 def _set_aside(folder: epath.Path) -> None:
     """Renames a damaged checkpoint, over an older one of the same step that was damaged too."""
     aside = folder.parent / f"{folder.name}.damaged"
     if aside.exists():
         aside.rmtree()
     folder.rename(aside)
-
-
-def _all_but_params(state: Any) -> dict[str, Any]:
-    fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return {name: value for name, value in fields.items() if name != _PARAMS}
 
 
 def _probe(folder: epath.Path) -> None:
@@ -392,8 +240,3 @@ def _probe(folder: epath.Path) -> None:
         probe.unlink()
     except OSError as error:
         raise CheckpointError(f"cannot write checkpoints to {folder}: {error}") from error
-
-
-def _near(name: str, others: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(others), n=1)
-    return f"; nearest is {close[0]}" if close else ""

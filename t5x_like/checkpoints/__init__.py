@@ -1,0 +1,22 @@
+"""Checkpoints: written while the run goes on, checked before they are trusted."""
+
+from t5x_like.checkpoints.reading import (
+    CheckpointError,
+    DamagedCheckpointError,
+    checkpoint_steps,
+    parameter_shapes,
+    read_metadata,
+    restore_params,
+)
+from t5x_like.checkpoints.writing import Checkpoints, CheckpointWriteError
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointWriteError",
+    "Checkpoints",
+    "DamagedCheckpointError",
+    "checkpoint_steps",
+    "parameter_shapes",
+    "read_metadata",
+    "restore_params",
+]
