@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Callable, Mapping
 
 import flax.linen as nn
@@ -13,6 +14,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning, systems
+from t5x_like.hf.loading import load
+from t5x_like.hf.sources import open_source
 from t5x_like.training import frozen, optimizers, state, step
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
@@ -54,13 +57,32 @@ class Experiment:
         )
 
     def initial_state(self) -> TrainState:
-        """The state before the first step, each device making its own part of it."""
-        with partitioning.layout(self.mesh):
-            return jax.jit(self._create, out_shardings=self.shardings)()
+        """The state before the first step, each device making or reading its own part of it.
 
-    def _create(self) -> TrainState:
-        params = _init(self.module, seed=self.config.train.seed)
-        return state.create(nn.unbox(params), optimizer=self.optimizer, seed=self.config.train.seed)
+        Raises:
+            ValueError: the folder that `initialize` names does not have this model's parameters.
+        """
+        params = self._pretrained() if self.config.initialize else None
+        with partitioning.layout(self.mesh):
+            return jax.jit(self._create, out_shardings=self.shardings)(params)
+
+    def _create(self, params: PyTree | None) -> TrainState:
+        seed = self.config.train.seed
+        if params is None:
+            params = nn.unbox(_init(self.module, seed=seed))
+        return state.create(params, optimizer=self.optimizer, seed=seed)
+
+    def _pretrained(self) -> PyTree:
+        """The parameters of the folder that `initialize` names; of another head, drawn."""
+        source = open_source(pathlib.Path(self.config.initialize).expanduser())
+        return load(
+            source,
+            self.module,
+            config=self.config.model.to_dict(),
+            dtype=np.float32,
+            mesh=self.mesh,
+            seed=self.config.train.seed,
+        )
 
     @functools.cached_property
     def train_step(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:

@@ -67,12 +67,19 @@ def _check_dtype(name: str, dtype: str) -> str:
 
 
 def load(
-    source: Source, module: nn.Module, *, config: Mapping[str, Any], dtype: Any, mesh: Mesh | None
+    source: Source,
+    module: nn.Module,
+    *,
+    config: Mapping[str, Any],
+    dtype: Any,
+    mesh: Mesh | None,
+    seed: int = 0,
 ) -> PyTree:
     """The parameters of a module, read from a source; of a head that is not the source's, drawn.
 
     Args:
         config: the settings that the module was built with.
+        seed: of what is drawn.
 
     Raises:
         ValueError: as `from_pretrained`.
@@ -90,15 +97,15 @@ def load(
         if path.startswith(_HEAD) and path not in available
     }
     known = {path: leaf for path, leaf in wanted.items() if path not in new}
-    found = source.read(known, whole=False) | _draw(module, new)
+    found = source.read(known, whole=False) | _draw(module, new, seed=seed)
     return flax.traverse_util.unflatten_dict(found, sep="/")
 
 
-def _draw(module: nn.Module, wanted: Leaves) -> Leaves:
+def _draw(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
     """Some of a module's initial parameters, without making the others."""
 
     def init() -> Leaves:
-        boxed = module.init(jax.random.key(0), module.example_batch())["params"]
+        boxed = module.init(jax.random.key(seed), module.example_batch())["params"]
         flat = flax.traverse_util.flatten_dict(nn.unbox(boxed), sep="/")
         return {path: flat[path].astype(leaf.dtype) for path, leaf in wanted.items()}
 
@@ -112,8 +119,9 @@ def parameter_shapes(module: nn.Module, *, dtype: Any, mesh: Mesh | None) -> PyT
     Raises:
         ValueError: the mesh does not cut a parameter evenly.
     """
-    boxed = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch()))
-    axes, shapes = nn.get_partition_spec(boxed["params"]), nn.unbox(boxed["params"])
+    boxed = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch())["params"])
+    # Under a mesh unboxing constrains, which only a traced array can be.
+    axes, shapes = nn.get_partition_spec(boxed), jax.eval_shape(nn.unbox, boxed)
     if mesh is None:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), shapes)
     partitioning.check_divisible(mesh, shapes, axes)
