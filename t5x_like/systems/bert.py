@@ -98,12 +98,14 @@ def embeddings(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
 
 
-def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def tower(
+    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module] = NORM
+) -> Callable[..., nn.Module]:
     """The layers (section 3: the encoder of Vaswani et al. 2017, with GELU)."""
     dtype = jnp.dtype(config["dtype"])
     block = functools.partial(
         PostNormBlock,
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(make_norm, dtype=dtype),
         make_self_attention=functools.partial(
             Attention,
             heads=config["heads"],
@@ -137,12 +139,14 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     return functools.partial(Tower, make_stack=stack, dropout=config["dropout"])
 
 
-def masked_lm(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def masked_lm(
+    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module] = NORM
+) -> Callable[..., nn.Module]:
     """The output layer of masked tokens."""
     dtype = jnp.dtype(config["dtype"])
     return functools.partial(
         MaskedLM,
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(make_norm, dtype=dtype),
         activation=GELU,
         kernel_init=INIT,
         dtype=dtype,
@@ -163,6 +167,9 @@ def loss(
         rng: key of dropout; None in evaluation.
         predicted: places of a row that are read for masked tokens, as a share of its length: at
             least as many as the objective masks.
+
+    Raises:
+        ValueError: the head reads pairs and the batch has none.
     """
     places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
     outputs = forward(module, params, {**batch, "predicted_positions": places}, rng)
@@ -170,6 +177,10 @@ def loss(
     masked = losses.cross_entropy(outputs["logits"], targets, kept)
     if "row_logits" not in outputs:
         return masked
+    if "label" not in batch:
+        raise ValueError(
+            "model.head='pretraining' needs an objective that labels pairs; without one 'masked_lm'"
+        )
     real = batch["encoder_segment_ids"][:, 0] > 0
     following = losses.classification(outputs["row_logits"], batch["label"], real)
     return losses.combine({"masked_lm": (1.0, masked), "next_sentence": (1.0, following)})
