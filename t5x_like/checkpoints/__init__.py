@@ -3,6 +3,7 @@
 from t5x_like.checkpoints.reading import (
     CheckpointError,
     DamagedCheckpointError,
+    DataState,
     checkpoint_steps,
     parameter_shapes,
     read_metadata,
@@ -15,6 +16,7 @@ __all__ = [
     "CheckpointWriteError",
     "Checkpoints",
     "DamagedCheckpointError",
+    "DataState",
     "checkpoint_steps",
     "parameter_shapes",
     "read_metadata",

@@ -1,0 +1,119 @@
+"""BERT: its published sizes, its initialization, its loss."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.models.encoder import forward
+from t5x_like.systems import bert
+
+# Of `google-bert/bert-*-uncased`, which the paper rounds to 110M and 340M: the encoder and its
+# pooler, and with the heads of pretraining (transform, token biases, next sentence).
+PUBLISHED = {
+    ("base", "features"): 109_482_240,
+    ("base", "pretraining"): 110_106_428,
+    ("large", "features"): 335_141_888,
+    ("large", "pretraining"): 336_226_108,
+}
+TINY = bert.SIZES["base"] | {
+    "vocab_size": 32,
+    "positions": 12,
+    "layers": 2,
+    "d_model": 16,
+    "d_ff": 24,
+    "heads": 2,
+}
+
+
+def shapes(config):
+    module = bert.build(config)
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    return nn.unbox(boxed)["params"]
+
+
+@pytest.mark.parametrize(("size", "head"), PUBLISHED)
+def test_parameters_as_published(size, head):
+    tree = shapes(bert.SIZES[size] | {"head": head})
+    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+    assert count == PUBLISHED[size, head]
+
+
+@functools.cache
+def make(head="pretraining"):
+    module = bert.build(TINY | {"head": head})
+    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
+    return module, init(jax.random.key(0))
+
+
+def batch():
+    random = np.random.default_rng(0)
+    weights = np.zeros((3, 10), np.float32)
+    weights[0, [2, 7]], weights[1, [1]] = 1, 1
+    segments = np.ones((3, 10), np.int32)
+    segments[1, 6:], segments[2] = 0, 0  # the last row only pads
+    return {
+        "encoder_input_tokens": jnp.asarray(random.integers(5, 32, (3, 10))),
+        "encoder_target_tokens": jnp.asarray(random.integers(5, 32, (3, 10))),
+        "encoder_loss_weights": jnp.asarray(weights),
+        "encoder_token_types": jnp.asarray(random.integers(0, 2, (3, 10))),
+        "encoder_segment_ids": jnp.asarray(segments),
+        "label": jnp.asarray([1, 0, 0]),
+    }
+
+
+def test_the_loss_is_the_mean_of_masked_tokens_and_the_mean_of_pairs():
+    module, params = make()
+    total, weight, metrics = bert.loss(module, params, batch(), None)
+    outputs = forward(module, params, batch(), None)
+    log_probs = jax.nn.log_softmax(outputs["logits"])
+    targets = batch()["encoder_target_tokens"]
+    masked = [log_probs[row, place, targets[row, place]] for row, place in [(0, 2), (0, 7), (1, 1)]]
+    pairs = jax.nn.log_softmax(outputs["row_logits"])
+    following = [pairs[0, 1], pairs[1, 0]]
+    assert weight == 3
+    np.testing.assert_allclose(total / weight, -np.mean(masked) - np.mean(following), rtol=1e-5)
+    np.testing.assert_allclose(metrics["cross_entropy"][0] / 3, -np.mean(masked), rtol=1e-5)
+    found, count = metrics["next_sentence/cross_entropy"]
+    np.testing.assert_allclose(found / count, -np.mean(following), rtol=1e-5)
+
+
+def test_more_masked_tokens_than_are_read_make_the_loss_nan():
+    module, params = make()
+    full = batch() | {"encoder_loss_weights": batch()["encoder_loss_weights"].at[0, :5].set(1)}
+    assert not np.isnan(bert.loss(module, params, full, None, predicted=0.6)[0])
+    assert np.isnan(bert.loss(module, params, full, None, predicted=0.3)[0])
+
+
+def test_without_pairs_the_loss_is_that_of_masked_tokens():
+    module, params = make("masked_lm")
+    total, weight, metrics = bert.loss(module, params, batch(), None)
+    np.testing.assert_allclose(total, metrics["cross_entropy"][0])
+    assert weight == 3
+
+
+def test_only_the_loss_of_pairs_reaches_the_summary():
+    module, params = make()
+
+    def total(params, batch):
+        return bert.loss(module, params, batch, None)[0]
+
+    gradient = jax.grad(total)(params, batch())
+    assert np.abs(gradient["head"]["summary"]["dense"]["kernel"]).max() > 0
+    silent = batch() | {"encoder_segment_ids": jnp.zeros((3, 10), int)}
+    gradient = jax.grad(total)(params, silent)
+    assert np.abs(gradient["head"]["summary"]["dense"]["kernel"]).max() == 0
+
+
+def test_weights_begin_as_the_paper_s_code_draws_them():
+    _, params = make()
+    kernel = params["encoder"]["layers"]["block"]["feed_forward"]["wi"]["kernel"]
+    # A normal of deviation 0.02 cut at two deviations; flax's is scaled to keep its deviation.
+    assert 0.017 < np.std(kernel) < 0.023
+    assert np.abs(kernel).max() < 0.02 / 0.87 * 2.01
+    assert np.all(params["embeddings"]["norm"]["scale"] == 1)
+    assert np.all(params["head"]["masked_lm"]["output"]["bias"] == 0)
