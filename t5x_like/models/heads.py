@@ -148,6 +148,28 @@ class RowHead(nn.Module):
         return {"logits": _output(self.outputs, self.kernel_init, "classifier")(summary)}
 
 
+class FirstTokenHead(nn.Module):
+    """A class, or a number, for each row, from its first token by a layer that is the head's own.
+
+    Where the encoder has a summary for other uses, or none, and this head does not share it: of
+    RoBERTa (Liu et al. 2019) and ELECTRA (Clark et al. 2020), as their code has it.
+    """
+
+    make_summary: Callable[..., nn.Module]
+    outputs: int
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, outputs]."""
+        first = self.make_summary(name="first")(hidden, deterministic=deterministic)
+        first = nn.Dropout(self.dropout)(first, deterministic)
+        return {"logits": _output(self.outputs, self.kernel_init, "output")(first)}
+
+
 class TokenHead(nn.Module):
     """A tag for each token."""
 
@@ -161,7 +183,7 @@ class TokenHead(nn.Module):
     ) -> Outputs:
         """`logits`, float32 [B, L, outputs]."""
         hidden = nn.Dropout(self.dropout)(hidden, deterministic)
-        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(hidden)}
+        return {"logits": _output(self.outputs, self.kernel_init, "tagger")(hidden)}
 
 
 class AnswerHead(nn.Module):
@@ -194,7 +216,7 @@ class Features(nn.Module):
 
 def select_head(
     config: Mapping[str, Any],
-    pretraining: Mapping[str, Callable[..., nn.Module]],
+    own: Mapping[str, Callable[..., nn.Module]],
     *,
     make_summary: Callable[..., nn.Module],
     kernel_init: Initializer,
@@ -203,7 +225,8 @@ def select_head(
 
     Args:
         config: with `head`, `labels` (classes or tags) and `dropout`.
-        pretraining: the system's own heads, to which come those for labelled text, and `features`.
+        own: the system's heads, to which come those for labelled text that are not among them, and
+            `features`.
 
     Raises:
         ValueError: no such head, or one that needs `model.labels`.
@@ -212,12 +235,12 @@ def select_head(
     labels = config["labels"]
     row = functools.partial(RowHead, make_summary=make_summary, **output)
     heads = {
-        **pretraining,
         "classification": functools.partial(row, outputs=labels),
         "regression": functools.partial(row, outputs=1),
         "tagging": functools.partial(TokenHead, outputs=labels, **output),
         "question_answering": functools.partial(AnswerHead, kernel_init=kernel_init),
         "features": functools.partial(Features, make_summary=make_summary),
+        **own,
     }
     if config["head"] in ("classification", "tagging") and labels < 2:
         raise ValueError(f"model.labels={labels}: the head {config['head']!r} needs 2 or more")

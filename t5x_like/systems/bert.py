@@ -247,6 +247,7 @@ WEIGHTS: Weights = {
     "head/masked_lm/output/bias": "cls.predictions.bias",
     **dense("head/row", "cls.seq_relationship"),
     **dense("head/classifier", "classifier"),
+    **dense("head/tagger", "classifier"),
     **dense("head/answer", "qa_outputs"),
 }
 WEIGHT_ALIASES = {
