@@ -26,6 +26,7 @@ LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
 # What an encoder is told of an example as a whole, and how many numbers that is.
 OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2}
+_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right"}  # the last two are places in it
 _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
 
@@ -219,10 +220,10 @@ class Encoder(Converter):
         channels = dict(zip(self._aligned, rows["encoder"].channels, strict=True))
         batch: Batch = {"encoder_segment_ids": segment_ids}
         if "targets" in channels:
-            weights = segment_ids > 0 if self.loss_on == "all" else channels.get("loss_weights")
-            if self.loss_on == "changed":
-                weights = channels["inputs"] != channels["targets"]
-            batch["encoder_loss_weights"] = weights.astype(np.float32)
+            changed = channels["inputs"] != channels["targets"]
+            weights = {"changed": changed, "all": segment_ids > 0, **channels}
+            name = "loss_weights" if self.loss_on == "weights" else self.loss_on
+            batch["encoder_loss_weights"] = weights[name].astype(np.float32)
         for name, values in channels.items():
             if name != "loss_weights":
                 batch[_ENCODER_FIELDS.get(name, f"encoder_{name}")] = values
@@ -298,11 +299,11 @@ def check(
                 f"lengths.{feature}={lengths.get(feature)} must be 1 or more tokens for the "
                 f"converter {name}"
             )
-    whole = sorted(set(converter.features) & set(OF_AN_EXAMPLE))
-    if pack and whole:
+    alone = [feature for feature in converter.features if feature in _OF_A_ROW]
+    if pack and alone:
         raise ValueError(
-            f"data.pack=True: examples with a feature {whole[0]!r} cannot share a row, which has "
-            "one of it; use data.pack=False"
+            f"data.pack=True: examples with a feature {alone[0]!r}, which is of their row, "
+            "cannot share one; use data.pack=False"
         )
 
 

@@ -4,6 +4,9 @@ A file for each family. An objective is three choices that do not know of each o
 text is cut (`chunking`, `lengths`), which tokens are noise (`noise`) and how noise is written
 down (`corruption`); `objective.objective_over_chunks` puts them together. A new objective is a
 new function that returns an `Objective`, in a new file, and a line in `OBJECTIVES`.
+
+The objectives of encoders (`encoders`) are put together in the same way by `grouping`, over groups
+of documents, of which they see the sentences: a format of rows, a choice of noise, a writing.
 """
 
 import inspect
@@ -11,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from t5x_like.names import choose
-from t5x_like.preprocessing.objectives import denoising, language_modeling, supervised
+from t5x_like.preprocessing.objectives import denoising, encoders, language_modeling, supervised
 from t5x_like.preprocessing.objectives.denoising import random_spans_lengths
 from t5x_like.preprocessing.objectives.objective import Objective
 
@@ -28,6 +31,13 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "prefix_lm": language_modeling.prefix_lm,
     "language_modeling": language_modeling.language_modeling,
     "text_to_text": supervised.text_to_text,
+    "bert": encoders.bert,
+    "roberta": encoders.roberta,
+    "spanbert": encoders.spanbert,
+    "albert": encoders.albert,
+    "structbert": encoders.structbert,
+    "electra": encoders.electra,
+    "unilm": encoders.unilm,
 }
 
 
