@@ -1,5 +1,6 @@
 """The vocabulary command: made once, reused, and one clear line for a wrong argument."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,36 @@ def test_a_model_made_otherwise_is_not_replaced_unasked(flags, capsys):
     assert "how is not known" in error(capsys, flags | {"size": 55})
 
 
+@pytest.mark.parametrize(
+    ("kind", "size", "name"),
+    [
+        ("wordpiece", 64, "vocab.txt"),
+        ("byte_bpe", 270, "folder/"),
+        ("unigram_marks", 40, "some.model"),
+    ],
+)
+def test_every_kind_is_made_once_and_has_marks(kind, size, name, flags, capsys):
+    path = flags["output"].parent / name
+    # As a string, for the slash at its end.
+    flags |= {"kind": kind, "size": size, "output": f"{flags['output'].parent}/{name}"}
+    run(flags)
+    assert f"{path}: {size} pieces;" in capsys.readouterr().out
+    vocabulary = vocabularies.load(flags["output"])
+    assert vocabulary.vocab_size == size
+    vocabularies.check_marks(vocabulary)
+    run(flags)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_a_record_that_is_older_than_a_flag_is_still_good(flags, capsys):
+    run(flags)
+    record = Path(f"{flags['output']}.json")
+    made = json.loads(record.read_text())
+    record.write_text(json.dumps({k: v for k, v in made.items() if k not in ("kind", "keep_case")}))
+    run(flags)
+    assert "nothing to do" in capsys.readouterr().out
+
+
 def test_it_reads_no_more_than_it_is_told_to(flags, capsys):
     run(flags | {"size": 40}, "--limit_chars=3000")
     read = capsys.readouterr().out
@@ -71,6 +102,11 @@ def test_wrong_arguments_end_in_one_line_with_the_nearest_name(flags, capsys, tm
     )
     assert "required: --output" in error(capsys, {"data": "x", "size": 3})
     assert "size=3 must be 4 or more" in error(capsys, flags | {"size": 3})
+    assert "Did you mean 'wordpiece'" in error(capsys, flags | {"kind": "wordpieces"})
+    assert "must end in .txt" in error(capsys, flags | {"kind": "wordpiece"})
+    assert "must not end in .json" in error(capsys, flags | {"output": tmp_path / "a.json"})
+    wrong = error(capsys, flags | {"kind": "byte_bpe"}, "--keep_case")
+    assert "keep_case is no setting of kind='byte_bpe'" in wrong
     assert "must be NAME=VALUE" in error(capsys, flags | {"set": "files"})
     assert "vocab_size=9999" in error(capsys, flags | {"size": 9999})
 

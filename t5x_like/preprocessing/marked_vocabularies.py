@@ -286,10 +286,17 @@ def byte_bpe(
         ids: of vocab.json.
         merges: of merges.txt, the first to be made first.
         settings: of tokenizer_config.json: add_prefix_space.
+
+    Raises:
+        ValueError: a merge is of or makes what is no piece.
     """
     # Without it a byte that has no piece would be left out.
     unknown = "<unk>" if "<unk>" in ids else None
-    tokenizer = tokenizers.Tokenizer(models.BPE(dict(ids), list(merges), unk_token=unknown))
+    try:
+        model = models.BPE(dict(ids), list(merges), unk_token=unknown)
+    except Exception as error:  # of no class more special
+        raise ValueError(f"merges.txt does not fit: {error}.") from error
+    tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
         add_prefix_space=settings.get("add_prefix_space", False)
     )
@@ -314,5 +321,6 @@ def sentence_pieces(model: bytes, *, settings: Mapping[str, Any]) -> MarkedVocab
 
 def _lowers_case(pieces: Iterable[str], *, settings: Mapping[str, Any]) -> bool:
     """See the top of the file."""
+    said = settings.get("do_lower_case")
     upper_case = re.compile(r"(?!\[.*\]$).*[A-Z]", re.DOTALL)
-    return settings.get("do_lower_case", not any(map(upper_case.match, pieces)))
+    return bool(said) if said is not None else not any(map(upper_case.match, pieces))

@@ -162,7 +162,7 @@ def _wordpiece(
     )
     rare = dict.fromkeys(map(ord, set().union(*lines) - set(characters)), " ")
     tokenizer.train_from_iterator((line.translate(rare) for line in lines), trainer)
-    pieces = _by_id(tokenizer.get_vocab(), vocab_size=vocab_size)
+    pieces = _all_of(tokenizer.get_vocab(), vocab_size=vocab_size)
     return {"": "".join(f"{piece}\n" for piece in pieces).encode()}
 
 
@@ -183,7 +183,8 @@ def _byte_bpe(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
         show_progress=False,
     )
     tokenizer.train_from_iterator(documents, trainer)
-    pieces = [*_by_id(tokenizer.get_vocab(), vocab_size=vocab_size - 1), mask]
+    ids = tokenizer.get_vocab()
+    pieces = _all_of({**ids, mask: len(ids)}, vocab_size=vocab_size)
     ids = {piece: number for number, piece in enumerate(pieces)}
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     lines = ["#version: 0.2", *(" ".join(merge) for merge in merges)]
@@ -238,7 +239,8 @@ def _covered(lines: Iterable[str], *, share: float) -> list[str]:
     return sorted(kept)
 
 
-def _by_id(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
+def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
+    """The pieces in the order of their ids; raises ValueError if they are too few."""
     if len(ids) < vocab_size:
         raise ValueError(f"vocab_size={vocab_size}: the text gives {len(ids)} pieces, and no more.")
     return sorted(ids, key=ids.__getitem__)

@@ -6,9 +6,9 @@ import pytest
 import sentencepiece
 import seqio
 
-from t5x_like.preprocessing import vocabularies, vocabulary_training
+from t5x_like.preprocessing import vocabularies
+from t5x_like.preprocessing.vocabulary_training import train
 
-train = vocabulary_training.train
 TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(200)]
 
 
