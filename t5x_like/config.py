@@ -1,23 +1,29 @@
 """Configs: what can be set, how a command reads it, and one clear line where it is wrong."""
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from t5x_like.names import hint
+from t5x_like.names import choose, hint
 
 # Every setting, its default and its meaning. Those that are dicts take what the function that
 # reads them takes, and it checks them.
 SETTINGS: dict[str, tuple[Any, str]] = {
     "system": ("t5", "the module of t5x_like.systems that builds the model"),
     "workdir": ("", "folder of the run: checkpoints, logs, config.json"),
+    "initialize": (
+        "",
+        "folder to start the parameters from, as from_pretrained reads it: a run, a checkpoint or "
+        "Hugging Face's; a head that it lacks is drawn at random",
+    ),
     "model": ({}, "settings of the system, one of its SIZES"),
     "loss": ({}, "settings of the system's loss: z_loss, label_smoothing"),
     "data.module": ("data/c4.py", "the file that registers the tasks"),
@@ -38,6 +44,11 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "data.shuffle_buffer": (10_000, "documents among which to shuffle"),
     "data.seed": (0, "of shuffling and of the objective"),
     "train.steps": (1000, "optimizer steps in all"),
+    "train.phases": ((), "the names in `phases`, in the order that they are run in"),
+    "phases": (
+        {},
+        "parts of the run: name -> steps, and what changes of data.*, such as lengths, batch_size",
+    ),
     "train.microbatches": (1, "parts of a batch that are computed one after the other"),
     "train.log_every": (100, "steps between log lines"),
     "train.seed": (0, "of the parameters and of dropout"),
@@ -82,15 +93,94 @@ def check(config: ml_collections.ConfigDict) -> None:
     """
     for key in config:
         _check_key(key, config[key])
-    for key in ("train.steps", "train.microbatches", "train.log_every", "data.batch_size"):
-        group, name = key.split(".")
-        if config[group][name] < 1:
-            raise ValueError(f"{key}={config[group][name]} must be 1 or more")
-    if config.data.batch_size % config.train.microbatches:
+    for key in ("steps", "microbatches", "log_every"):
+        if config.train[key] < 1:
+            raise ValueError(f"train.{key}={config.train[key]} must be 1 or more")
+    for phase in phases(config):
+        where = f"phases.{phase.name}: " if phase.name else ""
+        batch_size = phase.settings.data.batch_size
+        if batch_size < 1:
+            raise ValueError(f"{where}data.batch_size={batch_size} must be 1 or more")
+        if batch_size % config.train.microbatches:
+            raise ValueError(
+                f"{where}train.microbatches={config.train.microbatches} does not divide "
+                f"data.batch_size={batch_size}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A part of a run that has its own data settings.
+
+    Attributes:
+        name: its key in `phases`, "" for the only one of a run without phases.
+        settings: the config, with the phase's `data`.
+        first, last: the steps that are done when it begins, and when it ends.
+    """
+
+    name: str
+    settings: ml_collections.ConfigDict
+    first: int
+    last: int
+
+
+def phases(config: ml_collections.ConfigDict) -> list[Phase]:
+    """The parts of a run, in order: one, or those of `phases` as `train.phases` orders them.
+
+    A ConfigDict has no order of its own, its keys are sorted: so there is a setting for it. Each
+    phase but the first reads its data in another order, as its `data.seed` is another.
+
+    Raises:
+        ValueError: `train.phases` and `phases` differ, the steps do not add up to `train.steps`, or
+            a phase changes what is no setting of `data` or cannot change.
+    """
+    names = tuple(config.train.phases)
+    if sorted(names) != list(config.phases):
         raise ValueError(
-            f"train.microbatches={config.train.microbatches} does not divide "
-            f"data.batch_size={config.data.batch_size}"
+            f"train.phases={names!r} must have each name in phases once, in the order that they "
+            f"are run in: {', '.join(config.phases) or 'there are none'}"
         )
+    if not names:
+        return [Phase("", config, 0, config.train.steps)]
+    parts: list[Phase] = []
+    for name in names:
+        changes = config.phases[name].to_dict()
+        steps = changes.pop("steps", 0)
+        if not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"phases.{name}.steps={steps!r} must be 1 or more")
+        changes.setdefault("seed", config.data.seed + len(parts))
+        first = parts[-1].last if parts else 0
+        parts.append(Phase(name, _changed(config, name, changes), first, first + steps))
+    if parts[-1].last != config.train.steps:
+        sizes = " + ".join(f"{part.last - part.first} ({part.name})" for part in parts)
+        raise ValueError(
+            f"train.steps={config.train.steps} must be the sum of the phases' steps: "
+            f"{sizes} = {parts[-1].last}"
+        )
+    return parts
+
+
+def phase_at(config: ml_collections.ConfigDict, *, step: int) -> Phase:
+    """The phase that a run was in when it took this step, the last one for any beyond."""
+    parts = phases(config)
+    return next((part for part in parts if step <= part.last), parts[-1])
+
+
+def _changed(
+    config: ml_collections.ConfigDict, name: str, changes: Mapping[str, Any]
+) -> ml_collections.ConfigDict:
+    """The config with the `data` of a phase."""
+    # Parameters are of one vocabulary, and positions in the data of one number of shards.
+    allowed = dict.fromkeys(key for key in config.data if key not in ("vocabulary", "shards"))
+    for key in changes:
+        choose(f"phases.{name}", key, allowed)
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        try:
+            config.data.update(changes)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"phases.{name}: {error}") from error
+    return config
 
 
 def _check_key(key: str, value: Any) -> None:

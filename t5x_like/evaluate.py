@@ -30,9 +30,9 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         workdir = pathlib.Path(settings.workdir)
         model = experiment.build(settings)
-        data = inputs.build(settings, model.mesh)
         path = flags.FLAGS.checkpoint or workdir / "checkpoints"
         params, step = checkpoints.restore_params(path, model.abstract_state.params)
+        data = inputs.build(config.phase_at(settings, step=step).settings, model.mesh)
     results: dict[str, dict[str, float]] = {}
     size = settings.model.vocab_size
     with partitioning.layout(model.mesh):

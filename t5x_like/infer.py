@@ -39,6 +39,7 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         if bool(arguments.input) == bool(arguments.examples):
             raise ValueError("one of --input=FILE (or -) and --examples=N is needed")
         model = experiment.build(settings)
+        settings = config.phases(settings)[-1].settings
         data = inputs.build(settings, model.mesh)
         path = arguments.checkpoint or pathlib.Path(settings.workdir) / "checkpoints"
         pretrained = hf.from_pretrained(path)

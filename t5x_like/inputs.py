@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -34,6 +34,8 @@ class Inputs:
         converter: of their examples.
         shards: pieces that the training data is cut into; a position is of as many.
         slice: (index, number) of this process's part of each batch.
+        register: makes seqio know the tasks again, after those of another phase took their names.
+        phase: of the run, "" if it has but one.
     """
 
     config: ml_collections.ConfigDict
@@ -41,6 +43,8 @@ class Inputs:
     converter: features.Converter
     shards: int
     slice: tuple[int, int]
+    register: Callable[[], None]
+    phase: str
     _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
@@ -82,15 +86,20 @@ class Inputs:
             shards=self.shards,
             shard_range=(index * mine, (index + 1) * mine),
             any_process=_any_process if jax.process_count() > 1 else None,
+            phase=self.phase,
             **settings,
         )
 
 
-def build(config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None = None) -> Inputs:
+def build(
+    config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None = None, phase: str = ""
+) -> Inputs:
     """Registers the tasks of a config and checks that batches can be made of them.
 
     Args:
+        config: of the whole run, or the settings of one `config.Phase`.
         shards: of an earlier part of the run, from its checkpoint; None to follow the config.
+        phase: the name of that phase.
 
     Raises:
         ValueError: a module, task, objective, converter, vocabulary or length that does not exist
@@ -107,13 +116,22 @@ def build(config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None =
     module = sources.load_module(data.module)
     settings = data.settings.to_dict()
     sources.check_settings(module.register, settings)
-    module.register(vocabulary, objective, **settings)
+    register = functools.partial(module.register, vocabulary, objective, **settings)
+    register()
     number = partitioning.batch_slice(mesh)[1]
     shards = shards or data.shards or number
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
     converter = _converter(data, objective)
-    inputs = Inputs(config, vocabulary, converter, shards, partitioning.batch_slice(mesh))
+    inputs = Inputs(
+        config=config,
+        vocabulary=vocabulary,
+        converter=converter,
+        shards=shards,
+        slice=partitioning.batch_slice(mesh),
+        register=register,
+        phase=phase,
+    )
     for task in inputs.eval_tasks:
         inputs._pass(task)
     return inputs

@@ -18,15 +18,16 @@ from collections.abc import Callable, Mapping
 import jax
 import ml_collections
 import numpy as np
+from clu.metric_writers import MetricWriter
 
 from t5x_like import checkpoints, config, evaluate, experiment, inputs, partitioning, reporting
-from t5x_like.checkpoints import Checkpoints, CheckpointWriteError
-from t5x_like.config import one_line_errors
+from t5x_like.checkpoints import Checkpoints, CheckpointWriteError, DataState
+from t5x_like.config import Phase, one_line_errors
 from t5x_like.experiment import Experiment
 from t5x_like.inputs import Inputs
 from t5x_like.preprocessing import cleaning
 from t5x_like.training import flops
-from t5x_like.training.loop import Log, Work, fit
+from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
 
 
@@ -37,39 +38,39 @@ def train(settings: ml_collections.ConfigDict) -> None:
         workdir = _workdir(settings)
         model = experiment.build(settings)
         shards = _stored_shards(workdir)
-        data = inputs.build(settings, model.mesh, shards=shards)
+        phases = config.phases(settings)
+        parts = [
+            inputs.build(phase.settings, model.mesh, shards=shards, phase=phase.name)
+            for phase in phases
+        ]
         saver = Checkpoints(
             workdir / "checkpoints",
             every=settings.checkpoint.every,
             keep=settings.checkpoint.keep,
             keep_every=settings.checkpoint.keep_every or None,
-            metadata={"config": config.to_dict(settings), "data_shards": data.shards},
+            metadata={"config": config.to_dict(settings), "data_shards": parts[0].shards},
         )
     writer = reporting.open_writer(workdir)
     with partitioning.layout(model.mesh), saver, contextlib.closing(writer):
         with one_line_errors():
-            state, batches = _start(model, data, saver)
-        log = Log(
-            writer,
-            every=settings.train.log_every,
-            work=_work(model, data),
-            hooks=[reporting.ProgressLine(steps=settings.train.steps)],
-        )
-        with one_line_errors(FloatingPointError, CheckpointWriteError):
-            outcome = fit(
-                state,
-                train_step=model.train_step,
-                batches=batches,
-                put=model.put,
-                steps=settings.train.steps,
-                log=log,
-                checkpoints=saver,
-                evaluate=_evaluation(model, data),
-                evaluate_every=settings.evaluate.every,
-            )
+            # All of them now: tracing the model shows what does not fit in a later phase.
+            logs = [_log(model, data, writer) for data in parts]
+            state, position = _start(model, saver)
+        outcome = Outcome(state, interrupted=False)
+        for phase, data, log in zip(phases, parts, logs, strict=True):
+            if outcome.state.step < phase.last and not outcome.interrupted:
+                outcome = _train_phase(
+                    outcome.state,
+                    model=model,
+                    phase=phase,
+                    data=data,
+                    position=position,
+                    log=log,
+                    saver=saver,
+                )
     step = int(np.asarray(outcome.state.step))
     if not outcome.interrupted:
-        _report(step, workdir, data)
+        _report(step, workdir, parts[-1])
     elif jax.process_index() == 0:
         print(f"\nstopped and saved at step {step}: the same command goes on from there")
 
@@ -91,19 +92,58 @@ def _stored_shards(workdir: pathlib.Path) -> int | None:
     return checkpoints.read_metadata(workdir / "checkpoints")["data_shards"]
 
 
-def _start(
-    model: Experiment, data: Inputs, saver: Checkpoints
-) -> tuple[TrainState, inputs.Batches]:
-    """The state and the data where the run begins or goes on."""
-    batches = data.train_batches
+def _start(model: Experiment, saver: Checkpoints) -> tuple[TrainState, DataState]:
+    """The state where the run begins or goes on, and the data's position there."""
     restored = saver.restore_latest(model.abstract_state)
     if restored is None:
-        return model.initial_state(), batches
+        return model.initial_state(), {}
     state, position = restored
-    batches.restore(position)
     if jax.process_index() == 0:
         print(f"going on from step {int(state.step)} in {saver.folder}", flush=True)
-    return state, batches
+    return state, position
+
+
+def _train_phase(
+    state: TrainState,
+    *,
+    model: Experiment,
+    phase: Phase,
+    data: Inputs,
+    position: DataState,
+    log: Log,
+    saver: Checkpoints,
+) -> Outcome:
+    """Takes the steps that are left of a phase, on batches of its own shapes."""
+    with one_line_errors():
+        data.register()
+        batches = data.train_batches
+        if state.step > phase.first:  # else it begins here, whatever was read before it
+            batches.restore(position)
+    if phase.name and jax.process_index() == 0:
+        print(f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True)
+    with one_line_errors(FloatingPointError, CheckpointWriteError):
+        return fit(
+            state,
+            train_step=model.train_step,
+            batches=batches,
+            put=model.put,
+            steps=phase.last,
+            log=log,
+            checkpoints=saver,
+            evaluate=_evaluation(model, data),
+            evaluate_every=model.config.evaluate.every,
+        )
+
+
+def _log(model: Experiment, data: Inputs, writer: MetricWriter) -> Log:
+    """The log of a phase, whose steps are alike."""
+    train = model.config.train
+    return Log(
+        writer,
+        every=train.log_every,
+        work=_work(model, data),
+        hooks=[reporting.ProgressLine(steps=train.steps)],
+    )
 
 
 def _work(model: Experiment, data: Inputs) -> Work:
@@ -115,7 +155,7 @@ def _work(model: Experiment, data: Inputs) -> Work:
         for name, rows in blank.items()
     }
     peak = flops.peak_flops(jax.devices()[0], model.config.model.dtype)
-    examples = model.config.data.batch_size
+    examples = data.config.data.batch_size
     tokens = sum(
         examples * rows.shape[1] for name, rows in blank.items() if name.endswith("input_tokens")
     )

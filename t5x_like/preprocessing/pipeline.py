@@ -52,6 +52,7 @@ class Batches(Iterator[Batch]):
         shard_range: the first shard of this process, and the one after its last; None for all.
         any_process: tells whether any process calls it with True, when all of them call it. With
             it a pass that is not repeated ends on all processes at once; None if there is but one.
+        phase: of the run that it is for; a position is restored in the phase it was saved in.
 
     Raises:
         ValueError: an unknown task, split or converter, features that do not suit the converter,
@@ -74,6 +75,7 @@ class Batches(Iterator[Batch]):
         shards: int = 1,
         shard_range: tuple[int, int] | None = None,
         any_process: Callable[[bool], bool] | None = None,
+        phase: str = "",
     ):
         first, after_last = shard_range or (0, shards)
         _check_numbers(seed=seed, shuffle_buffer=shuffle_buffer, batch_size=batch_size)
@@ -87,6 +89,7 @@ class Batches(Iterator[Batch]):
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
         self._settings = {
+            "phase": phase,
             **dataclasses.asdict(reading),
             "task": task,
             "converter": repr(converter),
@@ -158,7 +161,7 @@ class Batches(Iterator[Batch]):
                 )
             saved = serialization.msgpack_restore(state[number])
             for name, now in self._settings.items():
-                before = saved["settings"][name]
+                before = saved["settings"].get(name, "")  # there was not always a phase
                 if before != now:
                     raise ValueError(
                         f"the data position was saved with {name}={before!r}, it cannot be "
