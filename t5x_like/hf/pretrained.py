@@ -184,7 +184,8 @@ class Pretrained:
         config = system.to_hf_config(self.config)
         if "head" in self.config:
             config |= write_head(self.config, class_prefix=system.HF_CLASS)
-        config |= {name: getattr(self.generation, name) for name in ids}
+        # What the system says of a token goes before what `generate` would do with it.
+        config = {name: getattr(self.generation, name) for name in ids} | config
         flat = flax.traverse_util.flatten_dict(jax.device_get(self.params), sep="/")
         config["dtype"] = next(iter(flat.values())).dtype.name
         parts = weight_map.pieces(system.WEIGHTS, {name: x.shape for name, x in flat.items()})

@@ -144,10 +144,11 @@ class _HuggingFace:
 
     def _names(self, wanted: Iterable[str]) -> dict[str, list[str]]:
         """The tensors of the files: by the names in WEIGHTS, those in the files."""
+        used = set(wanted)
         return weight_map.canonical_names(
-            set(self.tensors.names) - set(self._system.UNUSED_WEIGHTS),
+            set(self.tensors.names) - (set(self._system.UNUSED_WEIGHTS) - used),
             getattr(self._system, "WEIGHT_ALIASES", {}),
-            wanted=set(wanted),
+            wanted=used,
         )
 
     def _original(self, name: str, names: list[str], shape: tuple[int, ...]) -> str:

@@ -99,12 +99,14 @@ class Pretraining(nn.Module):
 
     Attributes:
         classes: of the row.
+        dropout: of the summary.
     """
 
     make_masked_lm: Callable[..., nn.Module]
     make_summary: Callable[..., nn.Module]
     classes: int
     kernel_init: Initializer
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(
@@ -113,6 +115,7 @@ class Pretraining(nn.Module):
         """`logits` of tokens, and `row_logits` [B, classes]."""
         outputs = self.make_masked_lm(name="masked_lm")(hidden, table, batch)
         summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
+        summary = nn.Dropout(self.dropout)(summary, deterministic)
         output = _output(self.classes, self.kernel_init, "row")
         return outputs | {"row_logits": output(summary)}
 
@@ -167,7 +170,7 @@ class FirstTokenHead(nn.Module):
         """`logits`, float32 [B, outputs]."""
         first = self.make_summary(name="first")(hidden, deterministic=deterministic)
         first = nn.Dropout(self.dropout)(first, deterministic)
-        return {"logits": _output(self.outputs, self.kernel_init, "output")(first)}
+        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(first)}
 
 
 class TokenHead(nn.Module):

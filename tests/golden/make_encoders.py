@@ -16,7 +16,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-VOCABULARY, LENGTH, LABELS, PADDING = 74, 19, 3, 0
+VOCABULARY, LENGTH, LABELS = 74, 19, 3
 SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 24,
@@ -29,6 +29,7 @@ OUTPUTS = {  # ours by Hugging Face's
     "logits": "logits",
     "prediction_logits": "logits",
     "seq_relationship_logits": "row_logits",
+    "sop_logits": "row_logits",
     "start_logits": "start_logits",
     "end_logits": "end_logits",
     "last_hidden_state": "hidden",
@@ -46,6 +47,24 @@ HEADS = {
 # System: the prefix of its classes, the heads that they have, its settings, segments.
 FAMILIES = {
     "bert": ("Bert", tuple(HEADS), {"type_vocab_size": 2}, True),
+    "albert": (
+        "Albert",
+        tuple(HEADS),
+        {
+            "type_vocab_size": 2,
+            "embedding_size": 14,
+            "num_hidden_layers": 4,
+            "num_hidden_groups": 2,
+            "inner_group_num": 3,
+        },
+        True,
+    ),
+    "roberta": (
+        "Roberta",
+        tuple(HEADS)[1:],
+        {"type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5},
+        False,
+    ),
 }
 
 
@@ -63,13 +82,13 @@ def draw(model: torch.nn.Module) -> None:
             weight.data = 1.5 * noise * weight.shape[1] ** -0.5
 
 
-def inputs(segments: bool) -> dict[str, np.ndarray]:
+def inputs(segments: bool, *, padding: int) -> dict[str, np.ndarray]:
     """Rows without padding, padded on the right and on the left."""
     random = np.random.default_rng(3)
     tokens = random.integers(5, VOCABULARY, (4, LENGTH))
     mask = np.ones_like(tokens)
     mask[1, 12:], mask[2, 3:], mask[3, :6] = 0, 0, 0
-    batch = {"input_ids": np.where(mask == 1, tokens, PADDING), "attention_mask": mask}
+    batch = {"input_ids": np.where(mask == 1, tokens, padding), "attention_mask": mask}
     if segments:
         batch["token_type_ids"] = random.integers(0, 2, tokens.shape) * mask
     return batch
@@ -79,10 +98,11 @@ def inputs(segments: bool) -> dict[str, np.ndarray]:
 def freeze(system: str) -> dict[str, np.ndarray]:
     """The folders of all heads, and what each computes."""
     prefix, heads, settings, segments = FAMILIES[system]
-    arrays = {f"batch/{k}": v.astype(np.int32) for k, v in inputs(segments).items()}
-    batch = {name: torch.tensor(value) for name, value in inputs(segments).items()}
+    rows = inputs(segments, padding=settings.get("pad_token_id", 0))
+    arrays = {f"batch/{name}": value.astype(np.int32) for name, value in rows.items()}
+    batch = {name: torch.tensor(value) for name, value in rows.items()}
     for head in heads:
-        labels = {"regression": 1, "question_answering": 2}.get(head, LABELS)
+        labels = {"regression": 1, "pretraining": 2, "question_answering": 2}.get(head, LABELS)
         config = getattr(transformers, f"{prefix}Config")(
             **{**SIZES, **settings, "num_labels": labels}
         )
