@@ -87,18 +87,20 @@ class Encoder(nn.Module):
 
     def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
         """The output of the last layer."""
+        shared = Shared(mask=self.mask(batch), deterministic=deterministic)
+        return self.encoder(self.embed(batch), shared)[0]
+
+    def embed(self, batch: Batch) -> Float[Array, "B L D"]:
+        """What the first layer reads."""
         x = self.embeddings(batch)
-        if self.make_projection is not None:
-            x = self.projection(x)
+        return x if self.make_projection is None else self.projection(x)
+
+    def mask(self, batch: Batch) -> AttentionMask:
+        """Who sees whom: all of a document each other."""
         segments = batch["encoder_segment_ids"]
         # One document a row: then padding may see it, which saves a comparison for every score.
         packed = "encoder_positions" in batch
-        mask = AttentionMask(
-            query_segments=segments if packed else None,
-            key_segments=segments,
-        )
-        shared = Shared(mask=mask, deterministic=deterministic)
-        return self.encoder(x, shared)[0]
+        return AttentionMask(query_segments=segments if packed else None, key_segments=segments)
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:

@@ -42,3 +42,25 @@ class AttentionMask:
                 before = before | self.prefix[:, None, :]
             allowed = before if allowed is None else allowed & before
         return None if allowed is None else allowed[:, None]
+
+
+@flax.struct.dataclass(kw_only=True)
+class RangeMask(AttentionMask):
+    """An AttentionMask under which a query sees, besides, only the keys of one range of slots.
+
+    Ranges may be traced: one compiled program then reads forwards, backwards or both ways.
+
+    Attributes:
+        first, last: the slots of the first and of the last key that each query may see.
+    """
+
+    first: Int[Array, "B T"]
+    last: Int[Array, "B T"]
+
+    def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"]:
+        """The matrix for `queries` (T) and `keys` (S)."""
+        slots = jnp.arange(keys)
+        within = (self.first[..., None] <= slots) & (slots <= self.last[..., None])
+        within = within[:, None]
+        allowed = super().dense(queries=queries, keys=keys)
+        return within if allowed is None else allowed & within
