@@ -29,7 +29,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "data.module": ("data/c4.py", "the file that registers the tasks"),
     "data.settings": ({}, "what the module's register() takes besides"),
     "data.task": ("", "task or mixture to train on"),
-    "data.vocabulary": ("", "a SentencePiece .model file, or 'bytes'"),
+    "data.vocabulary": ("", "a .model, vocab.txt, vocab.json, tokenizer.json, or 'bytes'"),
     "data.objective": ("span_corruption", "how text becomes inputs and targets"),
     "data.objective_settings": ({}, "settings of the objective"),
     "data.converter_settings": ({}, "settings of the converter"),
