@@ -25,7 +25,7 @@ import os
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ import seqio
 import tensorflow as tf
 import tokenizers
 from jaxtyping import Bool
+from sentencepiece import sentencepiece_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 # Texts are encoded one by one in threads of tf.data, so threads within a text would only contend.
@@ -98,6 +99,17 @@ class MarkedVocabulary(seqio.Vocabulary):
         """The texts of token ids [..., L], within tf.data or not."""
         return self._decode_tf(tf.convert_to_tensor(ids))
 
+    def encode_with_offsets(self, s: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids [L] of a text, and the first character of each and the one after its last.
+
+        The blanks before and after a word are of no token; what has only blanks is an empty range.
+        """
+        ids, ranges = self._encode_with_offsets(s)
+        return ids, [_without_blanks(s, *one) for one in ranges]
+
+    @abc.abstractmethod
+    def _encode_with_offsets(self, s: str) -> tuple[list[int], list[tuple[int, int]]]: ...
+
     @abc.abstractmethod
     def _begins_word(self, piece: str) -> bool: ...
 
@@ -161,6 +173,10 @@ class TokenizerVocabulary(MarkedVocabulary):
     def _encode(self, s: str) -> list[int]:
         return self._tokenizer.encode(s, add_special_tokens=False).ids
 
+    def _encode_with_offsets(self, s: str) -> tuple[list[int], list[tuple[int, int]]]:
+        found = self._tokenizer.encode(s, add_special_tokens=False)
+        return found.ids, found.offsets
+
     def _decode(self, ids: Sequence[int]) -> str:
         unknown = _REPLACEMENT if self.unk_id is None else self.pieces[self.unk_id]
         size = len(self.pieces)
@@ -202,6 +218,31 @@ class MarkedSentencePiece(MarkedVocabulary):
             )
         return ids
 
+    def _encode_with_offsets(self, s: str) -> tuple[list[int], list[tuple[int, int]]]:
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        start = 0
+        for place, part in enumerate(self._split(s)):
+            if place % 2:
+                ids.append(self._marks[part])
+                offsets.append((start, start + len(part)))
+            elif part:
+                origins = [*self._prepare.origins(part), (len(part), len(part))]
+                for number, first, after_last in self._cut(self._prepare(part)):
+                    last = max(first, after_last - 1)
+                    ids.append(number)
+                    offsets.append((start + origins[first][0], start + origins[last][1]))
+            start += len(part)
+        return ids, offsets
+
+    def _cut(self, prepared: str) -> Iterator[tuple[int, int, int]]:
+        """The pieces of a text with their first characters and those after their last ones."""
+        encoded = self._model.Encode(prepared, out_type="serialized_proto")
+        characters = [place for place, one in enumerate(prepared) for _ in one.encode()]
+        characters.append(len(prepared))  # by bytes, which is what it counts in
+        for piece in sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces:
+            yield piece.id, characters[piece.begin], characters[piece.end]
+
     def _decode(self, ids: Sequence[int]) -> str:
         assert self.unk_id is not None  # for the type checker
         size, names = len(self.pieces), {number: name for name, number in self._marks.items()}
@@ -230,6 +271,17 @@ class AlbertText:
             letters = unicodedata.normalize("NFKD", text)
             text = "".join(letter for letter in letters if not unicodedata.combining(letter))
         return text.lower() if self.lower_case else text
+
+    def origins(self, text: str) -> list[tuple[int, int]]:
+        """For each character of the prepared text, those of `text` that it was made of."""
+        parts = re.finditer("``|''|.", text, re.DOTALL)
+        return [part.span() for part in parts for _ in self(part.group())]
+
+
+def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
+    part = text[start:end]
+    start += len(part) - len(part.lstrip())
+    return start, start + len(part.strip())
 
 
 # A piece of these alone may go on a word.
