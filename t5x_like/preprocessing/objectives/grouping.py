@@ -162,9 +162,13 @@ def _rows(
         return grouping.examples(documents, length=length, marks=marks, seed=seed)
 
     @seqio.map_over_dataset(num_seeds=1)
-    def of_group(group: dict[str, tf.RaggedTensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        lengths = group["sentence_lengths"]
-        arguments = [group["tokens"].flat_values, lengths.flat_values, lengths.row_lengths(), seed]
+    def of_group(group: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        # Not ragged where all documents are known to have one length.
+        tokens, lengths = (
+            one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
+            for one in (group["tokens"], group["sentence_lengths"])
+        )
+        arguments = [tokens.flat_values, lengths.flat_values, lengths.row_lengths(), seed]
         types = [tf.int32] * 3
         out = tf.numpy_function(call, [*arguments, tf.constant(told)], types, stateful=False)
         shapes = [[None, len(grouping.aligned), length], [None], [None]]

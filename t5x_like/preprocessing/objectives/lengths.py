@@ -21,7 +21,12 @@ class Sizes(NamedTuple):
 
 
 def sentinel_count(vocabulary: seqio.Vocabulary) -> int:
-    """How many of the last ids of `vocabulary` may stand for spans that were taken out."""
+    """How many of the last ids of `vocabulary` may stand for spans that were taken out.
+
+    None of an encoder's vocabulary with a mark for masks: its last ids are words, or RoBERTa's mask.
+    """
+    if hasattr(vocabulary, "mask_id"):
+        return 0
     return vocabulary.extra_ids or max(0, min(SENTINELS, vocabulary.vocab_size - 3))
 
 
