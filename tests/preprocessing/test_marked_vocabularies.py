@@ -7,7 +7,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import streams, vocabularies
+from t5x_like.preprocessing import objectives, streams, vocabularies
 from t5x_like.preprocessing.vocabulary_training import train
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "tokenizers.json").read_text("utf-8"))
@@ -296,3 +296,12 @@ def test_a_part_that_is_missing_is_named(tmp_path):
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(ValueError, match=r"merges.txt' has to stand beside"):
         vocabularies.load(tmp_path)
+
+
+def test_t5_s_sentinels_are_not_taken_from_the_words_of_an_encoder(wordpiece):
+    features = {name: seqio.Feature(wordpiece, add_eos=False) for name in ("inputs", "targets")}
+    dataset = tf.data.Dataset.from_tensors({"text": "the dog"})
+    tokenize, corrupt = objectives.build("span_corruption").preprocessors
+    lengths = {"inputs": 16, "targets": 16}
+    with pytest.raises(ValueError, match=r"can need 1 sentinels, the vocabulary of .* has 0"):
+        corrupt(tokenize(dataset, output_features=features), lengths, features)
