@@ -32,11 +32,13 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("mlp", "model"),
     ("kv", None),
     ("layers", None),
+    ("inner_layers", None),
     ("norm", None),
     ("buckets", None),
     ("positions", None),
     ("types", None),
     ("classes", None),
+    ("boundary", None),
     # Activations: by example, and inside a layer by head or hidden unit.
     ("activation_batch", BATCH_AXES),
     ("activation_length", None),

@@ -43,8 +43,12 @@ class Source(Protocol):
         """
 
 
-def open_source(path: pathlib.Path) -> Source:
+def open_source(path: pathlib.Path, *, system: str | None = None) -> Source:
     """Finds out what a folder is, and reads its settings.
+
+    Args:
+        system: what to read a folder of Hugging Face's as, where several systems have its form;
+            None for the one that its model_type names.
 
     Raises:
         ValueError: there is no such folder, it is neither of the two, or it holds a model that no
@@ -54,10 +58,13 @@ def open_source(path: pathlib.Path) -> Source:
         raise ValueError(_explain_absence(path))
     config = path / files.CONFIG
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
-        return _open_hugging_face(path, settings)
+        return _open_hugging_face(path, settings, system)
     if any(path.glob("*.safetensors")):
         raise ValueError(f"{path} has tensors, but no {files.CONFIG} that says of what model_type")
-    return _open_checkpoint(path)
+    source = _open_checkpoint(path)
+    if system not in (None, source.system):
+        raise ValueError(f"{path} is a checkpoint of {source.system!r}, and no {system!r}")
+    return source
 
 
 def _explain_absence(path: pathlib.Path) -> str:
@@ -71,24 +78,41 @@ def _explain_absence(path: pathlib.Path) -> str:
     return f"there is no folder {path}.{near}{download}"
 
 
-def _open_hugging_face(path: pathlib.Path, settings: Mapping[str, Any]) -> Source:
-    name = _system_of(settings["model_type"])
+def _open_hugging_face(
+    path: pathlib.Path, settings: Mapping[str, Any], wanted: str | None
+) -> Source:
+    name = _system_of(settings["model_type"], wanted)
     system = systems.find(name)
     tensors = files.TensorFiles(path)
     config = system.from_hf_config(settings, names=tensors.names)
     if "head" in config:
-        config |= read_head(settings)
-    return _HuggingFace(name, config, read_generation(path, settings), tensors)
+        config |= read_head(settings, exported_as=getattr(system, "EXPORTED_AS", {}))
+    told = {k: v for k, v in _generation(name, config).items() if settings.get(k) is None}
+    return _HuggingFace(name, config, read_generation(path, {**settings, **told}), tensors)
 
 
-def _system_of(model_type: str) -> str:
-    """The system that a config.json of that model_type describes."""
+def _system_of(model_type: str, wanted: str | None) -> str:
+    """The system that a config.json of that model_type describes, or the one that is wanted."""
     known = {
         each: name
         for name in systems.names()
         for each in getattr(systems.find(name), "MODEL_TYPES", ())
     }
-    return choose("model_type", model_type, known)
+    own = choose("model_type", model_type, known)
+    if wanted in (None, own):
+        return own
+    others = {
+        name: name
+        for name in systems.names()
+        if model_type in getattr(systems.find(name), "READS", ())
+    }
+    return choose(f"system of a folder of model_type {model_type!r}", wanted, {own: own, **others})
+
+
+def _generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """How a system generates, as far as its settings say it."""
+    tell = getattr(systems.find(system), "generation", None)
+    return {} if tell is None else tell(config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +125,8 @@ class _HuggingFace:
     tensors: files.TensorFiles
 
     def available(self, wanted: Leaves) -> set[str]:
-        parts = self._parts(wanted)
+        known = weight_map.described(self._system.WEIGHTS, wanted)
+        parts = self._parts({path: wanted[path] for path in known})
         names = self._names({piece.tensor for own in parts.values() for piece in own})
         return {
             path
@@ -174,7 +199,8 @@ def _open_checkpoint(path: pathlib.Path) -> Source:
     config = stored.get("config", {})
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} does not hold the config it was trained with")
-    generation = GenerationSettings(**stored.get("generation", {}))
+    settings = _generation(config["system"], config["model"]) | stored.get("generation", {})
+    generation = GenerationSettings(**settings)
     return _Checkpoint(config["system"], dict(config["model"]), generation, path)
 
 

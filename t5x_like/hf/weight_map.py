@@ -122,6 +122,12 @@ def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Pi
     return found
 
 
+def described(weights: WeightMap, paths: Iterable[str]) -> list[str]:
+    """Those of our parameters, by path, that a line is about: another system may have more."""
+    patterns = [_path_pattern(path) for path in weights]
+    return [path for path in paths if any(pattern.fullmatch(path) for pattern in patterns)]
+
+
 def _path_pattern(path: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", path)
     # Odd parts are the names in braces. A segment is `block` in a scanned stack, else numbered.

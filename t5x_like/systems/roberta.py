@@ -54,7 +54,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         kernel_init=bert.INIT,
         dropout=config["dropout"],
     )
-    own = {
+    own: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
         "pretraining": functools.partial(
             Pretraining,

@@ -1,0 +1,93 @@
+"""SpanBERT, pretrained by masked spans of words, told by themselves and by their boundaries.
+
+    python -m t5x_like.train --config=configs/spanbert.py:large \
+        --config.workdir=runs/spanbert_large --config.data.vocabulary=vocab.txt
+
+Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Joshi et al. 2020, section 4.2),
+on C4 in place of the BooksCorpus and Wikipedia:
+
+| section 4.2 | here |
+|---|---|
+| BERT large; cased WordPiece | model; data.vocabulary, whose tokenizer_config.json says the case |
+| 256 sequences of up to 512 tokens, 2.4M steps | data.batch_size, data.lengths, train.steps |
+| one sequence a row, up to the end of its document | data.objective=spanbert |
+| new masks at each visit | data.objective=spanbert |
+| AdamW, 1e-4, beta 0.9 and 0.999, epsilon 1e-8 | optimizer |
+| decoupled weight decay 0.1 | optimizer.weight_decay; not of norms and biases |
+| warmup of 10,000 steps, then linear decay | optimizer.schedule=linear |
+| dropout 0.1, GELU | model.dropout; systems/spanbert.py |
+| 15% of the words in spans, lengths geometric, p=0.2, up to 10 | data.objective=spanbert |
+| vectors of 200 for the places in a span | systems/spanbert.py, model.span_places of them |
+
+The comparisons of section 6, from the same file:
+
+    --config.model.head=masked_lm                            span masking alone
+    --config.data.objective=roberta --config.model.head=masked_lm \
+        --config.data.objective_settings="{'format': 'doc_sentences'}"    (BERT, one sequence)
+
+The demo learns on documentation strings in about two minutes on 2 CPU cores:
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 --keep_case \
+        --output=runs/spanbert_demo/vocab.txt
+    python -m t5x_like.train --config=configs/spanbert.py:demo
+"""
+
+import ml_collections
+
+from t5x_like.config import defaults
+from t5x_like.systems.spanbert import SIZES
+
+
+def get_config(size: str = "large") -> ml_collections.ConfigDict:
+    """The config of one of the sizes above."""
+    if size == "demo":
+        return _demo()
+    if size not in SIZES:
+        raise ValueError(
+            f"configs/spanbert.py has no size {size!r}: choose demo, {', '.join(SIZES)}"
+        )
+    config = defaults()
+    config.system = "spanbert"
+    config.workdir = f"runs/spanbert_{size}"
+    config.model = SIZES[size]
+    config.data.module = "data/c4.py"
+    config.data.task = "c4_en"
+    config.data.objective = "spanbert"
+    config.data.converter = "encoder"
+    config.data.lengths = {"inputs": 512}
+    config.data.batch_size = 256
+    config.train.steps = 2_400_000
+    config.optimizer = {
+        "name": "adamw",
+        "epsilon": 1e-8,
+        "weight_decay": 0.1,
+        "schedule": "linear",
+        "learning_rate": 1e-4,
+        "warmup_steps": 10_000,
+        "decay_steps": config.train.steps,
+    }
+    config.checkpoint.every = 5_000
+    config.evaluate.every = 5_000
+    return config
+
+
+def _demo() -> ml_collections.ConfigDict:
+    config = get_config("base")
+    config.workdir = "runs/spanbert_demo"
+    config.model.update(
+        {"vocab_size": 4096, "positions": 64, "layers": 2, "d_model": 128, "d_ff": 512, "heads": 4}
+    )
+    config.model.dropout = 0.0  # the run sees no text twice
+    config.data.module = "data/pydocs.py"
+    config.data.task = "pydocs"
+    config.data.vocabulary = "runs/spanbert_demo/vocab.txt"
+    config.data.lengths = {"inputs": 64}
+    config.data.batch_size = 32
+    config.train.steps = 1500
+    config.train.log_every = 20
+    config.optimizer.update(
+        {"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": config.train.steps}
+    )
+    config.checkpoint.every = 500
+    config.evaluate.every = 250
+    return config
