@@ -1,0 +1,65 @@
+"""The data side of a config: which converter an objective gets, and what a batch of it is."""
+
+import jax
+import ml_collections
+import numpy as np
+import pytest
+
+from t5x_like import config, inputs, partitioning
+
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+@pytest.fixture
+def bert(tmp_path) -> ml_collections.ConfigDict:
+    """Data of BERT's objective: documents of two lines, a vocabulary of whole words."""
+    lines = [" ".join(WORDS[(n + i) % 10] for i in range(7)) + f". {n}" for n in range(200)]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS, *map(str, range(200))]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    found = config.defaults()
+    found.model.vocab_size = len(pieces)
+    found.data.module, found.data.task = "data/text_files.py", "text_files"
+    found.data.settings = {"files": str(tmp_path / "text.txt"), "held_out": 0.2}
+    found.data.vocabulary = str(tmp_path / "vocab.txt")
+    found.data.objective, found.data.converter = "bert", "encoder"
+    found.data.lengths = {"inputs": 16, "targets": 114}  # the second is the default, not read here
+    found.data.batch_size, found.data.shards, found.data.shuffle_buffer = 8, 1, 20
+    return found
+
+
+@pytest.fixture
+def mesh():
+    return partitioning.make_mesh({"data": 1}, devices=jax.devices()[:1])
+
+
+def test_an_objective_sets_its_converter(bert, mesh):
+    batch = next(inputs.build(bert, mesh).train_batches)
+    aligned = ("input_tokens", "target_tokens", "loss_weights", "token_types", "segment_ids")
+    assert {name: values.shape for name, values in batch.items()} == {
+        **{f"encoder_{name}": (8, 16) for name in aligned},
+        "label": (8,),
+    }
+    assert (batch["encoder_input_tokens"][:, 0] == 2).all()
+    counted = batch["encoder_loss_weights"] > 0
+    assert counted.any()
+    assert not np.isin(batch["encoder_target_tokens"][counted], range(5)).any()
+
+
+def test_a_config_sets_the_converter_otherwise(bert, mesh):
+    bert.data.converter_settings = {"loss_on": "all"}
+    batch = next(inputs.build(bert, mesh).train_batches)
+    np.testing.assert_array_equal(batch["encoder_loss_weights"], batch["encoder_segment_ids"])
+
+
+def test_a_converter_that_does_not_suit_the_objective_is_refused(bert, mesh):
+    bert.data.converter = "encoder_decoder"
+    with pytest.raises(ValueError, match=r"encoder_decoder reads inputs, targets, but .*label"):
+        inputs.build(bert, mesh)
+
+
+def test_rows_that_only_pad_are_left_out_whatever_the_examples_have():
+    tokens = np.zeros([3, 4], np.int32)
+    segments = np.array([[1, 1, 0, 0], [0] * 4, [1, 1, 1, 1]])
+    batch = {"encoder_input_tokens": tokens, "encoder_segment_ids": segments, "label": np.arange(3)}
+    assert [row["label"] for row in inputs.rows([batch])] == [0, 2]
