@@ -1,0 +1,181 @@
+"""Phases: the shapes change where they should, and a run that dies in one ends as if it had not."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+from t5x_like import checkpoints, config, evaluate, experiment, reporting, train
+from tests.programs import tiny_t5
+
+PHASES = {
+    "short": {"steps": 3},
+    "long": {"steps": 3, "lengths": {"inputs": 48}, "batch_size": 16},
+}
+
+
+class Killed(BaseException):
+    """Ends a run at once, as no `except Exception` notices."""
+
+
+def settings(folder, *, workdir="run"):
+    """Three steps of 8 rows of 32 tokens, then three of 16 rows of 48."""
+    tiny = tiny_t5.get_config(str(folder))
+    tiny.workdir = f"{folder}/{workdir}"
+    tiny.phases = PHASES
+    tiny.train.phases = ("short", "long")
+    tiny.train.steps = 6
+    tiny.evaluate.batches = 1
+    return tiny
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The folder of a run through both phases, and the shapes of its batches."""
+    folder, shapes = tmp_path_factory.mktemp("straight"), []
+    put = experiment.Experiment.put
+
+    def recording(self, batch):
+        shapes.append(batch["encoder_input_tokens"].shape)
+        return put(self, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment.Experiment, "put", recording)
+        train.train(settings(folder))
+    return folder / "run", shapes
+
+
+def test_each_phase_has_its_shapes_and_is_evaluated_on_them(straight):
+    _, shapes = straight
+    short, long = (8, 32), (16, 48)
+    assert shapes == [short] * 4 + [long] * 4  # three to train on and one to evaluate, each
+
+
+def test_rates_follow_the_phase(straight):
+    log = reporting.read_log(straight[0])
+    tokens, examples = (log[f"train/{name}_per_second"] for name in ("tokens", "examples"))
+    rates = log["train/steps_per_second"]
+    for step, rows, inputs in ((2, 8, 32), (3, 8, 32), (5, 16, 48), (6, 16, 48)):
+        np.testing.assert_allclose(examples[step] / rates[step], rows)
+        np.testing.assert_allclose(tokens[step] / examples[step], inputs + 16)  # and targets
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "newest"),
+    [pytest.param(4, 3, id="boundary", marks=pytest.mark.slow), pytest.param(5, 4, id="within")],
+)
+def test_a_run_that_dies_goes_on_exactly(straight, tmp_path, monkeypatch, killed_at, newest):
+    show = reporting.ProgressLine.__call__
+
+    def die(self, step, values):
+        show(self, step, values)
+        if step == killed_at:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reporting.ProgressLine, "__call__", die)
+        with pytest.raises(Killed):
+            train.train(settings(tmp_path))
+    assert checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")[-1] == newest
+    train.train(settings(tmp_path))
+    parameters = [checkpoints.restore_params(path)[0] for path in (straight[0], tmp_path / "run")]
+    jax.tree.map(np.testing.assert_array_equal, *parameters)
+
+
+def test_a_position_of_another_phase_is_refused(straight, tmp_path, capsys):
+    other = settings(straight[0].parent)
+    other.phases.short.steps, other.phases.long.steps, other.train.steps = 7, 1, 8
+    with pytest.raises(SystemExit):
+        train.train(other)
+    assert "saved with phase='long', it cannot be restored with phase='short'" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_checkpoint_is_evaluated_on_the_data_of_its_phase(straight, monkeypatch):
+    measured = []
+
+    def record(model, params, batches):
+        measured.extend(batch["encoder_input_tokens"].shape for batch in batches)
+        return {}
+
+    monkeypatch.setattr(evaluate, "measure", record)
+    for step in (3, 4):
+        path = straight[0] / "checkpoints" / str(step)
+        values = {"checkpoint": path, "output": straight[0] / "evaluation.json"}
+        monkeypatch.setattr(flags, "FLAGS", type("Flags", (), values))
+        evaluate.evaluate(settings(straight[0].parent))
+    assert measured == [(8, 32), (16, 48)]
+
+
+def test_phases_come_in_the_order_that_is_set(tmp_path):
+    first, second = config.phases(settings(tmp_path))
+    assert [(p.name, p.first, p.last) for p in (first, second)] == [("short", 0, 3), ("long", 3, 6)]
+    assert first.settings.data.seed != second.settings.data.seed
+    # What a phase does not name stays as it is.
+    assert second.settings.data.lengths.to_dict() == {"inputs": 48, "targets": 16}
+    assert first.settings.data.batch_size == 8
+    assert [config.phase_at(settings(tmp_path), step=s).name for s in (1, 3, 4, 9)] == [
+        *("short", "short", "long", "long")
+    ]
+
+
+def test_a_run_without_phases_is_one(tmp_path):
+    tiny = tiny_t5.get_config(str(tmp_path))
+    assert config.phases(tiny) == [config.Phase("", tiny, 0, 4)]
+
+
+def test_the_phases_of_a_run_survive_its_config_file(tmp_path):
+    written = settings(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(written.to_json_best_effort())
+    names = [phase.name for phase in config.phases(config.load(path))]
+    assert names == ["short", "long"]
+
+
+def test_flags_change_single_settings_of_a_phase(tmp_path, monkeypatch):
+    changes = ["phases.long.steps=10", "phases.long.lengths.inputs=64", "train.steps=13"]
+    # Which flags there are follows from the command line.
+    monkeypatch.setattr(sys, "argv", ["train", *(f"--config.{change}" for change in changes)])
+    values = flags.FlagValues()
+    holder = config_flags.DEFINE_config_dict("config", settings(tmp_path), flag_values=values)
+    values(sys.argv)
+    short, long = config.phases(holder.value)
+    assert (short.last, long.last) == (3, 13)
+    assert long.settings.data.lengths.inputs == 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train.steps": 7}, r"train.steps=7 must be the sum .*: 3 \(short\) \+ 3 \(long\) = 6"),
+        ({"train.phases": ("short",)}, r"\('short',\) must have each name in phases .*long, short"),
+        ({"train.phases": ("short", "long", "long")}, "must have each name in phases once"),
+        ({"phases.long.steps": 0}, "phases.long.steps=0 must be 1 or more"),
+        ({"phases.long.batch_size": 0}, "phases.long: data.batch_size=0 must be 1 or more"),
+        ({"phases.long.batch_size": 9, "train.microbatches": 2}, "phases.long: .*=2 does not div"),
+    ],
+)
+def test_phases_that_do_not_fit_are_named(changes, message, tmp_path):
+    wrong = settings(tmp_path)
+    wrong.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=message):
+        config.check(wrong)
+
+
+@pytest.mark.parametrize(
+    ("phase", "message"),
+    [
+        ({"batchsize": 4}, r"phases.long='batchsize'.*Did you mean 'batch_size'\?"),
+        ({"vocabulary": "bytes"}, "phases.long='vocabulary' does not exist"),
+        ({"batch_size": "many"}, "phases.long: .*batch_size"),
+    ],
+)
+def test_settings_that_no_phase_has_are_named(phase, message, tmp_path):
+    wrong = settings(tmp_path)
+    wrong.phases = {"short": {"steps": 3}, "long": {"steps": 3} | phase}
+    with pytest.raises(ValueError, match=message):
+        config.check(wrong)
