@@ -26,6 +26,8 @@ from t5x_like.preprocessing.objectives import Objective
 
 SPLITS = ("train", "validation")
 
+_TYPES = {"value": tf.float32}
+
 # Held-out documents are chosen in steps of one in ten thousand.
 _BUCKETS = 10_000
 
@@ -191,14 +193,18 @@ def add_task(
         source: of the raw examples.
         vocabulary: of every feature; each sequence ends with its end-of-sequence token.
         preprocessors: from the raw examples to tokens.
-        features: the names of the features that come out, int32 sequences.
+        features: the names of the features that come out, sequences of int32, of float32 for
+            "value".
     """
     seqio.TaskRegistry.remove(name)
     seqio.TaskRegistry.add(
         name,
         source=source,
         preprocessors=list(preprocessors),
-        output_features={feature: seqio.Feature(vocabulary) for feature in features},
+        output_features={
+            feature: seqio.Feature(vocabulary, dtype=_TYPES.get(feature, tf.int32))
+            for feature in features
+        },
     )
 
 

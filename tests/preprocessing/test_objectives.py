@@ -161,10 +161,12 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
 
 
 OF_ENCODERS = {name for name, make in objectives.OBJECTIVES.items() if "group" in settings_of(make)}
+OF_LABELLED = {"classification", "regression", "tagging", "question_answering"}
+OF_PAIRS = {"random_spans", "text_to_text"}
 
 
 @pytest.mark.parametrize(
-    "name", sorted(objectives.OBJECTIVES.keys() - {"random_spans", "text_to_text"} - OF_ENCODERS)
+    "name", sorted(objectives.OBJECTIVES.keys() - OF_PAIRS - OF_ENCODERS - OF_LABELLED)
 )
 def test_every_objective_serves_as_a_seqio_task(name):
     objective = objectives.build(name)
@@ -205,7 +207,7 @@ def test_the_converters_of_an_objective_read_its_features(name):
 
 def test_only_aligned_objectives_offer_themselves_to_an_encoder():
     fitting = {n for n in objectives.OBJECTIVES if "encoder" in objectives.build(n).converters}
-    assert fitting == {"bert_style", "mass_style"} | OF_ENCODERS
+    assert fitting == {"bert_style", "mass_style"} | OF_ENCODERS | OF_LABELLED
 
 
 def test_unknown_names_and_settings_are_answered_with_the_nearest():

@@ -14,7 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from t5x_like.names import choose
-from t5x_like.preprocessing.objectives import denoising, encoders, language_modeling, supervised
+from t5x_like.preprocessing.objectives import (
+    denoising,
+    encoders,
+    labelled,
+    language_modeling,
+    supervised,
+)
 from t5x_like.preprocessing.objectives.denoising import random_spans_lengths
 from t5x_like.preprocessing.objectives.objective import Objective
 
@@ -38,6 +44,10 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "structbert": encoders.structbert,
     "electra": encoders.electra,
     "unilm": encoders.unilm,
+    "classification": labelled.classification,
+    "regression": labelled.regression,
+    "tagging": labelled.tagging,
+    "question_answering": labelled.question_answering,
 }
 
 

@@ -1,0 +1,222 @@
+"""Your own labelled text, to fine-tune an encoder on: JSON Lines, TSV, CSV, or SQuAD's JSON files.
+
+    --config.data.module=data/labelled_files.py --config.data.task=labelled_files
+    --config.data.objective=classification --config.data.settings.train=reviews.jsonl
+
+| objective | fields of a row, and settings with their names in your files | in TSV and CSV |
+|---|---|---|
+| classification | text_a, text_b or none, label: a string or an integer | the same |
+| regression | text_a, text_b or none, value: a number | the same |
+| tagging | words and tags: lists of as many strings | strings with blanks between them |
+| question_answering | question, context, answers | not there |
+
+`answers` are a list of strings, or of {"text", "answer_start"}, or {"text": [...], "answer_start":
+[...]}; an empty list or null says that the context does not answer. Files of SQuAD 1.1 and 2.0 are
+read as published. The first line of a .tsv or .csv names its columns; a .tsv knows no quotes.
+
+`train` and `validation` are paths; without the latter a part of `train` is held out by its text, of
+questions by the context (`sources.held_out`).
+
+Classes and tags are numbered as in `labels`, or else all those of `train` in sorted order (integers
+as numbers). Every row is read and checked before training, and a bad one is an error that names its
+file and line. They are kept in memory.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.names import hint
+from t5x_like.preprocessing import labelled_text, sources
+from t5x_like.preprocessing.labelled_text import Row
+from t5x_like.preprocessing.objectives import Objective
+
+
+def register(
+    vocabulary: seqio.Vocabulary,
+    objective: Objective,
+    *,
+    name: str = "labelled_files",
+    **settings: Any,
+) -> None:
+    """Adds the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of the tokens, with the marks of an encoder.
+        objective: one of those above.
+        name: of the task.
+        settings: those of `read`.
+
+    Raises:
+        ValueError: another objective, or as `read`.
+    """
+    sources.check_settings(read, settings)
+    found = read(objective.name, **settings)
+    splits = {split: found.columns(split) for split in found.rows}
+
+    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
+        columns, size = splits[split], len(found.rows[split])
+        # Numbers, so that the position in the data that a checkpoint keeps has no text in it.
+        numbers = tf.data.Dataset.range(size)
+        numbers = numbers.shuffle(size, seed=seed) if shuffle_files else numbers
+        return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
+
+    sources.add_task(
+        name,
+        source=seqio.FunctionDataSource(dataset, splits=sources.SPLITS),
+        vocabulary=vocabulary,
+        preprocessors=objective.preprocessors,
+        features=objective.features,
+    )
+
+
+def documents(split: str, *, kind: str = "classification", **settings: Any) -> tf.data.Dataset:
+    """Returns {"text": scalar string}: the texts of a split, say to train a vocabulary on.
+
+    Args:
+        split: "train" or "validation".
+        kind: the objective that the files are for.
+        settings: those of `read`.
+
+    Raises:
+        ValueError: as `read`.
+    """
+    sources.check_settings(read, settings)
+    texts = []
+    for row in read(kind, **settings).rows[split]:
+        fields = ("text_a", "text_b", "question", "context")
+        texts += [row[field] for field in fields if field in row]
+        texts += [" ".join(row["words"])] if "words" in row else []
+    return tf.data.Dataset.from_tensor_slices({"text": texts})
+
+
+def labels(kind: str, **settings: Any) -> tuple[str, ...]:
+    """The names of classes or tags in the order of their numbers; none of the other kinds.
+
+    Raises:
+        ValueError: as `read`.
+    """
+    sources.check_settings(read, settings)
+    return read(kind, **settings).labels
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """The rows of both splits, checked.
+
+    Attributes:
+        rows: of each split.
+        labels: names of the classes or tags.
+    """
+
+    rows: Mapping[str, Sequence[Row]]
+    labels: tuple[str, ...]
+
+    def columns(self, split: str) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+        """The fields of a split's rows, [N] or [N, (M)]."""
+        rows = self.rows[split]
+        names = [name for name in rows[0] if name != "where"]
+        columns = {name: _column([row[name] for row in rows]) for name in names}
+        for name in set(columns) & {"label", "tags"}:
+            numbers = [[self._number(one, row) for one in _as_list(row[name])] for row in rows]
+            columns[name] = _column(numbers if name == "tags" else [n for [n] in numbers])
+        return columns
+
+    def _number(self, label: str, row: Row) -> int:
+        if label not in self.labels:
+            near = hint(label, self.labels)
+            labelled_text.fail(row["where"], f"{label!r} is none of the labels.{near}")
+        return self.labels.index(label)
+
+
+def read(
+    kind: str,
+    *,
+    train: str,
+    validation: str = "",
+    held_out: float = 0.1,
+    labels: Sequence[str | int] = (),
+    text_a: str = "text_a",
+    text_b: str = "",
+    label: str = "label",
+    value: str = "value",
+    words: str = "words",
+    tags: str = "tags",
+    question: str = "question",
+    context: str = "context",
+    answers: str = "answers",
+) -> Labelled:
+    """Reads and checks the rows of both splits.
+
+    Args:
+        kind: the objective that the files are for.
+        train, validation: files; without the second a part of the first is held out.
+        held_out: which part, from 0 to 1.
+        labels: names of the classes or tags in order; empty for all of `train`, sorted.
+        text_a, text_b, label, value, words, tags, question, context, answers: the fields' names in
+            the files. Without `text_b`, rows are pairs if the first one has a field "text_b".
+
+    Raises:
+        ValueError: no such kind, file or field, with the nearest, a bad row, or no rows.
+    """
+    given = dict(locals())
+    if not 0 <= held_out <= 1:
+        raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
+    known = labelled_text.read(_find("train", train), kind=kind, names=given)
+    if validation:
+        others = labelled_text.read(_find("validation", validation), kind=kind, names=given)
+        rows = {"train": known, "validation": others}
+    else:
+        keys = [_held_out_by(row) for row in known]
+        chosen = sources.held_out(tf.constant(keys, tf.string), fraction=held_out).numpy()
+        pairs = list(zip(known, chosen, strict=True))
+        rows = {
+            split: tuple(row for row, is_held_out in pairs if is_held_out == wanted)
+            for split, wanted in (("train", False), ("validation", True))
+        }
+    for split, found in rows.items():
+        if not found:
+            raise ValueError(f"{given[split] or train}: there is no row for the split {split!r}.")
+    own = {"classification": "label", "tagging": "tags"}.get(kind)
+    order = tuple(map(str, labels)) if own else ()
+    return Labelled(rows, order or _sorted_labels(known, own))
+
+
+def _sorted_labels(rows: Sequence[Row], field: str | None) -> tuple[str, ...]:
+    found = {label for row in rows for label in _as_list(row[field])} if field else set()
+    whole = all(label.lstrip("-").isdecimal() for label in found)
+    return tuple(sorted(found, key=int if whole else str))
+
+
+def _held_out_by(row: Row) -> str:
+    return " ".join(_as_list(row.get("context", row.get("text_a", row.get("words")))))
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _column(values: Sequence[Any]) -> tf.Tensor | tf.RaggedTensor:
+    if not isinstance(values[0], list):
+        kinds = {str: tf.string, int: tf.int32, float: tf.float32}
+        return tf.constant(values, kinds[type(values[0])])
+    flat = [one for value in values for one in value]
+    kind = tf.int32 if flat and isinstance(flat[0], int) else tf.string
+    return tf.RaggedTensor.from_row_lengths(tf.constant(flat, kind), [len(v) for v in values])
+
+
+def _find(setting: str, path: str) -> str:
+    path = os.path.expanduser(path)
+    if not path:
+        raise ValueError(f"data.settings.{setting} is not set: a file of labelled text.")
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        folder = os.path.dirname(path) or "."
+        there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        files = [one for one in there if one.endswith(labelled_text.ENDINGS)]
+        near = hint(os.path.basename(path), files)
+        raise ValueError(f"data.settings.{setting}={path!r} is no file.{near}")
+    return path

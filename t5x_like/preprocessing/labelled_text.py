@@ -1,0 +1,218 @@
+"""Files of labelled text as rows that are checked one by one: JSON Lines, TSV, CSV, SQuAD's JSON.
+
+A row of a kind (classification, regression, tagging, question_answering) has the fields that the
+objective of that name reads, its labels still as strings.
+"""
+
+import csv
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from t5x_like.names import choose, hint
+
+Raw = Mapping[str, Any]  # a row by the names in its file
+Row = Mapping[str, Any]  # a row by our names, and "where": its file and line
+
+Parse = Callable[[Raw, Mapping[str, str]], dict[str, Any]]
+
+
+def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
+    """The rows of a file.
+
+    Args:
+        path: with one of `ENDINGS`.
+        kind: one of `KINDS`.
+        names: of the fields of this kind, in the file; rows are pairs if `text_b` has a name, or
+            has none and the first row has a field "text_b".
+
+    Raises:
+        ValueError: a file or a row that cannot be read, a field that is not there, with the
+            nearest, or one of another type; the message begins with the file and the line.
+    """
+    parse, fields = choose("kind of labelled text", kind, KINDS)
+    own = tuple((field, names[field]) for field in fields)
+    return _rows_as_of(path, tf.io.gfile.stat(path).mtime_nsec, parse, own)
+
+
+@functools.lru_cache(maxsize=8)
+def _rows_as_of(
+    path: str, changed: int, parse: Parse, names: tuple[tuple[str, str], ...]
+) -> tuple[Row, ...]:
+    """The rows of a file, which is read again if it has changed."""
+    del changed
+    ending = next((one for one in _READERS if path.lower().endswith(one)), None)
+    if ending is None:
+        raise ValueError(f"{path} has none of the endings {', '.join(_READERS)}.")
+    rows: list[Row] = []
+    fields: dict[str, str] = {}
+    for where, raw in _READERS[ending](path):
+        if not rows:
+            fields = {field: name for field, name in names if name}
+            fields |= {"text_b": "text_b"} if ("text_b", "") in names and "text_b" in raw else {}
+        for name in fields.values():
+            if name not in raw:
+                fail(where, f"there is no field {name!r}.{hint(name, raw)}")
+        try:
+            rows.append(parse(raw, fields) | {"where": where})
+        except ValueError as error:
+            fail(where, str(error))
+    return tuple(rows)
+
+
+def fail(where: str, problem: str) -> NoReturn:
+    """Raises a ValueError that begins with a file and a line."""
+    raise ValueError(f"{where}: {problem}")
+
+
+def _json_lines(path: str) -> Iterator[tuple[str, Raw]]:
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if line.strip():
+            yield f"{path}:{number}", _json_object(line, where=f"{path}:{number}")
+
+
+def _json_object(text: str, *, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        fail(where, f"it is no JSON: {error}.")
+    return found if isinstance(found, dict) else fail(where, "it is no JSON object.")
+
+
+def _table(path: str, **dialect: Any) -> Iterator[tuple[str, Raw]]:
+    reader = csv.reader(_text(path).splitlines(keepends=True), strict=True, **dialect)
+    try:
+        columns = next(reader, [])
+        for cells in reader:
+            where = f"{path}:{reader.line_num}"
+            if cells and len(cells) != len(columns):
+                fail(where, f"it has {len(cells)} cells, and the first line {len(columns)} names.")
+            if cells:
+                yield where, dict(zip(columns, cells, strict=True))
+    except csv.Error as error:
+        fail(f"{path}:{reader.line_num}", f"it is no row of a table: {error}.")
+
+
+def _squad(path: str) -> Iterator[tuple[str, Raw]]:
+    articles = _json_object(_text(path), where=path).get("data")
+    if not isinstance(articles, list):
+        fail(path, "it is no file of SQuAD, which has `data`; other rows need the ending .jsonl.")
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                none = {"answers": None} if question.get("is_impossible") else {}
+                raw = {"context": paragraph["context"], **question, **none}
+                yield f"{path}: question {question.get('id')}", raw
+
+
+def _text(path: str) -> str:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(f"{path}:{line}: it is no UTF-8: {error.reason}.") from error
+
+
+_READERS: dict[str, Callable[[str], Iterator[tuple[str, Raw]]]] = {
+    ".jsonl": _json_lines,
+    ".tsv": functools.partial(_table, delimiter="\t", quoting=csv.QUOTE_NONE),
+    ".csv": _table,
+    ".json": _squad,
+}
+
+
+def _string(raw: Raw, name: str) -> str:
+    if not isinstance(raw[name], str):
+        raise ValueError(f"{name}={raw[name]!r} is no string.")
+    return raw[name]
+
+
+def _label(name: str, label: Any) -> str:
+    if not isinstance(label, str | int) or isinstance(label, bool) or label == "":
+        raise ValueError(f"{name}={label!r} is no label, which is a string or an integer.")
+    return str(label)
+
+
+def _texts(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+    return {name: _string(raw, fields[name]) for name in ("text_a", "text_b") if name in fields}
+
+
+def _classification(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+    return _texts(raw, fields) | {"label": _label(fields["label"], raw[fields["label"]])}
+
+
+def _regression(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+    value = raw[fields["value"]]
+    try:
+        number = float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{fields['value']}={value!r} is no number.")
+    return _texts(raw, fields) | {"value": number}
+
+
+def _tagging(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+    words, tags = (
+        raw[name].split() if isinstance(raw[name], str) else raw[name]
+        for name in (fields["words"], fields["tags"])
+    )
+    if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
+        raise ValueError(f"words={words!r} and tags={tags!r} are no lists of the same length.")
+    if not words or not all(isinstance(word, str) and word.strip() for word in words):
+        raise ValueError(f"words={words!r} must be one string or more, none of them blank.")
+    return {"words": words, "tags": [_label(fields["tags"], tag) for tag in tags]}
+
+
+def _question_answering(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+    question, context = _string(raw, fields["question"]), _string(raw, fields["context"])
+    found = [_placed(text, start, context) for text, start in _answers(raw[fields["answers"]])]
+    text, start = found[0] if found else ("", -1)
+    return {
+        "id": str(raw.get("id", "")),
+        "question": question,
+        "context": context,
+        "answers": [text for text, _ in found],
+        "answer_text": text,
+        "answer_start": start,
+    }
+
+
+def _answers(raw: Any) -> list[tuple[Any, Any]]:
+    """The texts of answers and where they start, None where that is not said."""
+    if isinstance(raw, Mapping) and isinstance(raw.get("text"), list):
+        starts = raw.get("answer_start") or [None] * len(raw["text"])
+        return list(zip(raw["text"], starts, strict=True))
+    if raw is not None and not isinstance(raw, list):
+        raise ValueError(f"answers={raw!r} is no list of answers.")
+    return [
+        (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None)
+        for one in raw or []
+    ]
+
+
+def _placed(text: Any, start: Any, context: str) -> tuple[str, int]:
+    """An answer without blanks at its ends, and the character of the context where it starts."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"the answer {text!r} is no text: for no answer, give no answers.")
+    if start is None:
+        start = context.find(text)
+    if not isinstance(start, int) or start < 0 or context[start : start + len(text)] != text:
+        place = f" at its answer_start={start}" if start != -1 else ""
+        raise ValueError(f"the answer {text!r} does not stand in its context{place}.")
+    return text.strip(), start + len(text) - len(text.lstrip())
+
+
+ENDINGS = tuple(_READERS)
+KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
+    "classification": (_classification, ("text_a", "text_b", "label")),
+    "regression": (_regression, ("text_a", "text_b", "value")),
+    "tagging": (_tagging, ("words", "tags")),
+    "question_answering": (_question_answering, ("question", "context", "answers")),
+}
