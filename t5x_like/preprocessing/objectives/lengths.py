@@ -23,7 +23,7 @@ class Sizes(NamedTuple):
 def sentinel_count(vocabulary: seqio.Vocabulary) -> int:
     """How many of the last ids of `vocabulary` may stand for spans that were taken out.
 
-    None of an encoder's vocabulary with a mark for masks: its last ids are words, or RoBERTa's mask.
+    None of an encoder's vocabulary, which has a mark for masks: its last ids are words or marks.
     """
     if hasattr(vocabulary, "mask_id"):
         return 0
