@@ -204,15 +204,17 @@ class AnswerHead(nn.Module):
 
 
 class Features(nn.Module):
-    """The encoder's own output, for other uses."""
+    """The encoder's own output, for other uses, and its summary where it has one."""
 
-    make_summary: Callable[..., nn.Module]
+    make_summary: Callable[..., nn.Module] | None = None
 
     @nn.compact
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`hidden` [B, L, D] and `summary` [B, D]."""
+        """`hidden` [B, L, D], and `summary` [B, D]."""
+        if self.make_summary is None:
+            return {"hidden": hidden}
         summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
         return {"hidden": hidden, "summary": summary}
 
@@ -237,7 +239,7 @@ def select_head(
     output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
     labels = config["labels"]
     row = functools.partial(RowHead, make_summary=make_summary, **output)
-    heads = {
+    heads: dict[str, Callable[..., nn.Module]] = {
         "classification": functools.partial(row, outputs=labels),
         "regression": functools.partial(row, outputs=1),
         "tagging": functools.partial(TokenHead, outputs=labels, **output),
