@@ -13,14 +13,23 @@ In the workdir: checkpoints/, config.json, metrics.jsonl, tensorboard/, loss.png
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import ml_collections
 import numpy as np
 from clu.metric_writers import MetricWriter
 
-from t5x_like import checkpoints, config, evaluate, experiment, inputs, partitioning, reporting
+from t5x_like import (
+    checkpoints,
+    config,
+    evaluate,
+    experiment,
+    initialization,
+    inputs,
+    partitioning,
+    reporting,
+)
 from t5x_like.checkpoints import Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
 from t5x_like.experiment import Experiment
@@ -35,14 +44,11 @@ def train(settings: ml_collections.ConfigDict) -> None:
     """Trains to the config's `train.steps`, from the newest checkpoint if there is one."""
     partitioning.connect_processes()
     with one_line_errors():
+        settings = initialization.complete(settings)
         workdir = _workdir(settings)
         model = experiment.build(settings)
-        shards = _stored_shards(workdir)
         phases = config.phases(settings)
-        parts = [
-            inputs.build(phase.settings, model.mesh, shards=shards, phase=phase.name)
-            for phase in phases
-        ]
+        parts = _inputs(phases, model=model, shards=_stored_shards(workdir))
         saver = Checkpoints(
             workdir / "checkpoints",
             every=settings.checkpoint.every,
@@ -90,6 +96,14 @@ def _stored_shards(workdir: pathlib.Path) -> int | None:
     if not checkpoints.checkpoint_steps(workdir / "checkpoints"):
         return None
     return checkpoints.read_metadata(workdir / "checkpoints")["data_shards"]
+
+
+def _inputs(phases: Sequence[Phase], *, model: Experiment, shards: int | None) -> list[Inputs]:
+    """The data of each phase."""
+    return [
+        inputs.build(phase.settings, model.mesh, shards=shards, phase=phase.name)
+        for phase in phases
+    ]
 
 
 def _start(model: Experiment, saver: Checkpoints) -> tuple[TrainState, DataState]:
@@ -187,11 +201,14 @@ def _report(step: int, workdir: pathlib.Path, data: Inputs) -> None:
     counts = inputs.target_counts(data.eval_batches(task), size=size)
     if jax.process_index() != 0:
         return
-    print(f"\ncleaning: {cleaning.describe_counts()}")
-    entropy = inputs.unigram_entropy(counts)
-    held_out = reporting.read_log(workdir)[f"{task}/cross_entropy"]
-    print(f"held-out loss {held_out[max(held_out)]:.3f} nats per token at step {step};", end=" ")
-    print(f"unigram entropy of the held-out targets {entropy:.3f}")
+    if events := cleaning.describe_counts():
+        print(f"\ncleaning: {events}")
+    entropy = inputs.unigram_entropy(counts) if counts.any() else None
+    log = reporting.read_log(workdir)
+    held_out = log.get(f"{task}/cross_entropy", log[f"{task}/loss"])
+    print(f"held-out loss {held_out[max(held_out)]:.3f} at step {step}")
+    if entropy is not None:
+        print(f"unigram entropy of the held-out targets {entropy:.3f} nats")
     print(f"loss curve: {reporting.plot_loss(workdir, unigram_entropy=entropy)}")
     print(f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}")
 
