@@ -1,10 +1,12 @@
 """Converts weights between Hugging Face folders and our checkpoints.
 
     python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like] [--dtype=float32]
+        [--system=NAME]
 
 FOLDER to read: a Hugging Face folder with config.json and model.safetensors or its shards, one of
 our checkpoints, or a run (then its newest checkpoint). What is written holds the parameters and
-the model's settings, and no state of an optimizer.
+the model's settings, and no state of an optimizer. --system names what to read a Hugging Face
+folder as, where its model_type is that of several systems: `unilm` for a folder of `bert`.
 """
 
 import argparse
@@ -31,12 +33,15 @@ class _Weights:
     step: Int[Array, ""]
 
 
-def convert(source: pathlib.Path, target: pathlib.Path, *, form: str, dtype: str) -> None:
+def convert(
+    source: pathlib.Path, target: pathlib.Path, *, form: str, dtype: str, system: str | None = None
+) -> None:
     """Reads a model in either form and writes it to an empty or new folder.
 
     Args:
         form: `hf`, or `t5x_like` for a checkpoint of step 0.
         dtype: of the parameters written, `float32` or `bfloat16`.
+        system: see `from_pretrained`.
 
     Raises:
         ValueError: the source is no model, the target is not empty, or the form cannot hold it.
@@ -44,7 +49,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, *, form: str, dtype: str
     write = choose("--format", form, {"hf": _write_hugging_face, "t5x_like": _write_checkpoint})
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={target} is not empty: choose a new folder")
-    write(from_pretrained(source, param_dtype=dtype), target)
+    write(from_pretrained(source, system=system, param_dtype=dtype), target)
 
 
 def _write_hugging_face(model: Pretrained, target: pathlib.Path) -> None:
@@ -71,9 +76,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--format", default="hf", help="hf or t5x_like; hf unless told")
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
+    parser.add_argument("--system", metavar="NAME", help="what to read a Hugging Face folder as")
     given = parser.parse_args(arguments)
     with one_line_errors():
-        convert(given.source, given.target, form=given.format, dtype=given.dtype)
+        convert(
+            given.source, given.target, form=given.format, dtype=given.dtype, system=given.system
+        )
         print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")
 
 

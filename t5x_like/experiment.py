@@ -78,6 +78,7 @@ class Experiment:
         return load(
             source,
             self.module,
+            system=self.config.system,
             config=self.config.model.to_dict(),
             dtype=np.float32,
             mesh=self.mesh,

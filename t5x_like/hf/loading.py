@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -25,6 +25,7 @@ _HEAD = "head/"
 def from_pretrained(
     folder: str | os.PathLike,
     *,
+    system: str | None = None,
     dtype: str = "float32",
     param_dtype: str | None = None,
     mesh: Mesh | None = None,
@@ -34,6 +35,8 @@ def from_pretrained(
 
     Args:
         folder: with config.json and model.safetensors or its shards; or of a checkpoint, or a run.
+        system: what to read a Hugging Face folder as, if not as what its model_type names: `unilm`
+            for one of `bert`.
         dtype: of the computation and of the parameters: `float32` or `bfloat16`.
         param_dtype: of the parameters, if not `dtype`; float32 to train on in bfloat16.
         mesh: to spread the parameters over (`partitioning.make_mesh`); None for one device.
@@ -45,14 +48,21 @@ def from_pretrained(
         ValueError: no such folder, a model or a setting that does not exist here, or tensors
             that are missing, left over or of the wrong shape.
     """
-    source = open_source(pathlib.Path(folder).expanduser())
+    source = open_source(pathlib.Path(folder).expanduser(), system=system)
     config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
     make = PretrainedEncoder if isinstance(module, Encoder) else Pretrained
     return make(
         module,
-        load(source, module, config=config, dtype=jnp.dtype(param_dtype), mesh=mesh),
+        load(
+            source,
+            module,
+            system=source.system,
+            config=config,
+            dtype=jnp.dtype(param_dtype),
+            mesh=mesh,
+        ),
         system=source.system,
         config=config,
         generation=source.generation,
@@ -70,6 +80,7 @@ def load(
     source: Source,
     module: nn.Module,
     *,
+    system: str,
     config: Mapping[str, Any],
     dtype: Any,
     mesh: Mesh | None,
@@ -78,7 +89,7 @@ def load(
     """The parameters of a module, read from a source; of a head that is not the source's, drawn.
 
     Args:
-        config: the settings that the module was built with.
+        system, config: what the module was built as, and its settings.
         seed: of what is drawn.
 
     Raises:
@@ -87,9 +98,10 @@ def load(
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
     wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
     heads = [(settings.get("head"), settings.get("labels")) for settings in (source.config, config)]
-    whole = heads[0] == heads[1]
-    if whole:
-        return flax.traverse_util.unflatten_dict(source.read(wanted, whole=True), sep="/")
+    rows = getattr(systems.find(system), "ROWS_FROM_FEWER", {})
+    if heads[0] == heads[1]:
+        found = _read(source, wanted, whole=True, rows=rows)
+        return flax.traverse_util.unflatten_dict(found, sep="/")
     available = source.available(wanted)
     new = {
         path: leaf
@@ -97,8 +109,27 @@ def load(
         if path.startswith(_HEAD) and path not in available
     }
     known = {path: leaf for path, leaf in wanted.items() if path not in new}
-    found = source.read(known, whole=False) | _draw(module, new, seed=seed)
+    found = _read(source, known, whole=False, rows=rows) | _draw(module, new, seed=seed)
     return flax.traverse_util.unflatten_dict(found, sep="/")
+
+
+def _read(
+    source: Source, wanted: Leaves, *, whole: bool, rows: Mapping[str, Sequence[int]]
+) -> Leaves:
+    """What is wanted of a source.
+
+    Args:
+        rows: of tables that may have fewer rows there: which of those ours are copies of.
+    """
+    fewer = {}
+    for path in rows.keys() & wanted.keys():
+        leaf = wanted[path]
+        if path not in source.available({path: leaf}):
+            shape = (max(rows[path]) + 1, *leaf.shape[1:])
+            fewer[path] = jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=leaf.sharding)
+    found = source.read(wanted | fewer, whole=whole)
+    copies = {path: found[path][jnp.array(rows[path])] for path in fewer}
+    return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in copies.items()}
 
 
 def _draw(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:

@@ -138,9 +138,11 @@ class Pretrained:
             num_return_sequences=n, n rows for each input, best first.
 
         Raises:
-            ValueError: a setting that does not exist or is out of range, or a prompt padded on
-                the right.
+            ValueError: a model that writes no text, a setting that does not exist or is out of
+                range, or a prompt padded on the right.
         """
+        if not hasattr(self.module, "prefill"):
+            raise ValueError(f"this {self.system} reads text, and writes none: it has no generate")
         wanted = self.generation.override(settings)
         tokens = self._tokens("input_ids", input_ids)
         mask = (

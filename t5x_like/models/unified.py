@@ -27,7 +27,7 @@ _SEGMENTS = ((0, 1), (4, 5), (2, 2), (3, 3))
 SEGMENTS = 6
 
 
-class UnifiedEncoder(Encoder, kw_only=True):
+class UnifiedEncoder(Encoder):
     """An encoder under four masks, which writes text under one of them.
 
     Its batches may have `language_model`, int32 (), the number in KINDS by which all rows are read;
@@ -38,8 +38,8 @@ class UnifiedEncoder(Encoder, kw_only=True):
         longest: places of a row, as many as there are positions.
     """
 
-    mask_id: int
-    longest: int
+    mask_id: int = 103
+    longest: int = 512
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
         """What the first layer reads: the segments tell the kind (section 2.1)."""
