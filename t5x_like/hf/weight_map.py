@@ -10,6 +10,9 @@ To the left is our parameter, to the right the tensor of the file and its layout
 name alone means the same layout. `{layer}` is a layer's number in the file. Here it is `layer_3`
 in a looped stack, and in a scanned one a place along the first axis of `block`. Any other name in
 braces that only the file has (`{expert}`) is a place along the next axis.
+
+Where the file has several of our parameters in one tensor, the layout says which part is meant:
+"D (1/3 H K) -> D H K" is the second third of the last axis.
 """
 
 import dataclasses
@@ -33,7 +36,8 @@ _SHOWN = 3  # names in an error message
 class Layout:
     """How a tensor's axes lie in the file and here: "(H K) D -> D H K".
 
-    Axes in parentheses are one axis in the file, the last of them changing fastest.
+    Axes in parentheses are one axis in the file, the last of them changing fastest. The file may
+    have one axis more, written as the part of it that is ours: "1/3" is the second of three.
     """
 
     theirs: tuple[tuple[str, ...], ...]
@@ -51,26 +55,44 @@ class Layout:
             tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", left)
         )
         axes, ours = list(itertools.chain(*groups)), tuple(right.split())
+        axes = [axis for axis in axes if "/" not in axis]
         if not arrow or sorted(axes) != sorted(ours) or len(set(ours)) != len(ours):
             raise ValueError(f"{pattern!r}: both sides of '->' must name the same axes, each once")
         return cls(theirs=groups, ours=ours)
 
     def their_shape(self, shape: Shape) -> Shape:
-        """The shape in the file of what has `shape` here."""
-        sizes = dict(zip(self.ours, shape, strict=True))
+        """The shape in the file of the tensor that has, or is, what has `shape` here."""
+        sizes = self._sizes(shape)
         return tuple(math.prod(sizes[axis] for axis in group) for group in self.theirs)
 
     def to_ours(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
         """A tensor of the file as we have it, with `shape`."""
-        sizes = dict(zip(self.ours, shape, strict=True))
-        axes = tuple(itertools.chain(*self.theirs))
-        split = tensor.reshape([sizes[axis] for axis in axes])
-        return split.transpose([axes.index(axis) for axis in self.ours])
+        return self._part(tensor, shape).transpose([self._order.index(axis) for axis in self.ours])
 
-    def to_theirs(self, array: np.ndarray) -> np.ndarray:
-        """The inverse of `to_ours`."""
-        order = [self.ours.index(axis) for axis in itertools.chain(*self.theirs)]
-        return array.transpose(order).reshape(self.their_shape(array.shape))
+    def write(self, tensor: np.ndarray, array: np.ndarray) -> None:
+        """Writes what we have into a contiguous tensor for the file; the inverse of `to_ours`."""
+        order = [self.ours.index(axis) for axis in self._order]
+        self._part(tensor, array.shape)[...] = array.transpose(order)
+
+    @property
+    def _order(self) -> list[str]:
+        """Our axes, in the file's order."""
+        return [axis for axis in itertools.chain(*self.theirs) if "/" not in axis]
+
+    def _sizes(self, shape: Shape) -> dict[str, int]:
+        parts = {
+            axis: int(axis.partition("/")[2])
+            for group in self.theirs
+            for axis in group
+            if "/" in axis
+        }
+        return parts | dict(zip(self.ours, shape, strict=True))
+
+    def _part(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
+        """The view of a tensor that is ours, with our axes apart."""
+        sizes, axes = self._sizes(shape), list(itertools.chain(*self.theirs))
+        part = tuple(int(a.partition("/")[0]) if "/" in a else slice(None) for a in axes)
+        return tensor.reshape([sizes[axis] for axis in axes])[part]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,16 +244,24 @@ def disassemble(
     arrays: Mapping[str, np.ndarray], parts: Mapping[str, list[Piece]]
 ) -> Iterator[Tensor]:
     """The tensors of all parameters, each made only when it is loaded; `assemble`'s inverse."""
-
-    def load(path: str, piece: Piece) -> np.ndarray:
-        part = arrays[path][piece.index]
-        # safetensors writes an array's memory, whatever its strides.
-        return np.ascontiguousarray(piece.layout.to_theirs(part) if piece.layout else part)
-
+    by_tensor: dict[str, list[tuple[str, Piece]]] = {}
     for path, own in parts.items():
         for piece in own:
-            yield Tensor(
-                name=piece.tensor,
-                size=math.prod(piece.tensor_shape) * arrays[path].dtype.itemsize,
-                load=functools.partial(load, path, piece),
-            )
+            by_tensor.setdefault(piece.tensor, []).append((path, piece))
+
+    def load(held: list[tuple[str, Piece]]) -> np.ndarray:
+        # safetensors writes an array's memory, whatever its strides: so all is contiguous.
+        path, piece = held[0]
+        tensor = np.empty(piece.tensor_shape, arrays[path].dtype)
+        for path, piece in held:
+            array = arrays[path][piece.index]
+            if piece.layout:
+                piece.layout.write(tensor, array)
+            else:
+                tensor[...] = array
+        return tensor
+
+    for name, held in by_tensor.items():
+        path, piece = held[0]
+        size = math.prod(piece.tensor_shape) * arrays[path].dtype.itemsize
+        yield Tensor(name=name, size=size, load=functools.partial(load, held))

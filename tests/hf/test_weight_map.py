@@ -44,9 +44,24 @@ def test_a_layout_is_undone_exactly(pattern):
     layout = Layout.parse(pattern)
     shape = (2, 3, 5)[: len(layout.ours)]
     array = np.random.default_rng(0).normal(size=shape)
-    tensor = layout.to_theirs(array)
-    assert tensor.shape == layout.their_shape(shape)
+    tensor = np.empty(layout.their_shape(shape))
+    layout.write(tensor, array)
     np.testing.assert_array_equal(layout.to_ours(tensor, shape), array)
+
+
+def test_parts_of_one_tensor_are_parameters_of_their_own():
+    names = ("query", "key", "value")
+    weights = {name: ("attention", f"D ({n}/3 H K) -> D H K") for n, name in enumerate(names)}
+    arrays = fill(dict.fromkeys(names, (5, 2, 3)))
+    found = pieces(weights, {name: array.shape for name, array in arrays.items()})
+    (tensor,) = disassemble(arrays, found)
+    assert (tensor.name, tensor.size) == ("attention", 3 * 5 * 6 * 4)
+    whole = tensor.load()
+    flat = [arrays[name].reshape(5, 6) for name in names]
+    np.testing.assert_array_equal(whole, np.concatenate(flat, axis=1))
+    for name, array in arrays.items():
+        again = assemble(array.shape, found[name], lambda _: whole, dtype=array.dtype)
+        np.testing.assert_array_equal(again, array)
 
 
 @pytest.mark.parametrize("pattern", ["A B", "A B -> A", "A -> A A", "(A B -> C A"])
