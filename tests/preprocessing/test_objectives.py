@@ -162,7 +162,7 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
 
 OF_ENCODERS = {name for name, make in objectives.OBJECTIVES.items() if "group" in settings_of(make)}
 OF_LABELLED = {"classification", "regression", "tagging", "question_answering"}
-OF_PAIRS = {"random_spans", "text_to_text"}
+OF_PAIRS = {"random_spans", "text_to_text", "masked_targets"}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,8 @@ def test_the_converters_of_an_objective_read_its_features(name):
 
 def test_only_aligned_objectives_offer_themselves_to_an_encoder():
     fitting = {n for n in objectives.OBJECTIVES if "encoder" in objectives.build(n).converters}
-    assert fitting == {"bert_style", "mass_style"} | OF_ENCODERS | OF_LABELLED
+    aligned = {"bert_style", "mass_style", "masked_targets"}
+    assert fitting == aligned | OF_ENCODERS | OF_LABELLED
 
 
 def test_unknown_names_and_settings_are_answered_with_the_nearest():

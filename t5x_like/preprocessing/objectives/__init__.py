@@ -19,6 +19,7 @@ from t5x_like.preprocessing.objectives import (
     encoders,
     labelled,
     language_modeling,
+    masked_targets,
     supervised,
 )
 from t5x_like.preprocessing.objectives.denoising import random_spans_lengths
@@ -37,6 +38,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "prefix_lm": language_modeling.prefix_lm,
     "language_modeling": language_modeling.language_modeling,
     "text_to_text": supervised.text_to_text,
+    "masked_targets": masked_targets.masked_targets,
     "bert": encoders.bert,
     "roberta": encoders.roberta,
     "spanbert": encoders.spanbert,
