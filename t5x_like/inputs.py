@@ -112,6 +112,7 @@ def build(
             f"data.vocabulary={data.vocabulary!r} has {vocabulary.vocab_size} ids, sentinels "
             f"included, and model.vocab_size={config.model.vocab_size} has no room for them"
         )
+    _check_marks(config, vocabulary)
     objective = objectives.build(data.objective, **data.objective_settings.to_dict())
     module = sources.load_module(data.module)
     settings = data.settings.to_dict()
@@ -135,6 +136,16 @@ def build(
     for task in inputs.eval_tasks:
         inputs._pass(task)
     return inputs
+
+
+def _check_marks(config: ml_collections.ConfigDict, vocabulary: "seqio.Vocabulary") -> None:
+    """Makes sure that marks which the model itself writes are those of the vocabulary."""
+    for name in ("sep_id", "mask_id"):
+        ours, theirs = config.model.get(name), getattr(vocabulary, name, None)
+        if ours not in (None, theirs):
+            raise ValueError(
+                f"model.{name}={ours}, and data.vocabulary={config.data.vocabulary!r} has {theirs}"
+            )
 
 
 def _converter(

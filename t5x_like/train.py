@@ -176,7 +176,10 @@ def _work(model: Experiment, data: Inputs) -> Work:
     return Work(
         tokens=tokens,
         examples=examples,
-        flops=flops.training(lambda p, b: model.loss(p, b, None), model.shapes.params, shapes),
+        # With a key, as in training: in evaluation a loss may measure more.
+        flops=flops.training(
+            lambda p, b: model.loss(p, b, jax.random.key(0)), model.shapes.params, shapes
+        ),
         peak_flops=None if peak is None else peak * jax.device_count(),
     )
 
