@@ -14,8 +14,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning, systems
-from t5x_like.hf.loading import load
+from t5x_like.hf.loading import load, load_part
 from t5x_like.hf.sources import open_source
+from t5x_like.models.distillation import Student
 from t5x_like.training import frozen, optimizers, state, step
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
@@ -73,8 +74,17 @@ class Experiment:
         return state.create(params, optimizer=self.optimizer, seed=seed)
 
     def _pretrained(self) -> PyTree:
-        """The parameters of the folder that `initialize` names; of another head, drawn."""
+        """The parameters of the folder that `initialize` names; of another head, drawn.
+
+        A student begins with what its teacher has, and with the teacher.
+        """
         source = open_source(pathlib.Path(self.config.initialize).expanduser())
+        if isinstance(self.module, Student):
+            system = self.config.model.teacher.system
+            teacher = load_part(
+                source, self.module, part="teacher", system=system, dtype=np.float32, mesh=self.mesh
+            )
+            return jax.jit(self.module.start)(teacher)
         return load(
             source,
             self.module,
@@ -113,6 +123,8 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
         ValueError: a setting that does not exist, or that does not fit the others or the devices.
     """
     module = systems.build(config.system, config.model.to_dict())
+    if isinstance(module, Student) and not config.initialize:
+        raise ValueError("initialize is not set: to the folder of the student's teacher")
     mesh = partitioning.make_mesh(config.mesh.to_dict())
     boxed = jax.eval_shape(lambda: _init(module, seed=0))
     params_axes = nn.get_partition_spec(boxed)

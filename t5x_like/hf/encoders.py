@@ -32,8 +32,8 @@ class PretrainedEncoder(Pretrained):
             input_ids: [B, L].
             attention_mask: [B, L], 0 on padding; None for all ones.
             token_type_ids: [B, L], the segment of each token; None for all 0.
-            labels: what the loss is of: tokens or tags [B, L], where -100 counts for nothing,
-                classes [B], or numbers [B].
+            labels: what the loss is of: tokens, tags or replaced tokens (1) [B, L], where -100
+                counts for nothing, classes [B], or numbers [B].
 
         Raises:
             ValueError: an argument that does not exist, a token that the vocabulary lacks, or
@@ -79,6 +79,9 @@ def _loss(outputs: dict[str, Array], labels: np.ndarray) -> Array:
     if labels.dtype.kind == "f":
         expected, loss = logits[..., 0].shape, jnp.square(logits[..., 0] - labels)
         counted = np.ones_like(labels, bool)
+    elif labels.ndim == 2 and labels.shape == logits.shape:  # of each token a yes or no
+        expected, counted = logits.shape, labels != inputs.IGNORED_LABEL
+        loss = jax.nn.softplus(jnp.where(labels == 1, -logits, logits))
     else:
         expected, counted = logits.shape[:-1], labels != inputs.IGNORED_LABEL
         places = np.where(counted, labels, 0)[..., None]

@@ -15,12 +15,18 @@ _HEADS = {
     "Model": "features",
 }
 _CLASSES = {head: name for name, head in _HEADS.items()} | {
-    "regression": "ForSequenceClassification"
+    "regression": "ForSequenceClassification",
+    "discriminator": "ForPreTraining",
 }
 
 
-def read_head(config: Mapping[str, Any]) -> dict[str, Any]:
+def read_head(config: Mapping[str, Any], *, exported_as: Mapping[str, str]) -> dict[str, Any]:
     """The settings `head` and `labels` of a config.json.
+
+    Args:
+        exported_as: heads that Hugging Face has not, by the system: what it has of them. A run of
+            ELECTRA's `pretraining` is saved as the `discriminator`, and ElectraForPreTraining is
+            one.
 
     Raises:
         ValueError: it names no class, or one with a head that there is none of here.
@@ -32,6 +38,7 @@ def read_head(config: Mapping[str, Any]) -> dict[str, Any]:
         )
     ending = "Model" if classes[0].endswith("Model") else "For" + classes[0].rpartition("For")[2]
     head = choose("the head of config.json's architectures", ending, _HEADS)
+    head = exported_as.get(head, head)
     labels = config.get("num_labels", len(config.get("id2label", (0, 1))))
     one_number = config.get("problem_type") == "regression" or labels == 1
     if head == "classification" and one_number:
@@ -39,13 +46,16 @@ def read_head(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"head": head, "labels": labels}
 
 
-def write_head(config: Mapping[str, Any], *, class_prefix: str) -> dict[str, Any]:
+def write_head(
+    config: Mapping[str, Any], *, class_prefix: str, exported_as: Mapping[str, str]
+) -> dict[str, Any]:
     """The inverse of `read_head` for a model's settings.
 
     Args:
         class_prefix: what the names of the family's classes begin with: "Bert".
+        exported_as: as for `read_head`.
     """
-    head = config["head"]
+    head = exported_as.get(config["head"], config["head"])
     written: dict[str, Any] = {"architectures": [class_prefix + _CLASSES[head]]}
     if head == "regression":
         written |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}}

@@ -132,6 +132,27 @@ def _read(
     return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in copies.items()}
 
 
+def load_part(
+    source: Source, module: nn.Module, *, part: str, system: str, dtype: Any, mesh: Mesh | None
+) -> PyTree:
+    """The parameters of one part of a module, a network by itself, all read from a source.
+
+    Args:
+        part: its name in the module's parameters.
+        system: of the part.
+
+    Raises:
+        ValueError: as `from_pretrained`; or the source is of another system.
+    """
+    if source.system != system:
+        raise ValueError(
+            f"the folder holds a model of {source.system!r}, and the {part} is one of {system!r}"
+        )
+    shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)[part]
+    wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
+    return flax.traverse_util.unflatten_dict(source.read(wanted, whole=False), sep="/")
+
+
 def _draw(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
     """Some of a module's initial parameters, without making the others."""
 

@@ -171,6 +171,8 @@ class Pretrained:
     ) -> None:
         """Writes a folder that Hugging Face loads: settings, and tensors of the parameters' dtype.
 
+        Of a pretraining run with two networks only the one that is kept is written.
+
         Args:
             max_shard_size: bytes of a file, above which the tensors are spread over several.
 
@@ -185,10 +187,13 @@ class Pretrained:
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = system.to_hf_config(self.config)
         if "head" in self.config:
-            config |= write_head(self.config, class_prefix=system.HF_CLASS)
+            exported_as = getattr(system, "EXPORTED_AS", {})
+            config |= write_head(self.config, class_prefix=system.HF_CLASS, exported_as=exported_as)
         # What the system says of a token goes before what `generate` would do with it.
         config = {name: getattr(self.generation, name) for name in ids} | config
-        flat = flax.traverse_util.flatten_dict(jax.device_get(self.params), sep="/")
+        skipped = getattr(system, "NOT_EXPORTED", ())
+        kept = {name: part for name, part in self.params.items() if name not in skipped}
+        flat = flax.traverse_util.flatten_dict(jax.device_get(kept), sep="/")
         config["dtype"] = next(iter(flat.values())).dtype.name
         parts = weight_map.pieces(system.WEIGHTS, {name: x.shape for name, x in flat.items()})
         path.mkdir(parents=True, exist_ok=True)

@@ -105,6 +105,37 @@ def classification(
     return total, weight, {name: metrics[name] for name in ("cross_entropy", "accuracy")}
 
 
+def binary(
+    logits: Float[Array, "*batch"], labels: Bool[Array, "*batch"], weights: Num[Array, "*batch"]
+) -> LossSums:
+    """The cross-entropy of a yes or no for each token, times its weight, in nats.
+
+    Returns:
+        The sum of the losses, the sum of the weights, and `cross_entropy`, `accuracy`, `precision`
+        (of those called yes, how many are) and `recall` (of those that are, how many are found).
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    if not logits.shape == labels.shape == weights.shape:
+        raise ValueError(
+            f"logits {logits.shape} need labels and weights of the same shape, "
+            f"not {labels.shape} and {weights.shape}"
+        )
+    weights, logits = weights.astype(jnp.float32), logits.astype(jnp.float32)
+    each = jnp.where(labels, jax.nn.softplus(-logits), jax.nn.softplus(logits))
+    total, weight = jnp.sum(each * weights), jnp.sum(weights)
+    called = logits > 0
+    found = jnp.sum(weights * (called & labels))
+    metrics = {
+        "cross_entropy": (jax.lax.stop_gradient(total), weight),
+        "accuracy": (jnp.sum(weights * (called == labels)), weight),
+        "precision": (found, jnp.sum(weights * called)),
+        "recall": (found, jnp.sum(weights * labels)),
+    }
+    return total, weight, metrics
+
+
 def tagging(
     logits: Float[Array, "B L C"], tags: Int[Array, "B L"], weights: Num[Array, "B L"]
 ) -> LossSums:

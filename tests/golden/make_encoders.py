@@ -44,6 +44,7 @@ HEADS = {
     "question_answering": "ForQuestionAnswering",
     "features": "Model",
 }
+OWN_HEADS = {"discriminator": "ForPreTraining"}
 # System: the prefix of its classes, the heads that they have, its settings, segments.
 FAMILIES = {
     "bert": ("Bert", tuple(HEADS), {"type_vocab_size": 2}, True),
@@ -65,6 +66,13 @@ FAMILIES = {
         {"type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5},
         False,
     ),
+    "electra": (
+        "Electra",
+        ("discriminator", *tuple(HEADS)[1:]),
+        {"type_vocab_size": 2, "embedding_size": 14},
+        True,
+    ),
+    "distilbert": ("DistilBert", tuple(HEADS)[1:], {"hidden_dim": 28}, False),
 }
 
 
@@ -106,7 +114,7 @@ def freeze(system: str) -> dict[str, np.ndarray]:
         config = getattr(transformers, f"{prefix}Config")(
             **{**SIZES, **settings, "num_labels": labels}
         )
-        model = getattr(transformers, prefix + HEADS[head])(config).eval()
+        model = getattr(transformers, prefix + (HEADS | OWN_HEADS)[head])(config).eval()
         draw(model)
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)

@@ -1,0 +1,101 @@
+r"""DistilBERT, a student of half the layers of a teacher.
+
+    python -m t5x_like.train --config=configs/distilbert.py:base --config.initialize=TEACHER \
+        --config.workdir=runs/distilbert_base --config.data.vocabulary=TEACHER/vocab.txt
+
+TEACHER is a folder that `from_pretrained` reads, and for `base` of the size of BERT-base: one of
+Hugging Face's, a run, a checkpoint. A teacher of another size or system is named in place of the
+size, and gives the student its vocabulary, width and half of its layers:
+
+    python -m t5x_like.train --config=configs/distilbert.py:runs/roberta_base ...
+
+Sizes: `demo`, `base`, or a folder. All but the demo follow the paper (Sanh et al. 2019), and what
+it does not say its code (examples/distillation of transformers), on C4 in place of BERT's text:
+
+| section 2 and 3, code | here |
+|---|---|
+| every other layer of the teacher, no segments, no pooler | systems/distilbert.py |
+| weights 5, 2 and 1 of the soft targets, the masked tokens, the cosine | loss |
+| temperature 2 | loss.temperature |
+| batches of up to 4,000 rows, by accumulation | data.batch_size, train.microbatches |
+| no next sentence, masks drawn anew at each visit | data.objective_settings |
+| AdamW, 5e-4, beta 0.9 and 0.98, epsilon 1e-6, no decay, norm up to 5 | optimizer |
+| 3 passes over 3.3 billion words | train.steps, about as many |
+| warmup of 5%, then linear decay | optimizer.schedule=linear |
+
+The demo learns from BERT's, which is trained before it; each takes about two minutes on 2 CPU
+cores:
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
+        --output=runs/bert_demo/vocab.txt
+    python -m t5x_like.train --config=configs/bert.py:demo
+    python -m t5x_like.train --config=configs/distilbert.py:demo
+"""
+
+import pathlib
+
+import ml_collections
+
+from t5x_like.config import defaults
+from t5x_like.hf.sources import open_source
+from t5x_like.systems.distilbert import SIZES, student_of
+
+_DEMO_TEACHER = "runs/bert_demo"
+
+
+def get_config(size: str = "base") -> ml_collections.ConfigDict:
+    """The config of one of the sizes above, or of a student of the teacher in a folder."""
+    if size == "demo":
+        return _demo()
+    config = defaults()
+    config.system = "distilbert"
+    config.workdir = f"runs/distilbert_{pathlib.Path(size).name}"
+    if size in SIZES:
+        config.model = SIZES[size]
+    else:
+        teacher = open_source(pathlib.Path(size).expanduser())
+        config.model = student_of(teacher.system, teacher.config)
+        config.initialize = size
+    config.loss = {"masked_lm": 2.0, "soft_targets": 5.0, "cosine": 1.0, "temperature": 2.0}
+    config.data.module = "data/c4.py"
+    config.data.task = "c4_en"
+    config.data.objective = "bert"
+    config.data.objective_settings = {"next_sentence": False}
+    config.data.converter = "encoder"
+    config.data.lengths = {"inputs": 512}
+    config.data.batch_size = 4000
+    config.train.microbatches = 10
+    config.train.steps = 6_000
+    config.optimizer = {
+        "name": "adamw",
+        "frozen": ("teacher",),
+        "b2": 0.98,
+        "epsilon": 1e-6,
+        "clip_norm": 5.0,
+        "schedule": "linear",
+        "learning_rate": 5e-4,
+        "warmup_steps": 300,
+        "decay_steps": config.train.steps,
+    }
+    config.checkpoint.every = 500
+    config.evaluate.every = 500
+    return config
+
+
+def _demo() -> ml_collections.ConfigDict:
+    config = get_config(_DEMO_TEACHER)
+    config.workdir = "runs/distilbert_demo"
+    config.data.module = "data/pydocs.py"
+    config.data.task = "pydocs"
+    config.data.vocabulary = f"{_DEMO_TEACHER}/vocab.txt"
+    config.data.lengths = {"inputs": 64}
+    config.data.batch_size = 32
+    config.train.microbatches = 1
+    config.train.steps = 600
+    config.train.log_every = 20
+    config.optimizer.update(
+        {"learning_rate": 1e-3, "warmup_steps": 50, "decay_steps": config.train.steps}
+    )
+    config.checkpoint.every = 300
+    config.evaluate.every = 100
+    return config

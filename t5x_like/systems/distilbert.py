@@ -1,0 +1,185 @@
+"""DistilBERT: Sanh et al. 2019, "DistilBERT, a distilled version of BERT" (arXiv:1910.01108)."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from t5x_like import systems
+from t5x_like.models.distillation import Student
+from t5x_like.models.encoder import Encoder
+from t5x_like.models.heads import Features, MaskedLMHead, Summary, select_head
+from t5x_like.systems import bert
+from t5x_like.training import distillation, losses
+
+# What a teacher computes with follows its student; the rest of its settings is its own.
+_FOLLOWED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
+
+
+def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a student of half the layers (section 3), its teacher's among them.
+
+    Args:
+        system, teacher: of the teacher: a module of t5x_like.systems, the settings of its `build`.
+    """
+    kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *_FOLLOWED)
+    return {
+        "head": "pretraining",
+        "labels": 2,
+        "layers": max(1, teacher["layers"] // 2),
+        **{name: teacher[name] for name in kept},
+        "teacher": {"system": system, **teacher, "head": "masked_lm"},
+    }
+
+
+SIZES: dict[str, dict[str, Any]] = {"base": student_of("bert", bert.SIZES["base"])}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES: BERT's without segments and pooler.
+
+    `head` is "pretraining" for the student with its teacher, or without it "masked_lm" or one of
+    models/heads.py.
+    """
+    dtype = jnp.dtype(config["dtype"])
+    masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
+    make_summary = functools.partial(
+        Summary, activation=nn.relu, kernel_init=bert.INIT, dtype=dtype
+    )
+    own: dict[str, Callable[..., nn.Module]] = {
+        "pretraining": masked_lm,
+        "masked_lm": masked_lm,
+        "features": Features,
+    }
+    student: dict[str, Callable[..., nn.Module]] = {
+        "make_embeddings": functools.partial(
+            bert.embeddings({**config, "token_types": 0}), make_token_types=None
+        ),
+        "make_encoder": bert.tower(config),
+        "make_head": select_head(config, own, make_summary=make_summary, kernel_init=bert.INIT),
+    }
+    if config["head"] != "pretraining":
+        return Encoder(**student)
+    settings = config["teacher"] | {name: config[name] for name in _FOLLOWED}
+    system = settings.pop("system")
+    # Made anew by each call, inside the student, where a module finds its parameters.
+    make_teacher = functools.partial(systems.build, system, settings)
+    return Student(**student, make_teacher=make_teacher, layers=config["layers"])
+
+
+def loss(
+    module: nn.Module,
+    params: Any,
+    batch: Mapping[str, jax.Array],
+    rng: jax.Array | None,
+    *,
+    masked_lm: float = 2.0,
+    soft_targets: float = 5.0,
+    cosine: float = 1.0,
+    temperature: float = 2.0,
+    predicted: float = 0.2,
+) -> losses.LossSums:
+    """Three means, weighted and summed (section 2).
+
+    Of the masked tokens, how unlikely they were and how far the student is from what the teacher
+    says of them; of all tokens, the angle between the two last layers.
+
+    Args:
+        rng: key of the student's dropout; None in evaluation.
+        masked_lm, soft_targets, cosine: the weights.
+        temperature: of the softmaxes of what both say.
+        predicted: as in `bert.loss`.
+    """
+    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
+    student, teacher = module.apply(
+        {"params": params},
+        {**batch, "predicted_positions": places},
+        deterministic=rng is None,
+        rngs=None if rng is None else {"dropout": rng},
+        method="compare",
+    )
+    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
+    said = losses.cross_entropy(student["logits"], targets, kept)
+    softly = distillation.soft_targets(
+        student["logits"], teacher["logits"], kept, temperature=temperature
+    )
+    real = batch["encoder_segment_ids"] > 0
+    angle = distillation.cosine(student["hidden"], teacher["hidden"], real)
+    return losses.combine(
+        {
+            "masked_lm": (masked_lm, said),
+            "soft_targets": (soft_targets, softly),
+            "cosine": (cosine, angle),
+        }
+    )
+
+
+# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. What it has of a run
+# is the student.
+
+MODEL_TYPES = ("distilbert",)
+HF_CLASS = "DistilBert"
+EXPORTED_AS = {"pretraining": "masked_lm"}
+NOT_EXPORTED = ("teacher",)
+
+_LAYER, _OURS = "distilbert.transformer.layer.{layer}", "encoder/layers/{layer}"
+WEIGHTS: bert.Weights = {
+    "embeddings/token/embedding": "distilbert.embeddings.word_embeddings.weight",
+    "embeddings/position/embedding": "distilbert.embeddings.position_embeddings.weight",
+    **bert.norm("embeddings/norm", "distilbert.embeddings.LayerNorm"),
+    **bert.attention(
+        f"{_OURS}/self_attention",
+        *(f"{_LAYER}.attention.{name}_lin" for name in ("q", "k", "v", "out")),
+    ),
+    **bert.norm(f"{_OURS}/self_attention_norm", f"{_LAYER}.sa_layer_norm"),
+    **bert.dense(f"{_OURS}/feed_forward/wi", f"{_LAYER}.ffn.lin1"),
+    **bert.dense(f"{_OURS}/feed_forward/wo", f"{_LAYER}.ffn.lin2"),
+    **bert.norm(f"{_OURS}/feed_forward_norm", f"{_LAYER}.output_layer_norm"),
+    **bert.dense("head/masked_lm/transform", "vocab_transform"),
+    **bert.norm("head/masked_lm/norm", "vocab_layer_norm"),
+    "head/masked_lm/output/bias": "vocab_projector.bias",
+    **bert.dense("head/summary/dense", "pre_classifier"),
+    **bert.dense("head/classifier", "classifier"),
+    **bert.dense("head/tagger", "classifier"),
+    **bert.dense("head/answer", "qa_outputs"),
+}
+WEIGHT_ALIASES = {
+    "embeddings.*": "distilbert.embeddings.*",  # a model without a head
+    "transformer.*": "distilbert.transformer.*",
+    "vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight",  # a copy
+}
+UNUSED_WEIGHTS = ("distilbert.embeddings.position_ids", "embeddings.position_ids")
+
+_SETTINGS = {  # ours by their names in config.json
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "positions",
+    "n_layers": "layers",
+    "dim": "d_model",
+    "hidden_dim": "d_ff",
+    "n_heads": "heads",
+}
+_FIXED = {"activation": "gelu", "sinusoidal_pos_embds": False, "tie_word_embeddings": True}
+
+
+def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    """The settings of `build` for a Hugging Face config.json of DistilBERT.
+
+    Args:
+        names: of the tensors in its files, which are not needed here.
+
+    Raises:
+        ValueError: a setting is missing, or asks for what this DistilBERT does not have.
+    """
+    del names
+    settings = bert.read_settings(config, settings=_SETTINGS, fixed=_FIXED)
+    return SIZES["base"] | settings | {"dropout": config.get("dropout", 0.1)}
+
+
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config.json that makes Hugging Face build the network of a config."""
+    theirs = {key: config[name] for key, name in _SETTINGS.items()}
+    dropout = dict.fromkeys(("dropout", "attention_dropout"), config["dropout"])
+    return theirs | dropout | _FIXED | {"model_type": "distilbert"}

@@ -1,0 +1,235 @@
+"""ELECTRA: its published sizes, what the generator hands over, the losses of its objectives."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.hf import Pretrained, from_pretrained
+from t5x_like.models.encoder import forward
+from t5x_like.systems import electra
+
+# Of `google/electra-*-discriminator`, which the paper rounds to 14M, 110M and 335M, and of a
+# generator by itself, in Hugging Face's ElectraForMaskedLM.
+DISCRIMINATOR = {"small": 13_549_057, "base": 109_483_009, "large": 335_142_913}
+GENERATOR = {"small": 4_620_026, "base": 33_740_602, "large": 51_295_290}
+VOCABULARY, LENGTH, SAID = 32, 10, 7
+TINY = electra.SIZES["small"] | {
+    "vocab_size": VOCABULARY,
+    "positions": LENGTH,
+    "layers": 1,
+    "d_embedding": 12,
+    "d_model": 16,
+    "d_ff": 24,
+    "heads": 2,
+    "generator": 1 / 2,
+}
+
+
+def count(tree):
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize("size", electra.SIZES)
+def test_parameters_as_published(size):
+    module = electra.build(electra.SIZES[size])
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    params = nn.unbox(boxed)["params"]
+    generator = params.pop("generator")
+    assert count(params) == DISCRIMINATOR[size]
+    # It has no embeddings of its own, only the map from them to its width.
+    assert generator.keys() == {"projection", "encoder", "head"}
+    assert count(generator) + count(params["embeddings"]) == GENERATOR[size]
+
+
+@functools.cache
+def make(objective="electra"):
+    module = electra.build(TINY | {"objective": objective})
+    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
+    return module, init(jax.random.key(0))
+
+
+@functools.partial(jax.jit, static_argnames="objective")
+def loss(params, batch, key, *, objective="electra", **weights):
+    return electra.loss(make(objective)[0], params, batch, key, **weights)
+
+
+@functools.partial(jax.jit, static_argnames="objective")
+def discriminate(params, read, *, objective="electra"):
+    given = batch() | {"encoder_input_tokens": read}
+    return forward(make(objective)[0], params, given, None)
+
+
+def saying(params, bias):
+    """The parameters with a generator that says the same at every place, whatever it reads."""
+    head = params["generator"]["head"]["masked_lm"]
+    zero = {name: jnp.zeros_like(value) for name, value in head["norm"].items()}
+    head = head | {"norm": zero, "output": {"bias": jnp.asarray(bias, jnp.float32)}}
+    return params | {"generator": params["generator"] | {"head": {"masked_lm": head}}}
+
+
+def always(params, token=SAID):
+    return saying(params, 100.0 * np.eye(VOCABULARY)[token])
+
+
+def batch():
+    """Two rows of text with two and one masked tokens, of which one is SAID; a row of padding."""
+    random = np.random.default_rng(0)
+    targets = random.integers(8, VOCABULARY, (3, LENGTH))
+    targets[0, 7] = SAID
+    weights = np.zeros((3, LENGTH), np.float32)
+    weights[0, [2, 7]], weights[1, 1] = 1, 1
+    segments = np.ones((3, LENGTH), np.int32)
+    segments[1, 6:], segments[2] = 0, 0
+    return {
+        "encoder_input_tokens": jnp.asarray(np.where(weights > 0, 4, targets)),
+        "encoder_target_tokens": jnp.asarray(targets),
+        "encoder_loss_weights": jnp.asarray(weights),
+        "encoder_segment_ids": jnp.asarray(segments),
+    }
+
+
+def handed_over():
+    """What the discriminator reads of a generator that always says SAID, and what is other there.
+
+    By eye: the masked places 2 and 7 of row 0 and 1 of row 1 hold SAID; in the second it is right.
+    """
+    read = np.array(batch()["encoder_target_tokens"])
+    read[0, 2] = read[0, 7] = read[1, 1] = SAID
+    replaced = np.zeros((3, LENGTH), bool)
+    replaced[0, 2] = replaced[1, 1] = True
+    return read, replaced
+
+
+@pytest.mark.parametrize(("objective", "tokens"), [("electra", 16), ("electra_15", 3)])
+def test_the_loss_is_the_generator_s_and_50_times_that_of_telling_apart(objective, tokens):
+    params = always(make(objective)[1])
+    total, weight, metrics = loss(params, batch(), None, objective=objective)
+    read, replaced = handed_over()
+    logits = discriminate(params, read, objective=objective)["logits"]
+    counted = np.asarray(batch()["encoder_segment_ids"]) > 0
+    if objective == "electra_15":
+        counted &= np.asarray(batch()["encoder_loss_weights"]) > 0
+    chances = np.asarray(jax.nn.sigmoid(logits), np.float64)
+    told = -np.log(np.where(replaced, chances, 1 - chances))[counted]
+    assert told.shape == (tokens,)
+    guessed = [100.0, 0.0, 100.0]  # nats of the three masked tokens
+    assert weight == 3
+    np.testing.assert_allclose(total / 3, np.mean(guessed) + 50 * np.mean(told), rtol=1e-5)
+    np.testing.assert_allclose(metrics["cross_entropy"][0], sum(guessed), rtol=1e-5)
+    found, number = metrics["discriminator/cross_entropy"]
+    np.testing.assert_allclose([found, number], [np.sum(told), tokens], rtol=1e-5)
+    assert metrics["discriminator/recall"][1] == 2
+
+
+def test_no_gradient_flows_through_the_draw():
+    _, params = make()
+
+    @jax.jit
+    def gradient(weights):
+        return jax.grad(lambda p: loss(p, batch(), jax.random.key(1), **weights)[0])(params)
+
+    def largest(tree):
+        return max(np.abs(leaf).max() for leaf in jax.tree.leaves(tree))
+
+    of_discriminator = gradient({"generator": 0.0, "discriminator": 50.0})
+    assert largest(of_discriminator["generator"]) == 0
+    of_generator = gradient({"generator": 1.0, "discriminator": 0.0})
+    assert all(largest(of_generator[part]) == 0 for part in ("projection", "encoder", "head"))
+    for gradients in (of_discriminator, of_generator):
+        assert largest(gradients["embeddings"]["token"]) > 0
+        assert largest(gradients["embeddings"]["position"]) > 0
+    # The generator's softmax alone reaches tokens that nobody reads.
+    unread = np.setdiff1d(np.arange(VOCABULARY), handed_over()[0])[:1]
+    assert largest(of_generator["embeddings"]["token"]["embedding"][unread]) > 0
+
+
+def test_tokens_are_drawn_from_the_generator_s_softmax():
+    chances = np.full(VOCABULARY, 1e-9)
+    chances[[20, 21, 22]] = 0.6, 0.3, 0.1
+    params = saying(make()[1], np.log(chances))
+    given = batch() | {"encoder_target_tokens": jnp.full((3, LENGTH), 21)}
+
+    def replaced(key):
+        return loss(params, given, key)[2]["discriminator/recall"][1]
+
+    number = jax.jit(jax.vmap(replaced))(jax.random.split(jax.random.key(0), 1000))
+    # 3000 draws, of which 0.3 say what it was: a deviation of 0.008.
+    assert abs(np.mean(number) / 3 - 0.7) < 0.04
+
+
+def test_draws_change_with_the_key_and_stay_in_evaluation():
+    _, params = make()
+    assert loss(params, batch(), None)[0] == loss(params, batch(), None)[0]
+    found = {float(loss(params, batch(), jax.random.key(n))[0]) for n in range(4)}
+    assert len(found) == 4
+
+
+def test_replace_mlm_predicts_masked_tokens_from_the_generator_s():
+    params = always(make("replace_mlm")[1])
+    total, weight, metrics = loss(params, batch(), None, objective="replace_mlm")
+    read, _ = handed_over()
+    logits = discriminate(params, read, objective="replace_mlm")["logits"]
+    log_probs = jax.nn.log_softmax(logits)
+    targets = batch()["encoder_target_tokens"]
+    places = [(0, 2), (0, 7), (1, 1)]
+    said = -np.mean([log_probs[row, place, targets[row, place]] for row, place in places])
+    np.testing.assert_allclose(total / weight, 200 / 3 + said, rtol=1e-5)
+    assert metrics["discriminator/cross_entropy"][1] == 3
+
+
+def test_all_tokens_mlm_mixes_copying_and_saying():
+    params = always(make("all_tokens_mlm")[1])
+    read, _ = handed_over()
+    outputs = discriminate(params, read, objective="all_tokens_mlm")
+    copy = np.asarray(jax.nn.sigmoid(outputs["copy_logits"]), np.float64)
+    said = np.asarray(jax.nn.softmax(outputs["logits"]), np.float64)
+    mixed = copy[..., None] * np.eye(VOCABULARY)[read] + (1 - copy[..., None]) * said
+    np.testing.assert_allclose(mixed.sum(axis=-1), 1, rtol=1e-5)
+    targets = np.asarray(batch()["encoder_target_tokens"])
+    chosen = np.take_along_axis(mixed, targets[..., None], axis=-1)[..., 0]
+    expected = -np.mean(np.log(chosen)[np.asarray(batch()["encoder_segment_ids"]) > 0])
+    total, weight, metrics = loss(params, batch(), None, objective="all_tokens_mlm")
+    found, number = metrics["discriminator/cross_entropy"]
+    assert number == 16
+    np.testing.assert_allclose(found / number, expected, rtol=1e-5)
+    np.testing.assert_allclose(total / weight, 200 / 3 + expected, rtol=1e-5)
+
+
+def test_a_pretraining_model_is_saved_as_its_discriminator(tmp_path):
+    module, params = make()
+    whole = Pretrained(module, params, system="electra", config=TINY)
+    whole.save_pretrained(tmp_path)
+    kept = from_pretrained(tmp_path)
+    assert kept.config["head"] == "discriminator"
+    tokens = batch()["encoder_target_tokens"]
+    mask = batch()["encoder_segment_ids"]
+    expected = discriminate(params, tokens)["logits"]
+    found = kept(tokens, mask)
+    # Two programs for the same sums, in which the compiler may order them otherwise.
+    np.testing.assert_allclose(found.logits, expected, atol=1e-6)
+    np.testing.assert_array_equal(
+        kept.params["embeddings"]["token"]["embedding"], params["embeddings"]["token"]["embedding"]
+    )
+    labels = np.where(mask > 0, np.asarray(tokens) % 2, -100)
+    chances = np.asarray(jax.nn.sigmoid(found.logits))
+    by_hand = -np.log(np.where(labels == 1, chances, 1 - chances))[labels >= 0].mean()
+    np.testing.assert_allclose(kept(tokens, mask, labels=labels).loss, by_hand, rtol=1e-5)
+
+
+def test_without_a_discriminator_there_is_none_to_save(tmp_path):
+    module, params = make("replace_mlm")
+    config = TINY | {"objective": "replace_mlm"}
+    with pytest.raises(ValueError, match="objective='replace_mlm' there is no discriminator"):
+        Pretrained(module, params, system="electra", config=config).save_pretrained(tmp_path)
+
+
+def test_unknown_objectives_and_uneven_generators_are_refused():
+    with pytest.raises(ValueError, match="Did you mean 'replace_mlm'"):
+        electra.build(TINY | {"objective": "replaced_mlm"})
+    with pytest.raises(ValueError, match=r"generator=0.3 makes a generator of d_model=5 with 2"):
+        electra.build(TINY | {"generator": 0.3, "heads": 6})
