@@ -52,6 +52,14 @@ def test_a_config_sets_the_converter_otherwise(bert, mesh):
     np.testing.assert_array_equal(batch["encoder_loss_weights"], batch["encoder_segment_ids"])
 
 
+def test_marks_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):
+    bert.model.mask_id = 4
+    inputs.build(bert, mesh)
+    bert.model.sep_id = 102
+    with pytest.raises(ValueError, match=r"model.sep_id=102, and data.vocabulary=.* has 3"):
+        inputs.build(bert, mesh)
+
+
 def test_a_converter_that_does_not_suit_the_objective_is_refused(bert, mesh):
     bert.data.converter = "encoder_decoder"
     with pytest.raises(ValueError, match=r"encoder_decoder reads inputs, targets, but .*label"):
