@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "models": ("names", "partitioning"),
     "training": ("names", "partitioning"),
     "fine_tuning": ("names", "models", "training.losses"),
+    "language_modeling": ("training.losses",),
     "systems": (
         "names",
         "partitioning",
@@ -34,6 +35,7 @@ MAY_IMPORT = {
         "training.losses",
         "training.distillation",
         "fine_tuning",
+        "language_modeling",
     ),
     "decoding": ("names", "partitioning"),
     "checkpoints": ("names", "partitioning", "manifest"),

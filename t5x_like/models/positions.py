@@ -1,6 +1,7 @@
 """Position schemes: what tells a token where it stands."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -103,3 +104,26 @@ class LearnedPositions(nn.Module):
         if positions is None:  # a slice: its gradient needs no scatter
             return table[None, self.offset : self.offset + length]
         return jnp.take(table, positions + self.offset, axis=0)
+
+
+class Entrance(nn.Module):
+    """What a tower reads: scaled vectors of tokens, with those of their places added.
+
+    Attributes:
+        make_positions: factory of `LearnedPositions` or another table of that form.
+        make_norm: factory of a norm of the sum (BART), or None.
+        scale: of the tokens' vectors; D^0.5 in Vaswani et al. 2017, section 3.4.
+    """
+
+    make_positions: Callable[..., nn.Module]
+    make_norm: Callable[..., nn.Module] | None = None
+    scale: float = 1.0
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B L D"], positions: Int[Array, "B L"]
+    ) -> Float[Array, "B L D"]:
+        """The sum, normed."""
+        x = x * self.scale if self.scale != 1.0 else x
+        x = x + self.make_positions(name="position")(positions, length=x.shape[1])
+        return x if self.make_norm is None else self.make_norm(name="norm")(x)

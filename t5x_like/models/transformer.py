@@ -15,9 +15,11 @@ Batch = Mapping[str, Array]
 
 
 class Tower(nn.Module):
-    """A stack with its position bias before and its norm after.
+    """A stack with what comes before it, positions or a position bias, and its norm after.
 
     Attributes:
+        make_entrance: factory of `entrance(x, positions)`, what the first layer reads of the
+            tokens' vectors, or None where it reads them as they are.
         make_norm: factory of the norm after the last layer, or None where layers end in one.
         make_bias: factory of a relative position bias, or None.
     """
@@ -25,9 +27,12 @@ class Tower(nn.Module):
     make_stack: Callable[..., nn.Module]
     make_norm: Callable[..., nn.Module] | None = None
     make_bias: Callable[..., nn.Module] | None = None
+    make_entrance: Callable[..., nn.Module] | None = None
     dropout: float = 0.0
 
     def setup(self) -> None:
+        if self.make_entrance is not None:
+            self.entrance = self.make_entrance()
         self.layers = self.make_stack()
         if self.make_norm is not None:
             self.final_norm = self.make_norm()
@@ -47,6 +52,8 @@ class Tower(nn.Module):
                 bidirectional=shared.mask.visibility != "causal",
             )
             shared = dataclasses.replace(shared, bias=bias)
+        if self.make_entrance is not None:
+            x = self.entrance(x, shared.positions)
         x = self.drop(x, shared.deterministic)
         x, cache = self.layers(x, shared, cache)
         if self.make_norm is not None:

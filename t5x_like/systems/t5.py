@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
+from t5x_like import language_modeling
 from t5x_like.models.attention import Attention, select_core
 from t5x_like.models.blocks import PreNormBlock
 from t5x_like.models.embeddings import LinearHead, TiedHead, TokenEmbed
@@ -22,7 +22,6 @@ from t5x_like.models.positions import RelativePositionBias
 from t5x_like.models.stack import Stack
 from t5x_like.models.transformer import Decoder, EncoderDecoder, Tower
 from t5x_like.names import choose
-from t5x_like.training import losses
 
 _COMMON: dict[str, Any] = {
     "architecture": "encoder_decoder",
@@ -35,6 +34,8 @@ _COMMON: dict[str, Any] = {
     "embedding_lookup": "gather",
     "scale_tied_logits": True,
 }
+
+loss = language_modeling.loss
 
 
 def _size(layers: int, d_model: int, d_ff: int, heads: int, d_kv: int, **kind: Any) -> dict:
@@ -150,35 +151,6 @@ def _head(config: Mapping[str, Any]) -> Any:
     if config["tied_head"]:
         return functools.partial(TiedHead, scale=scale if config["scale_tied_logits"] else 1.0)
     return functools.partial(LinearHead, kernel_init=nn.initializers.normal(scale))
-
-
-def loss(
-    module: nn.Module,
-    params: Any,
-    batch: Mapping[str, jax.Array],
-    rng: jax.Array | None,
-    *,
-    z_loss: float = 0.0,
-    label_smoothing: float = 0.0,
-) -> tuple[jax.Array, jax.Array, dict[str, Any]]:
-    """Cross-entropy of the targets: its sum, the sum of the weights, and metrics.
-
-    Args:
-        rng: key of dropout; None in evaluation.
-    """
-    logits = module.apply(
-        {"params": params},
-        batch,
-        deterministic=rng is None,
-        rngs=None if rng is None else {"dropout": rng},
-    )
-    return losses.cross_entropy(
-        logits,
-        batch["decoder_target_tokens"],
-        batch["decoder_loss_weights"],
-        z_loss=z_loss,
-        label_smoothing=label_smoothing,
-    )
 
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.

@@ -1,0 +1,90 @@
+"""Freezes what Hugging Face's decoders compute and generate with random weights: <system>.npz.
+
+python tests/golden/make_decoders.py [system ...]   (made with torch 2.13.0, transformers 5.23.0)
+
+No dimension equals another, so that no transposed weight can pass for its transpose, and every
+weight is drawn, gains and biases too, so that none has the value that a forgotten one would have.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+VOCABULARY, LENGTH, NEW_TOKENS, PADDING, END = 74, 13, 14, 0, 1
+# System: the class, its settings.
+FAMILIES = {
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 28, "n_positions": 40},
+    ),
+}
+GENERATIONS = [
+    {"max_new_tokens": NEW_TOKENS},
+    {"max_new_tokens": NEW_TOKENS, "num_beams": 4},
+    {"max_new_tokens": NEW_TOKENS, "num_beams": 4, "length_penalty": 0.6, "early_stopping": True},
+]
+
+
+def draw(model: torch.nn.Module) -> None:
+    """Draws every weight, sublayers so large that the last token does not decide the next alone."""
+    random = torch.Generator().manual_seed(0)
+    for name, weight in model.named_parameters():
+        noise = torch.randn(weight.shape, generator=random)
+        if ("norm" in name or "ln_" in name) and name.endswith("weight"):
+            weight.data = 1 + 0.3 * noise
+        elif weight.ndim == 1 or "emb" in name or "wte" in name or "wpe" in name:
+            weight.data = (0.1 if weight.ndim == 1 else 0.5) * noise
+        else:
+            weight.data = 4 * noise * max(weight.shape) ** -0.5
+
+
+def prompts() -> dict[str, dict[str, np.ndarray]]:
+    """Rows padded on the right, for logits, and on the left, for both."""
+    random = np.random.default_rng(5)
+    tokens = random.integers(2, VOCABULARY, (4, LENGTH))
+    right, left = np.ones_like(tokens), np.ones_like(tokens)
+    for row, padding in enumerate((0, 4, 9, 1)):
+        right[row, LENGTH - padding :] = 0
+        left[row, :padding] = 0
+    return {
+        side: {"input_ids": np.where(mask == 1, tokens, PADDING), "attention_mask": mask}
+        for side, mask in {"right": right, "left": left}.items()
+    }
+
+
+@torch.no_grad()
+def freeze(system: str) -> dict[str, np.ndarray]:
+    """The folder, the logits of both paddings, and what is generated after the left-padded."""
+    name, settings = FAMILIES[system]
+    model_class = getattr(transformers, name)
+    ids = {"pad_token_id": PADDING, "eos_token_id": END, "bos_token_id": END}
+    model = model_class(model_class.config_class(vocab_size=VOCABULARY, **settings, **ids)).eval()
+    draw(model)
+    arrays = {}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        for tensor, weight in load_file(Path(folder) / "model.safetensors").items():
+            arrays[f"weights/{tensor}"] = weight
+        for file in ("config.json", "generation_config.json"):
+            arrays[file] = np.array((Path(folder) / file).read_text())
+    for side, batch in prompts().items():
+        arrays |= {f"{side}/{key}": value.astype(np.int32) for key, value in batch.items()}
+        batch = {key: torch.tensor(value) for key, value in batch.items()}
+        arrays[f"{side}/logits"] = model(**batch).logits.numpy()
+    for number, request in enumerate(GENERATIONS):
+        arrays[f"generation/{number}"] = model.generate(**batch, **request).numpy()
+    arrays["generations.json"] = np.array(json.dumps(GENERATIONS))
+    return arrays
+
+
+for system in sys.argv[1:] or FAMILIES:
+    frozen = freeze(system)
+    np.savez_compressed(Path(__file__).with_name(f"{system}.npz"), **frozen)
+    print(system, len(frozen), sum(array.nbytes for array in frozen.values()))
+    print(frozen["generation/0"])
