@@ -8,7 +8,7 @@ on C4 in place of the BooksCorpus and Wikipedia:
 
 | section 4.2 | here |
 |---|---|
-| BERT large; cased WordPiece | model; data.vocabulary, whose tokenizer_config.json says the case |
+| BERT large; cased WordPiece | model; data.vocabulary |
 | 256 sequences of up to 512 tokens, 2.4M steps | data.batch_size, data.lengths, train.steps |
 | one sequence a row, up to the end of its document | data.objective=spanbert |
 | new masks at each visit | data.objective=spanbert |
@@ -16,7 +16,7 @@ on C4 in place of the BooksCorpus and Wikipedia:
 | decoupled weight decay 0.1 | optimizer.weight_decay; not of norms and biases |
 | warmup of 10,000 steps, then linear decay | optimizer.schedule=linear |
 | dropout 0.1, GELU | model.dropout; systems/spanbert.py |
-| 15% of the words in spans, lengths geometric, p=0.2, up to 10 | data.objective=spanbert |
+| 15% of the tokens, in spans of geometric length, p=0.2, 1 to 10 words | data.objective=spanbert |
 | vectors of 200 for the places in a span | systems/spanbert.py, model.span_places of them |
 
 The comparisons of section 6, from the same file:

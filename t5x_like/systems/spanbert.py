@@ -1,7 +1,7 @@
 """SpanBERT: Joshi et al. 2020, "Improving Pre-training by ... Spans" (arXiv:1907.10529)."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -39,7 +39,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         kernel_init=bert.INIT,
         dtype=dtype,
     )
-    own = {
+    own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": functools.partial(
             SpanPretraining, make_masked_lm=make_masked_lm, make_boundary=make_boundary
         ),
@@ -64,7 +64,7 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The mean over masked tokens, as themselves and from the ends of their spans: equation 1.
+    """The mean over masked tokens, as themselves and from the ends of their spans (section 3.2).
 
     Args:
         rng: key of dropout; None in evaluation.
@@ -90,11 +90,24 @@ def loss(
     return losses.combine({"masked_lm": (1.0, masked), "span_boundary": (1.0, boundary)})
 
 
-# Hugging Face has no SpanBERT: what is published as one are folders of BERT, which
-# `from_pretrained` reads as the system `bert`, and such a folder is what is written here.
+# Hugging Face has no SpanBERT: what is published as one are folders of BERT, read as the system
+# `bert` unless this one is asked for, and such a folder is what is written here.
 
+MODEL_TYPES = ()
+READS = bert.MODEL_TYPES
 HF_CLASS = bert.HF_CLASS
 WEIGHTS = bert.WEIGHTS
+WEIGHT_ALIASES = bert.WEIGHT_ALIASES
+UNUSED_WEIGHTS = bert.UNUSED_WEIGHTS
+
+
+def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    """The settings of `build` for a config.json of BERT.
+
+    Raises:
+        ValueError: as `systems.bert.from_hf_config`.
+    """
+    return SIZES["base"] | bert.from_hf_config(config, names=names)
 
 
 def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:

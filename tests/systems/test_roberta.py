@@ -66,6 +66,15 @@ def make(head="features"):
     return module, jax.tree.map(lambda x: x * 5, init(jax.random.key(0)))
 
 
+@functools.cache
+def jitted(head):
+    return jax.jit(functools.partial(forward, make(head)[0]))
+
+
+def outputs(batch, *, head="features"):
+    return jitted(head)(make(head)[1], batch, None)
+
+
 def rows(*texts, length=9, left=0):
     """Texts in rows after so much padding, token 1, and before the rest of it."""
     tokens = np.ones((len(texts), length), np.int32)
@@ -80,21 +89,22 @@ def rows(*texts, length=9, left=0):
 
 
 def test_a_text_is_the_same_wherever_its_padding_is():
-    module, params = make()
     text = [0, 7, 9, 30, 2]
-    on_the_right = forward(module, params, rows(text), None)["hidden"][0, :5]
-    on_the_left = forward(module, params, rows(text, left=4), None)["hidden"][0, 4:]
+    on_the_right = outputs(rows(text))["hidden"][0, :5]
+    on_the_left = outputs(rows(text, left=4))["hidden"][0, 4:]
     np.testing.assert_allclose(on_the_left, on_the_right, atol=ROUNDING)
 
 
 def test_positions_begin_after_that_of_padding():
     module, params = make()
 
-    def total(params, place):
+    @jax.jit
+    @jax.grad
+    def gradient(params, place):
         return jnp.sum(forward(module, params, rows([0, 7, 2]), None)["hidden"][0, place] ** 3)
 
     def used(place):
-        table = jax.grad(total)(params, place)["embeddings"]["position"]["embedding"]
+        table = gradient(params, place)["embeddings"]["position"]["embedding"]
         return np.flatnonzero(np.abs(table).max(axis=1) > 0).tolist()
 
     assert params["embeddings"]["position"]["embedding"].shape == (12 + 2, 16)
@@ -104,21 +114,19 @@ def test_positions_begin_after_that_of_padding():
 
 
 def test_texts_packed_in_a_row_count_from_their_start():
-    module, params = make()
     one, two = [0, 7, 9, 2], [0, 8, 2]
     packed = rows(one + two) | {
         "encoder_segment_ids": jnp.asarray([[1, 1, 1, 1, 2, 2, 2, 0, 0]]),
         "encoder_positions": jnp.asarray([[0, 1, 2, 3, 0, 1, 2, 0, 0]]),
     }
-    expected = forward(module, params, rows(two), None)["hidden"][0, :3]
-    found = forward(module, params, packed, None)["hidden"][0, 4:7]
+    expected = outputs(rows(two))["hidden"][0, :3]
+    found = outputs(packed)["hidden"][0, 4:7]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
 
 def test_a_row_longer_than_the_positions_is_an_error():
-    module, params = make()
     with pytest.raises(ValueError, match=r"13 tokens are more than the 12 positions"):
-        forward(module, params, rows([5] * 13, length=13), None)
+        outputs(rows([5] * 13, length=13))
 
 
 def test_a_class_is_read_from_the_first_token_by_a_layer_of_the_head():
@@ -128,7 +136,7 @@ def test_a_class_is_read_from_the_first_token_by_a_layer_of_the_head():
     head = params["head"]
     first = np.tanh(hidden @ head["first"]["dense"]["kernel"] + head["first"]["dense"]["bias"])
     expected = first @ head["classifier"]["kernel"] + head["classifier"]["bias"]
-    found = forward(module, params, batch, None)["logits"]
+    found = outputs(batch, head="classification")["logits"]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
 
@@ -170,7 +178,8 @@ def batch_of(rows_format):
 def test_the_formats_of_table_2_have_their_losses(rows_format, head):
     module, params = make(head)
     batch = batch_of(rows_format)
-    total, weight, metrics = roberta.loss(module, params, batch, None, predicted=0.4)
+    loss = jax.jit(functools.partial(roberta.loss, module, predicted=0.4))
+    total, weight, metrics = loss(params, batch, None)
     assert np.isfinite(total)
     assert weight == batch["encoder_loss_weights"].sum() > 0
     assert ("next_sentence/accuracy" in metrics) == (head == "pretraining")
@@ -178,8 +187,9 @@ def test_the_formats_of_table_2_have_their_losses(rows_format, head):
 
 def test_pairs_without_a_label_are_refused():
     module, params = make("pretraining")
+    loss = functools.partial(roberta.loss, module, rng=None)
     with pytest.raises(ValueError, match=r"head='pretraining' needs an objective that labels"):
-        roberta.loss(module, params, batch_of("full_sentences"), None, predicted=0.4)
+        jax.eval_shape(loss, params, batch_of("full_sentences"))
 
 
 def save(folder, head):
@@ -203,8 +213,7 @@ def test_xlm_roberta_is_the_same_network(tmp_path):
     names = {"model_type": "xlm-roberta", "architectures": ["XLMRobertaForMaskedLM"]}
     write_json(folder / "config.json", config | names)
     batch = {"input_ids": [[0, 7, 9, 2]]}
-    module, params = make("masked_lm")
-    expected = forward(module, params, rows([0, 7, 9, 2], length=4), None)["logits"]
+    expected = outputs(rows([0, 7, 9, 2], length=4), head="masked_lm")["logits"]
     np.testing.assert_allclose(from_pretrained(folder)(**batch).logits, expected, atol=ROUNDING)
     # Hugging Face's count for `FacebookAI/xlm-roberta-base`.
     published = roberta.SIZES["base"] | {"vocab_size": 250_002}
