@@ -21,7 +21,7 @@ from t5x_like import names
 from t5x_like.training import frozen, schedules
 
 # Axes along which independent tensors are stacked.
-STACKED = frozenset({"layers", "experts"})
+STACKED = frozenset({"layers", "inner_layers", "experts"})
 # T5's attention matrices are [D, H*K]: a head axis and the width of a head after it are one axis.
 HEADS, HEAD_WIDTH = frozenset({"heads", "kv_heads"}), "kv"
 

@@ -1,0 +1,285 @@
+"""ALBERT: Lan et al. 2019, "ALBERT: A Lite BERT for Self-supervised ..." (arXiv:1909.11942)."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from t5x_like.models.attention import Attention, select_core
+from t5x_like.models.blocks import PostNormBlock
+from t5x_like.models.encoder import Encoder, forward
+from t5x_like.models.feed_forward import MLP
+from t5x_like.models.heads import MaskedLM, MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like.models.linear import Linear
+from t5x_like.models.shared_stack import SharedStack
+from t5x_like.models.transformer import Tower
+from t5x_like.names import choose
+from t5x_like.systems import bert
+from t5x_like.systems.bert import INIT, NORM
+from t5x_like.training import losses
+
+
+def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
+    return {
+        "head": "pretraining",
+        "labels": 2,
+        "vocab_size": 30000,
+        "positions": 512,
+        "token_types": 2,
+        "embedding": 128,
+        "layers": layers,
+        "share": "all",
+        "groups": 1,
+        "inner_layers": 1,
+        "d_model": d_model,
+        "d_ff": 4 * d_model,
+        "heads": heads,
+        "activation": "gelu_new",
+        "dropout": 0.0,
+        "head_dropout": 0.1,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+
+
+# Table 1. The released v2 models; the paper's own (v1) have dropout 0.1, but for xxlarge.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": _size(12, 768, 12),
+    "large": _size(24, 1024, 16),
+    "xlarge": _size(24, 2048, 16),
+    "xxlarge": _size(12, 4096, 64),
+}
+
+ACTIVATIONS = {
+    "gelu": functools.partial(nn.gelu, approximate=False),
+    "gelu_new": functools.partial(nn.gelu, approximate=True),
+}
+_ATTENTION = ("self_attention", "self_attention_norm")
+_FEED_FORWARD = ("feed_forward", "feed_forward_norm")
+# Which parts of a layer have the same parameters in all layers of a group (section 4.5).
+SHARED: dict[str, tuple[str, ...]] = {
+    "all": (*_ATTENTION, *_FEED_FORWARD),
+    "attention": _ATTENTION,
+    "feed_forward": _FEED_FORWARD,
+    "none": (),
+}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES.
+
+    Raises:
+        ValueError: no such head, kind of sharing or activation, or groups of unequal size.
+    """
+    dtype = jnp.dtype(config["dtype"])
+    make_masked_lm = functools.partial(
+        MaskedLM,
+        make_norm=functools.partial(NORM, dtype=dtype),
+        activation=_activation(config),
+        kernel_init=INIT,
+        dtype=dtype,
+    )
+    make_summary = functools.partial(Summary, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
+    own = {
+        "pretraining": functools.partial(
+            Pretraining,
+            make_masked_lm=make_masked_lm,
+            make_summary=make_summary,
+            classes=2,
+            kernel_init=INIT,
+            dropout=config["head_dropout"],
+        ),
+        "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
+    }
+    return Encoder(
+        # Section 3.1: vectors of E numbers for the words themselves, a map to the layers' width.
+        make_embeddings=bert.embeddings({**config, "d_model": config["embedding"]}),
+        make_projection=functools.partial(
+            Linear,
+            (config["d_model"],),
+            axes=("embed", "mlp"),
+            use_bias=True,
+            kernel_init=INIT,
+            dtype=dtype,
+        ),
+        make_encoder=tower(config),
+        make_head=select_head(
+            {**config, "dropout": config["head_dropout"]},
+            own,
+            make_summary=make_summary,
+            kernel_init=INIT,
+        ),
+    )
+
+
+def _activation(config: Mapping[str, Any]) -> Callable[[jax.Array], jax.Array]:
+    return choose("model.activation", config["activation"], ACTIVATIONS)
+
+
+def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """BERT's layers, with fewer parameters than layers (section 3.1)."""
+    dtype = jnp.dtype(config["dtype"])
+    block = functools.partial(
+        PostNormBlock,
+        make_norm=functools.partial(NORM, dtype=dtype),
+        make_self_attention=functools.partial(
+            Attention,
+            heads=config["heads"],
+            width=config["d_model"] // config["heads"],
+            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            dropout=config["dropout"],
+            use_bias=True,
+            query_init=INIT,
+            kernel_init=INIT,
+            out_init=INIT,
+            dtype=dtype,
+        ),
+        make_feed_forward=functools.partial(
+            MLP,
+            hidden=config["d_ff"],
+            activation=_activation(config),
+            use_bias=True,
+            wi_init=INIT,
+            wo_init=INIT,
+            dtype=dtype,
+        ),
+        dropout=config["dropout"],
+    )
+    stack = functools.partial(
+        SharedStack,
+        make_block=block,
+        layers=config["layers"],
+        parts=choose("model.share", config["share"], SHARED),
+        groups=config["groups"],
+        inner=config["inner_layers"],
+        loop=config["loop"],
+        remat=config["remat"],
+    )
+    return functools.partial(Tower, make_stack=stack, dropout=config["dropout"])
+
+
+def loss(
+    module: nn.Module,
+    params: Any,
+    batch: Mapping[str, jax.Array],
+    rng: jax.Array | None,
+    *,
+    predicted: float = 0.2,
+) -> losses.LossSums:
+    """The mean over masked tokens and the mean over rows of the sentences' order, summed.
+
+    Args:
+        rng: key of dropout; None in evaluation.
+        predicted: places of a row that are read for masked tokens, as a share of its length: at
+            least as many as the objective masks.
+    """
+    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
+    outputs = forward(module, params, {**batch, "predicted_positions": places}, rng)
+    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
+    masked = losses.cross_entropy(outputs["logits"], targets, kept)
+    if "row_logits" not in outputs:
+        return masked
+    real = batch["encoder_segment_ids"][:, 0] > 0
+    order = losses.classification(outputs["row_logits"], batch["label"], real)
+    return losses.combine({"masked_lm": (1.0, masked), "sentence_order": (1.0, order)})
+
+
+# Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
+
+MODEL_TYPES = ("albert",)
+HF_CLASS = "Albert"
+
+_LAYER = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
+_BLOCK = "encoder/layers"  # [groups, inner, ...]: both numbers are places in the parameter
+WEIGHTS: bert.Weights = {
+    "embeddings/token/embedding": "albert.embeddings.word_embeddings.weight",
+    "embeddings/position/embedding": "albert.embeddings.position_embeddings.weight",
+    "embeddings/token_type/embedding": "albert.embeddings.token_type_embeddings.weight",
+    **bert.norm("embeddings/norm", "albert.embeddings.LayerNorm"),
+    **bert.dense("projection", "albert.encoder.embedding_hidden_mapping_in"),
+    **bert.attention(
+        f"{_BLOCK}/self_attention",
+        *(f"{_LAYER}.attention.{name}" for name in ("query", "key", "value", "dense")),
+    ),
+    **bert.norm(f"{_BLOCK}/self_attention_norm", f"{_LAYER}.attention.LayerNorm"),
+    **bert.dense(f"{_BLOCK}/feed_forward/wi", f"{_LAYER}.ffn"),
+    **bert.dense(f"{_BLOCK}/feed_forward/wo", f"{_LAYER}.ffn_output"),
+    **bert.norm(f"{_BLOCK}/feed_forward_norm", f"{_LAYER}.full_layer_layer_norm"),
+    **bert.dense("head/summary/dense", "albert.pooler"),
+    **bert.dense("head/masked_lm/transform", "predictions.dense"),
+    **bert.norm("head/masked_lm/norm", "predictions.LayerNorm"),
+    "head/masked_lm/output/bias": "predictions.bias",
+    **bert.dense("head/row", "sop_classifier.classifier"),
+    **bert.dense("head/classifier", "classifier"),
+    **bert.dense("head/tagger", "classifier"),
+    **bert.dense("head/answer", "qa_outputs"),
+}
+WEIGHT_ALIASES = {
+    "embeddings.*": "albert.embeddings.*",  # a model without a head
+    "encoder.*": "albert.encoder.*",
+    "pooler.*": "albert.pooler.*",
+    "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",  # copies
+    "predictions.decoder.bias": "predictions.bias",
+}
+UNUSED_WEIGHTS = ("albert.embeddings.position_ids", "embeddings.position_ids")
+
+_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "positions",
+    "type_vocab_size": "token_types",
+    "embedding_size": "embedding",
+    "num_hidden_layers": "layers",
+    "num_hidden_groups": "groups",
+    "inner_group_num": "inner_layers",
+    "hidden_size": "d_model",
+    "intermediate_size": "d_ff",
+    "num_attention_heads": "heads",
+    "hidden_act": "activation",
+    "classifier_dropout_prob": "head_dropout",
+}
+# What Hugging Face takes where a config.json is silent.
+_DEFAULTS = {
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+    "hidden_act": "gelu_new",
+    "classifier_dropout_prob": 0.1,
+    "hidden_dropout_prob": 0.0,
+}
+_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
+
+
+def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    """The settings of `build` for a Hugging Face config.json of ALBERT.
+
+    Args:
+        names: of the tensors in its files, which are not needed here.
+
+    Raises:
+        ValueError: a setting is missing, or asks for what this ALBERT does not have.
+    """
+    del names
+    config = {**_DEFAULTS, **config}
+    return SIZES["base"] | bert.read_settings(config, settings=_SETTINGS, fixed=_FIXED)
+
+
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config.json that makes Hugging Face build the network of a config.
+
+    Raises:
+        ValueError: it has no such network: layers there share all of their parameters or none.
+    """
+    if config["share"] not in ("all", "none"):
+        raise ValueError(
+            f"model.share={config['share']!r}: Hugging Face's ALBERT can share 'all' parameters of "
+            "a layer or 'none', so this model cannot be written for it"
+        )
+    groups = config["groups"] if config["share"] == "all" else config["layers"]
+    theirs = {**config, "groups": groups}
+    written = bert.write_settings(theirs, settings=_SETTINGS, fixed=_FIXED)
+    return written | {"model_type": "albert", "tie_word_embeddings": True}
