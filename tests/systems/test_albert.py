@@ -174,7 +174,7 @@ def test_the_optimizer_has_one_state_for_each_shared_parameter(share, attention,
 
 
 def test_lamb_measures_each_group_s_matrix_by_itself():
-    module, params = make()
+    _, params = make()
     axes = nn.get_partition_spec(abstract(TINY))
     settings = {"name": "lamb", "schedule": "constant", "learning_rate": 1.0, "epsilon": 0.0}
     optimizer, _ = optimizers.build(settings, axes=axes)
