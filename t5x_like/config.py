@@ -66,6 +66,11 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "evaluate.every": (1000, "steps between evaluations; 0: only at the end"),
     "evaluate.batches": (20, "batches an evaluation; 0: the whole split"),
     "evaluate.tasks": ((), "tasks to evaluate on; empty: the one trained on"),
+    "predict": (
+        {},
+        "settings of what an encoder says of a text: top, of masked tokens; no_answer, "
+        "null_threshold, longest_answer, of questions",
+    ),
     "decode": (
         {"max_new_tokens": 114},
         "settings of generate, by Hugging Face's names: num_beams, do_sample, top_p, ...",

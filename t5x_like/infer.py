@@ -1,4 +1,4 @@
-r"""Generates from a checkpoint: a line of text in, a line of JSON out.
+r"""Says what a checkpoint makes of texts: a line of text in, a line of JSON out.
 
     python -m t5x_like.infer --config=configs/t5.py:small --config.workdir=runs/small \
         --input=questions.txt --output=answers.jsonl --config.decode.num_beams=4
@@ -8,6 +8,13 @@ r"""Generates from a checkpoint: a line of text in, a line of JSON out.
 Input is a text file or .jsonl (field `inputs`, or `text`), or - for standard input; output lines
 have `inputs` and `prediction`. With --examples=N instead, N held-out examples of the config's task
 are shown with what the model made of them beside what was there.
+
+An encoder says what its head is for (predictions.py): it fills in the marks [MASK] of a text, or
+tells a class, a number, a tag for each word or an answer. Its .jsonl has the fields of
+data/labelled_files.py without the label; a line of text is `text_a`, or the `words` of a tagger.
+
+    echo "The [MASK] sat on the mat." | python -m t5x_like.infer --config=configs/run.py:runs/bert \
+        --input=-
 """
 
 import itertools
@@ -16,41 +23,76 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ml_collections
 import numpy as np
 from absl import flags
 
-from t5x_like import config, experiment, hf, inputs
+from t5x_like import config, experiment, fine_tuning, hf, initialization, inputs, predictions
 from t5x_like.config import one_line_errors
+from t5x_like.models.encoder import Encoder
+from t5x_like.predictions import Predictor
+from t5x_like.preprocessing import vocabularies
 
 if TYPE_CHECKING:
     import seqio  # at run time after preprocessing, which silences TensorFlow
 
+T = TypeVar("T")
+
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
+Line = str | Mapping[str, Any]  # a text, or the fields of a .jsonl
+
+
 def infer(settings: ml_collections.ConfigDict) -> None:
-    """Generates for each input, in batches."""
+    """Generates or predicts for each input, in batches."""
     arguments = flags.FLAGS
     with one_line_errors():
         if bool(arguments.input) == bool(arguments.examples):
             raise ValueError("one of --input=FILE (or -) and --examples=N is needed")
-        model = experiment.build(settings)
+        settings = initialization.complete(settings)
         settings = config.phases(settings)[-1].settings
-        data = inputs.build(settings, model.mesh)
         path = arguments.checkpoint or pathlib.Path(settings.workdir) / "checkpoints"
         pretrained = hf.from_pretrained(path)
-        texts = None if arguments.examples else _read(arguments.input)
+        if isinstance(pretrained.module, Encoder):
+            _predict(pretrained, settings)
+        else:
+            _generate(pretrained, settings)
+
+
+def _predict(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> None:
+    arguments = flags.FLAGS
+    predictor = _predictor(pretrained, settings)
+    if arguments.examples:
+        _show_predictions(predictor, _inputs(settings), count=arguments.examples)
+        return
+    lines = _read(arguments.input, with_objects=True)
+    _write(_predictions(predictor, lines, size=settings.data.batch_size), arguments.output)
+
+
+def _generate(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> None:
+    arguments = flags.FLAGS
+    data = _inputs(settings)
     generator = Generator(pretrained, data, settings)
-    if texts is None:
+    if arguments.examples:
         _show_examples(generator, data, count=arguments.examples)
         return
-    with _output(arguments.output) as out:
-        for text, prediction in generator.texts(texts):
-            out.write(json.dumps({"inputs": text, "prediction": prediction}) + "\n")
+    texts = map(str, _read(arguments.input, with_objects=False))
+    said = generator.texts(texts)
+    _write(({"inputs": text, "prediction": answer} for text, answer in said), arguments.output)
+
+
+def _inputs(settings: ml_collections.ConfigDict) -> inputs.Inputs:
+    return inputs.build(settings, experiment.build(settings).mesh)
+
+
+def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
+    with open(os.dup(1) if name == "-" else name, "w") as out:
+        for answer in answers:
+            out.write(json.dumps(answer) + "\n")
             out.flush()
 
 
@@ -112,30 +154,119 @@ def _show_examples(generator: Generator, data: inputs.Inputs, *, count: int) -> 
             print(f"{name:>9}: {' '.join(value.split())}")
 
 
+def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> Predictor:
+    name, length = pretrained.config["head"], settings.data.lengths.inputs
+    own = settings.data.objective_settings if name == "question_answering" else {}
+    head = predictions.make_head(
+        name,
+        vocabulary=vocabularies.load(settings.data.vocabulary),
+        labels=initialization.label_names(settings) if name in fine_tuning.LOSSES else (),
+        length=length,
+        settings={**own, **settings.predict},
+    )
+    return Predictor(
+        pretrained.module,
+        pretrained.params,
+        head,
+        length=length,
+        batch_size=settings.data.batch_size,
+    )
+
+
+def _predictions(
+    predictor: Predictor, lines: Iterable[Line], *, size: int
+) -> Iterator[dict[str, Any]]:
+    for some in _batched(lines, size):
+        items = [{"text_a": line} if isinstance(line, str) else line for line in some]
+        for line, said in zip(some, predictor(items), strict=True):
+            yield {"inputs": line, **said}
+
+
+def _show_predictions(predictor: Predictor, data: inputs.Inputs, *, count: int) -> None:
+    task = data.eval_tasks[0]
+    examples: Iterable[tuple[Mapping[str, Any], Any]]
+    if data.config.model.head in fine_tuning.LOSSES:
+        examples = map(_labelled, data.held_out_rows(task))
+    else:
+        rows = inputs.rows(data.eval_batches(task))
+        mask = data.vocabulary.mask_id
+        examples = (_masked(row, data) for row in rows if mask in row["encoder_input_tokens"])
+    shown = list(itertools.islice(examples, count))
+    said = predictor([item for item, _ in shown])
+    for (item, original), answer in zip(shown, said, strict=True):
+        print()
+        for name, value in {**item, "model": answer["prediction"], "original": original}.items():
+            print(f"{name:>9}: {value}")
+
+
+def _labelled(row: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """What is asked of a row of labelled text, and what it is labelled."""
+    asked = ("text_a", "text_b", "words", "question", "context")
+    values = {name: _plain(value) for name, value in row.items()}
+    label = next(values[name] for name in ("label", "value", "tags", "answers") if name in values)
+    return {name: values[name] for name in asked if name in values}, label
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()
+
+
+def _masked(row: Mapping[str, np.ndarray], data: inputs.Inputs) -> tuple[dict[str, str], str]:
+    """A row of a masked language model as one text or two, and the text without noise."""
+    decode = data.vocabulary.decode
+    size = int(np.sum(row["encoder_segment_ids"] > 0))
+    types = row.get("encoder_token_types", np.zeros(size, np.int32))[:size]
+    tokens = row["encoder_input_tokens"][:size]
+    parts = [tokens[types == number][1 - number : -1] for number in (0, 1)]
+    names = ("text_a", "text_b") if np.any(types) else ("text_a",)
+    item = {name: decode(part) for name, part in zip(names, parts, strict=False)}
+    return item, decode(row["encoder_target_tokens"][1 : size - 1])
+
+
 def _until_eos(tokens: Iterable[int], vocabulary: "seqio.Vocabulary") -> list[int]:
     ended = itertools.takewhile(lambda t: t not in (0, vocabulary.eos_id), map(int, tokens))
     return list(ended)
 
 
-def _read(name: str) -> Iterable[str]:
+def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
+    """The lines of a file, or of standard input for "-".
+
+    Args:
+        with_objects: a JSON object is one, and not only its text.
+    """
     if name == "-":
-        return (line.rstrip("\n") for line in sys.stdin)
+        stream = (line.rstrip("\n") for line in sys.stdin)
+        where = "a line of standard input"
+        return (
+            _object(line, where=where) if with_objects and line.startswith("{") else line
+            for line in stream
+        )
     path = pathlib.Path(name)
     lines = path.read_text().splitlines()
     if path.suffix != ".jsonl":
         return lines
-    rows = [json.loads(line) for line in lines]
+    rows = [_object(line, where=f"{name}:{n}") for n, line in enumerate(lines, start=1)]
+    if with_objects:
+        return rows
     for number, row in enumerate(rows, start=1):
         if "inputs" not in row and "text" not in row:
             raise ValueError(f"{name}:{number} has neither 'inputs' nor 'text', but {list(row)}")
-    return [row.get("inputs", row.get("text")) for row in rows]
+    return [row["inputs"] if "inputs" in row else row["text"] for row in rows]
 
 
-def _output(name: str):
-    return open(os.dup(1) if name == "-" else name, "w")
+def _object(line: str, *, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{where} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{where} is no JSON object")
+    return found
 
 
-def _batched(items: Iterable[str], size: int) -> Iterator[list[str]]:
+def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while batch := list(itertools.islice(iterator, size)):
         yield batch

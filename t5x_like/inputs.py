@@ -13,16 +13,18 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from t5x_like import partitioning
+from t5x_like import initialization, partitioning
 from t5x_like.preprocessing import features, objectives, sources, vocabularies
-from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 if TYPE_CHECKING:
     import seqio  # at run time after preprocessing, which silences TensorFlow
 
-TARGETS = ("decoder_target_tokens", "encoder_target_tokens")
-WEIGHTS = ("decoder_loss_weights", "encoder_loss_weights")
-MARKS = (*WEIGHTS, "encoder_segment_ids")  # nothing but zeros in a row that only pads
+TARGETS = {
+    "decoder_target_tokens": "decoder_loss_weights",
+    "encoder_target_tokens": "encoder_loss_weights",
+}
+MARKS = (*TARGETS.values(), "encoder_segment_ids")  # nothing but zeros in a row that only pads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +67,15 @@ class Inputs:
         if task not in self._kept:
             self._kept[task] = list(itertools.islice(self._pass(task), few))
         return self._kept[task]
+
+    def part(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """This process's rows of a global batch."""
+        index, number = self.slice
+        return {name: np.split(rows, number)[index] for name, rows in batch.items()}
+
+    def held_out_rows(self, task: str) -> Iterator[dict[str, Any]]:
+        """The held-out rows of a task as its source has them, the same on all processes."""
+        return source_rows(task, split="validation")
 
     def _pass(self, task: str) -> Batches:
         """One pass over the held-out split."""
@@ -124,6 +135,7 @@ def build(
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
     converter = _converter(data, objective)
+    _check_labels(config)
     inputs = Inputs(
         config=config,
         vocabulary=vocabulary,
@@ -157,18 +169,32 @@ def _converter(
     return features.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
 
 
+def _check_labels(config: ml_collections.ConfigDict) -> None:
+    """Makes sure that the model tells as many labels apart as the data has."""
+    names = initialization.label_names(config)
+    if len(names) > config.model.get("labels", 0):
+        raise ValueError(
+            f"model.labels={config.model.get('labels', 0)}, and the data has {len(names)}: "
+            f"{', '.join(names)}"
+        )
+
+
 def _any_process(flag: bool) -> bool:
     return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
 def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> np.ndarray:
-    """How often each of `size` tokens is a target that counts, over all processes."""
+    """How often each of `size` tokens is a target that counts, over all processes.
+
+    Of examples that have no targets but a class, how often each class is; of others nothing.
+    """
     counts = np.zeros(size, np.int64)
     for batch in batches:
-        targets, weights = (
-            next(batch[name] for name in names if name in batch) for names in (TARGETS, WEIGHTS)
-        )
-        counts += np.bincount(targets[weights > 0], minlength=size)
+        pairs = [(batch[name], batch[TARGETS[name]]) for name in TARGETS if name in batch]
+        if not pairs and "label" in batch:
+            pairs = [(batch["label"], batch["encoder_segment_ids"][:, 0])]
+        for targets, weights in pairs:
+            counts += np.bincount(targets[weights > 0], minlength=size)
     if jax.process_count() > 1:
         counts = np.sum(multihost_utils.process_allgather(counts), axis=0)
     return counts
@@ -177,10 +203,10 @@ def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> 
 def unigram_entropy(counts: np.ndarray) -> float:
     """The entropy of a distribution of tokens, in nats: the least loss of a model of frequencies.
 
-    What a model reaches below it, it has read from the context.
+    What a model reaches below it, it has read from the context. 0 if nothing was counted.
     """
     total = counts.sum()
-    return float(-sum(n / total * math.log(n / total) for n in counts[counts > 0]))
+    return float(sum(n / total * math.log(total / n) for n in counts[counts > 0]))
 
 
 def rows(batches: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:

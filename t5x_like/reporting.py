@@ -117,20 +117,25 @@ def read_log(workdir: pathlib.Path) -> dict[str, dict[int, float]]:
     return series
 
 
-def plot_loss(workdir: pathlib.Path, *, unigram_entropy: float) -> pathlib.Path:
-    """Draws the training and held-out losses over the steps, beside the unigram entropy."""
+def plot_loss(workdir: pathlib.Path, *, unigram_entropy: float | None) -> pathlib.Path:
+    """Draws the training and held-out losses over the steps, beside the unigram entropy if any."""
     import matplotlib.figure  # takes a second that `--help` need not wait for
 
     figure = matplotlib.figure.Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    for name, series in read_log(workdir).items():
+    log = read_log(workdir)
+    for name, series in log.items():
         in_training = name.startswith("train/")
-        if name == "train/loss" or (name.endswith("/cross_entropy") and not in_training):
+        task, _, metric = name.rpartition("/")
+        drawn = "cross_entropy" if f"{task}/cross_entropy" in log else "loss"
+        if name == "train/loss" or (metric == drawn and not in_training):
             style = "-" if in_training else "o-"
             steps = sorted(series)
             axes.plot(steps, [series[s] for s in steps], style, label=name, markersize=4)
-    axes.axhline(unigram_entropy, color="gray", linestyle="--", label="unigram entropy of targets")
-    axes.set(xlabel="step", ylabel="nats per target token", title=str(workdir))
+    if unigram_entropy is not None:
+        label = "unigram entropy of targets"
+        axes.axhline(unigram_entropy, color="gray", linestyle="--", label=label)
+    axes.set(xlabel="step", ylabel="loss", title=str(workdir))
     axes.grid(alpha=0.3)
     axes.legend()
     path = workdir / "loss.png"

@@ -175,6 +175,17 @@ class Batches(Iterator[Batch]):
         )
 
 
+def source_rows(task: str, *, split: str) -> Iterator[dict[str, Any]]:
+    """The rows of a task or mixture before their preprocessors, in the order of their source.
+
+    Raises:
+        ValueError: an unknown task or split.
+    """
+    provider = _find(task, split=split)
+    for one in provider.tasks if isinstance(provider, seqio.Mixture) else [provider]:
+        yield from one.source.get_dataset(split, shuffle=False).as_numpy_iterator()
+
+
 class _Shard:
     """The rows of one shard: draws examples from its tasks, converts and packs them."""
 

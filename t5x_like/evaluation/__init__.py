@@ -1,0 +1,1 @@
+"""Measures of whole examples, where a mean over tokens does not tell."""
