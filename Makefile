@@ -10,7 +10,7 @@ VOCABULARY := $(DEMO)/vocabulary.model
 export TF_CPP_MIN_LOG_LEVEL := 2
 export PYTHON
 
-.PHONY: help demo test test-slow lint lock clean
+.PHONY: help demo test test-slow notebooks lint lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -34,6 +34,9 @@ test: $(READY)  ## the tests, but for the slow ones
 
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
 	@$(PYTHON_IN_VENV) -m pytest -m slow --timeout=1200
+
+notebooks: $(READY)  ## run the notebooks from top to bottom, and keep what they show
+	@$(VENV)/bin/jupyter execute --inplace notebooks/*.ipynb
 
 lint: $(READY)  ## ruff (style and layout) and mypy (types)
 	@$(PYTHON_IN_VENV) -m ruff check .

@@ -39,7 +39,9 @@ EXTRAS = {
     "tpu": ["jax[tpu]>=0.10"],
     "cuda": ["jax[cuda13]>=0.10"],
     "dev": [
+        "ipykernel>=6.29",
         "mypy>=1.15",
+        "nbclient>=0.10",
         "pytest>=8.3",
         "pytest-timeout>=2.3",
         "pytest-xdist>=3.6",
