@@ -16,8 +16,10 @@ A.2), on C4 in place of the BooksCorpus and Wikipedia:
 | 15% of the tokens: 80% [MASK], 10% random, 10% kept | data.objective=bert |
 | half of the second sentences are random | data.objective=bert |
 
-Variants of the later releases: --config.data.objective_settings.whole_word=True (whole words are
-masked), --config.data.objective_settings.next_sentence=False.
+Whole words are masked, as in a later release, by --config.data.objective_settings.whole_word=True.
+Without next sentences:
+
+    --config.data.objective_settings.next_sentence=False --config.model.head=masked_lm
 
 The demo learns on documentation strings in about two minutes on 2 CPU cores:
 

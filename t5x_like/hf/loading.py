@@ -97,9 +97,12 @@ def load(
     """
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
     wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
-    heads = [(settings.get("head"), settings.get("labels")) for settings in (source.config, config)]
+    kinds = [
+        (name, settings.get("head"), settings.get("labels"))
+        for name, settings in ((source.system, source.config), (system, config))
+    ]
     rows = getattr(systems.find(system), "ROWS_FROM_FEWER", {})
-    if heads[0] == heads[1]:
+    if kinds[0] == kinds[1]:
         found = _read(source, wanted, whole=True, rows=rows)
         return flax.traverse_util.unflatten_dict(found, sep="/")
     available = source.available(wanted)

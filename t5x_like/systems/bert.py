@@ -259,7 +259,13 @@ WEIGHT_ALIASES = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",  # copies
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-UNUSED_WEIGHTS = ("bert.embeddings.position_ids", "embeddings.position_ids")
+UNUSED_WEIGHTS = (
+    "bert.embeddings.position_ids",
+    "embeddings.position_ids",
+    # The published folders hold all of pretraining, whichever class their config.json names.
+    *(f"bert.pooler.dense.{name}" for name in ("weight", "bias")),
+    *(f"cls.seq_relationship.{name}" for name in ("weight", "bias")),
+)
 
 # Our settings by their names in config.json.
 _SETTINGS = {

@@ -100,3 +100,19 @@ def test_another_head_is_drawn_anew_and_the_rest_is_read(system, tmp_path):
     assert model(**batch(system)).logits.shape == (4, 5)
     new = jax.tree.leaves_with_path(model.params["head"])
     assert all(np.std(x) > 0.005 for path, x in new if path[-1].key == "kernel")
+
+
+def test_a_masked_lm_of_bert_may_hold_all_of_pretraining_under_its_oldest_names(tmp_path):
+    folder = write("bert", "masked_lm", tmp_path)
+    held = tensors("bert", "pretraining")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): x
+        for name, x in held.items()
+    }
+    assert len(old.keys() - held.keys()) > 4
+    save_file(old, folder / "model.safetensors")
+    output = from_pretrained(folder)(**batch("bert"))
+    np.testing.assert_allclose(
+        output.logits, outputs("bert", "masked_lm")["logits"], atol=TOLERANCE, rtol=0
+    )
+    assert output.row_logits is None
