@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 
 from t5x_like import initialization, partitioning
 from t5x_like.preprocessing import features, objectives, sources, vocabularies
+from t5x_like.preprocessing.marked_vocabularies import MarkedVocabulary
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def build(
     shards = shards or data.shards or number
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
-    converter = _converter(data, objective)
+    converter = _converter(data, objective, vocabulary)
     _check_labels(config)
     inputs = Inputs(
         config=config,
@@ -161,11 +162,17 @@ def _check_marks(config: ml_collections.ConfigDict, vocabulary: "seqio.Vocabular
 
 
 def _converter(
-    data: ml_collections.ConfigDict, objective: objectives.Objective
+    data: ml_collections.ConfigDict,
+    objective: objectives.Objective,
+    vocabulary: "seqio.Vocabulary",
 ) -> features.Converter:
-    """The converter of a config, set as the objective has it unless the config says."""
-    fits = data.converter in objective.converters
-    settings = objective.converter_settings if fits else {}
+    """The converter of a config, set as objective and vocabulary have it unless the config says."""
+    settings: dict[str, Any] = {}
+    if data.converter in objective.converters:
+        settings |= objective.converter_settings
+    # GPT-2 and BART begin a text with the token that ends one; T5 with padding, the default.
+    if data.converter != "encoder" and isinstance(vocabulary, MarkedVocabulary):
+        settings["start"] = vocabulary.eos_id
     return features.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_like import config, inputs, partitioning
+from t5x_like.preprocessing.vocabulary_training import train
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -50,6 +51,23 @@ def test_a_config_sets_the_converter_otherwise(bert, mesh):
     bert.data.converter_settings = {"loss_on": "all"}
     batch = next(inputs.build(bert, mesh).train_batches)
     np.testing.assert_array_equal(batch["encoder_loss_weights"], batch["encoder_segment_ids"])
+
+
+def test_a_language_model_begins_with_the_token_that_ends_a_text_and_learns_token_0(
+    bert, mesh, tmp_path
+):
+    texts = (tmp_path / "text.txt").read_text().splitlines()
+    train(texts, vocab_size=270, output=tmp_path / "gpt2", kind="gpt2_bpe")
+    bert.data.vocabulary = str(tmp_path / "gpt2")
+    bert.data.objective, bert.data.converter = "language_modeling", "decoder"
+    bert.data.lengths = {"targets": 16}
+    bert.model.vocab_size = 270
+    batch = next(inputs.build(bert, mesh).train_batches)
+    read, said = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
+    assert (read[:, 0] == 269).all()
+    np.testing.assert_array_equal(read[:, 1:], said[:, :-1])
+    assert (batch["decoder_loss_weights"] == 1).all()
+    assert (said == 269).any()
 
 
 def test_marks_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):

@@ -42,6 +42,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_MARKS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+END_OF_TEXT = "<|endoftext|>"  # GPT-2's only one
 ALBERT_MARKS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"  # what WordPiece puts before a piece within a word
 _BLANK = "\u2581"  # what SentencePiece puts before a word
@@ -78,7 +79,7 @@ class MarkedVocabulary(seqio.Vocabulary):
     sep_id = property(lambda self: self._first("[SEP]", "</s>"))
     mask_id = property(lambda self: self._first("[MASK]", "<mask>"))
     bos_id = cls_id
-    eos_id = property(lambda self: self._first("[SEP]", "</s>", "<|endoftext|>"))
+    eos_id = property(lambda self: self._first("[SEP]", "</s>", END_OF_TEXT))
 
     def _first(self, *names: str) -> int | None:
         return next((self._marks[name] for name in names if name in self._marks), None)
@@ -353,7 +354,7 @@ def byte_bpe(
         add_prefix_space=settings.get("add_prefix_space", False)
     )
     tokenizer.decoder = decoders.ByteLevel()
-    marks = [mark for mark in (*ROBERTA_MARKS, "<|endoftext|>") if mark in ids]
+    marks = [mark for mark in (*ROBERTA_MARKS, END_OF_TEXT) if mark in ids]
     # RoBERTa's mask takes the blank before it, as a word would.
     tokenizer.add_special_tokens(
         [tokenizers.AddedToken(mark, lstrip=mark == "<mask>", special=True) for mark in marks]

@@ -18,7 +18,7 @@ import seqio
 from flax import serialization
 
 from t5x_like.names import hint
-from t5x_like.preprocessing import features, mixtures
+from t5x_like.preprocessing import features, mixtures, packing
 from t5x_like.preprocessing.features import Batch, Converter, Example, Row
 from t5x_like.preprocessing.streams import Reading, TaskReader, TaskStream
 
@@ -170,7 +170,7 @@ class Batches(Iterator[Batch]):
             shard.restore(saved["position"])
 
     def _batch(self, rows: list[Row]) -> Batch:
-        return features.to_batch(
+        return packing.to_batch(
             rows, converter=self._converter, lengths=self._lengths, pack=self._pack
         )
 
@@ -203,7 +203,7 @@ class _Shard:
         self._shares, self._seed = [shares[name] for name in readers], [reading.seed, shard]
         self._repeat, self._pack, self._converter = reading.repeat, pack, converter
         self._row_lengths = converter.row_lengths(reading.lengths)
-        self._packer = features.Packer(self._row_lengths)
+        self._packer = packing.Packer(self._row_lengths)
         self._ready: list[Row] = []
         self._drawn = 0
         self._draws: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
@@ -239,7 +239,7 @@ class _Shard:
         for stream, position in zip(self.streams, state["streams"], strict=True):
             stream.restore(position)
         self._drawn, self._ready = state["drawn"], state["ready"]
-        self._packer = features.Packer(self._row_lengths, rows=state["open"])
+        self._packer = packing.Packer(self._row_lengths, rows=state["open"])
 
     def _draw(self) -> Example | None:
         """The next example of a random task; which one follows from the number of the draw."""

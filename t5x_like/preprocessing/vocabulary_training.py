@@ -5,13 +5,14 @@ or not at all.
 """
 
 import collections
+import functools
 import inspect
 import io
 import json
 import os
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,11 +167,12 @@ def _wordpiece(
     return {"": "".join(f"{piece}\n" for piece in pieces).encode()}
 
 
-def _byte_bpe(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
-    """RoBERTa's: its marks, 256 bytes, merged pieces (Radford et al. 2019), and last the mask."""
-    pad, unknown, start, end, mask = marked.ROBERTA_MARKS
+def _byte_bpe(
+    documents: Iterable[str], *, vocab_size: int, first: Sequence[str] = (), last: str
+) -> dict[str, bytes]:
+    """Marks, 256 bytes, merged pieces (Radford et al. 2019, section 2.2), and one mark more."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    least = len(marked.ROBERTA_MARKS) + len(alphabet)
+    least = len(first) + len(alphabet) + 1
     if vocab_size < least:
         raise ValueError(f"vocab_size={vocab_size}: {least} marks and bytes are needed.")
     tokenizer = tokenizers.Tokenizer(models.BPE())
@@ -178,13 +180,13 @@ def _byte_bpe(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - 1,
         min_frequency=_LEAST_COUNT,
-        special_tokens=[start, pad, end, unknown],
+        special_tokens=list(first),
         initial_alphabet=alphabet,
         show_progress=False,
     )
     tokenizer.train_from_iterator(documents, trainer)
     ids = tokenizer.get_vocab()
-    pieces = _all_of({**ids, mask: len(ids)}, vocab_size=vocab_size)
+    pieces = _all_of({**ids, last: len(ids)}, vocab_size=vocab_size)
     ids = {piece: number for number, piece in enumerate(pieces)}
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     lines = ["#version: 0.2", *(" ".join(merge) for merge in merges)]
@@ -194,11 +196,13 @@ def _byte_bpe(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
     }
 
 
+_PAD, _UNKNOWN, _START, _END, _MASK = marked.ROBERTA_MARKS
 KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
     "unigram": _unigram,
     "unigram_marks": _unigram_marks,
     "wordpiece": _wordpiece,
-    "byte_bpe": _byte_bpe,
+    "byte_bpe": functools.partial(_byte_bpe, first=(_START, _PAD, _END, _UNKNOWN), last=_MASK),
+    "gpt2_bpe": functools.partial(_byte_bpe, last=marked.END_OF_TEXT),
 }
 
 

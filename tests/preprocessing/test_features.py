@@ -8,7 +8,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing import features
-from t5x_like.preprocessing.features import Packer, to_batch
+from t5x_like.preprocessing.packing import Packer, to_batch
 
 LENGTHS = {"inputs": 10, "targets": 10}
 ONE = {"inputs": [7, 8, 5, 9], "targets": [3, 9, 1]}

@@ -10,12 +10,13 @@ from t5x_like.preprocessing import vocabularies
 from t5x_like.preprocessing.vocabulary_training import KINDS, train
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is Café number {n}." for n in range(200)]
-SIZES = {"unigram": 70, "unigram_marks": 70, "wordpiece": 110, "byte_bpe": 300}
-FILES = {"byte_bpe": ["merges.txt", "vocab.json"]}
+SIZES = {"unigram": 70, "unigram_marks": 70, "wordpiece": 110, "byte_bpe": 300, "gpt2_bpe": 290}
+FILES = {kind: ["merges.txt", "vocab.json"] for kind in ("byte_bpe", "gpt2_bpe")}
 
 
 def output(kind, folder):
-    return folder / {"wordpiece": "vocab.txt", "byte_bpe": "bytes"}.get(kind, "some.model")
+    names = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "gpt2_bpe": "gpt2"}
+    return folder / names.get(kind, "some.model")
 
 
 def contents(path):
@@ -105,6 +106,7 @@ def test_any_text_survives_bytes(tmp_path):
     [
         ("wordpiece", 9, r"vocab_size=9: \d+ marks and characters are needed"),
         ("wordpiece", 9999, r"vocab_size=9999: the text gives \d+ pieces, and no more"),
+        ("gpt2_bpe", 256, r"vocab_size=256: 257 marks and bytes are needed"),
         ("byte_bpe", 260, r"vocab_size=260: 261 marks and bytes are needed"),
         ("byte_bpe", 9999, r"vocab_size=9999: the text gives 531 pieces, and no more"),
         ("unigram_marks", 9999, r"vocab_size=9999: .* <= \d+"),
@@ -133,3 +135,11 @@ def test_a_kind_or_a_setting_that_does_not_exist(tmp_path):
 def test_no_text_at_all(kind, tmp_path):
     with pytest.raises(ValueError, match="all documents are empty"):
         train(["", " \n"], vocab_size=300, output=output(kind, tmp_path), kind=kind)
+
+
+def test_gpt2_s_vocabulary_has_the_end_of_text_last_and_no_other_mark(tmp_path):
+    train(TEXTS, vocab_size=290, output=tmp_path / "gpt2", kind="gpt2_bpe")
+    vocabulary = vocabularies.load(tmp_path / "gpt2")
+    assert vocabulary.special_ids == (289,)
+    assert (vocabulary.eos_id, vocabulary.unk_id, vocabulary.mask_id) == (289, None, None)
+    assert vocabulary.decode(vocabulary.encode(" any \u00e9 text\n")) == " any \u00e9 text\n"
