@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.blocks import Shared
+from t5x_like.models.linear import keep_whole
 from t5x_like.models.masks import AttentionMask
 from t5x_like.models.transformer import Batch
 
@@ -93,7 +94,7 @@ class Encoder(nn.Module):
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
         """What the first layer reads."""
         x = self.embeddings(batch)
-        return x if self.make_projection is None else self.projection(x)
+        return x if self.make_projection is None else keep_whole(self.projection(x))
 
     def mask(self, batch: Batch) -> AttentionMask:
         """Who sees whom: all of a document each other."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.embeddings import TiedHead
-from t5x_like.models.linear import Initializer, Linear
+from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.transformer import Batch
 from t5x_like.names import choose
 
@@ -54,7 +54,7 @@ class MaskedLM(nn.Module):
             dtype=self.dtype,
             name="transform",
         )(hidden)
-        x = self.make_norm(name="norm")(self.activation(x))
+        x = self.make_norm(name="norm")(self.activation(keep_whole(x)))
         return {"logits": TiedHead(use_bias=True, name="output")(x, table)}
 
 
@@ -84,7 +84,7 @@ class Summary(nn.Module):
             dtype=self.dtype,
             name="dense",
         )(first)
-        return self.activation(x)
+        return self.activation(keep_whole(x))
 
 
 def _output(classes: int, kernel_init: Initializer, name: str) -> nn.Module:

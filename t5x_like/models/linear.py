@@ -11,6 +11,17 @@ from jaxtyping import Array, Float
 Initializer = Callable[..., Array]
 
 
+def keep_whole(x: Float[Array, "B ... D"]) -> Any:
+    """The same, with its last axis uncut on every device.
+
+    For the output of a kernel that is cut over `model` along D, where the next kernel's D is cut
+    over `fsdp`: unless told, XLA's partitioner (of jax 0.10.2, on a mesh with `data`, `fsdp` and
+    `model` above 1) makes a backward pass of such a pair that is wrong.
+    """
+    between = [None] * (x.ndim - 2)
+    return nn.with_logical_constraint(x, ("activation_batch", *between, "activation_embed"))
+
+
 class Linear(nn.Module):
     """Maps the last axes of its input to `features`: D -> (H, K), (H, K) -> D, D -> F.
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.encoder import Encoder, Outputs
 from t5x_like.models.heads import Activation
-from t5x_like.models.linear import Initializer, Linear
+from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.transformer import Batch
 
 
@@ -68,7 +68,9 @@ class ReplacedTokenHead(nn.Module):
             dtype=self.dtype,
             name="transform",
         )(hidden)
-        return {"logits": _number(self.kernel_init, "replaced")(self.activation(x))[..., 0]}
+        return {
+            "logits": _number(self.kernel_init, "replaced")(self.activation(keep_whole(x)))[..., 0]
+        }
 
 
 class CopyHead(nn.Module):

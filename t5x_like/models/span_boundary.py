@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.embeddings import TiedHead
 from t5x_like.models.heads import Activation, Outputs
-from t5x_like.models.linear import Initializer, Linear
+from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.transformer import Batch
 
 
@@ -74,7 +74,7 @@ class SpanBoundary(nn.Module):
             dtype=self.dtype,
             name=name,
         )(x)
-        return self.make_norm(name=f"{name}_norm")(self.activation(x))
+        return self.make_norm(name=f"{name}_norm")(self.activation(keep_whole(x)))
 
 
 class SpanPretraining(nn.Module):

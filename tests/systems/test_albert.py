@@ -41,7 +41,7 @@ SHARING = {
 TINY = albert.SIZES["base"] | {
     "vocab_size": 32,
     "positions": 12,
-    "embedding": 12,
+    "embedding": 8,
     "layers": 4,
     "groups": 2,
     "d_model": 16,
@@ -149,9 +149,9 @@ def test_each_dropout_changes_the_loss_and_only_in_training():
 
 def test_the_embeddings_are_narrower_than_the_layers():
     _, params = make()
-    assert params["embeddings"]["token"]["embedding"].shape == (32, 12)
-    assert params["projection"]["kernel"].shape == (12, 16)
-    assert params["head"]["masked_lm"]["transform"]["kernel"].shape == (16, 12)
+    assert params["embeddings"]["token"]["embedding"].shape == (32, 8)
+    assert params["projection"]["kernel"].shape == (8, 16)
+    assert params["head"]["masked_lm"]["transform"]["kernel"].shape == (16, 8)
 
 
 @pytest.mark.parametrize(

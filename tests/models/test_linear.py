@@ -1,0 +1,43 @@
+"""Linear maps one after the other on a mesh: their gradients are those of one device."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t5x_like import partitioning
+from t5x_like.models.linear import Linear, keep_whole
+
+
+class Pair(nn.Module):
+    """A map that is cut over `model` along its output, and one over `fsdp` along its input."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = jnp.tanh(keep_whole(Linear((12,), axes=("embed", "mlp"), name="first")(x)))
+        y = Linear((32,), axes=("embed", "vocab"), name="second")(x)
+        return nn.with_logical_constraint(
+            y, ("activation_batch", "activation_length", "activation_vocab")
+        )
+
+
+def test_a_width_that_is_kept_whole_has_the_gradient_of_one_device():
+    random = np.random.default_rng(0)
+    x = random.standard_normal((8, 8, 16)).astype(np.float32)
+    out = random.standard_normal((8, 8, 32)).astype(np.float32)
+    boxed = Pair().init(jax.random.key(0), x)
+    params = nn.unbox(boxed)
+
+    def gradient(params, batch):
+        return jax.grad(lambda p: jnp.sum(Pair().apply(p, batch["x"]) * batch["out"]))(params)
+
+    expected = jax.jit(gradient)(params, {"x": x, "out": out})
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})
+    with partitioning.layout(mesh):
+        shardings = partitioning.shardings(mesh, nn.get_partition_spec(boxed))
+        batch = partitioning.shard_batch({"x": x, "out": out}, mesh)
+        found = jax.jit(gradient)(jax.device_put(params, shardings), batch)
+    # Float32 sums of some hundreds of terms of order 1, in another order.
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
+    )
