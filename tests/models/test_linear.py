@@ -14,8 +14,8 @@ class Pair(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        x = jnp.tanh(keep_whole(Linear((12,), axes=("embed", "mlp"), name="first")(x)))
-        y = Linear((32,), axes=("embed", "vocab"), name="second")(x)
+        x = jnp.tanh(keep_whole(Linear((48,), axes=("embed", "mlp"), name="first")(x)))
+        y = Linear((128,), axes=("embed", "vocab"), name="second")(x)
         return nn.with_logical_constraint(
             y, ("activation_batch", "activation_length", "activation_vocab")
         )
@@ -23,8 +23,8 @@ class Pair(nn.Module):
 
 def test_a_width_that_is_kept_whole_has_the_gradient_of_one_device():
     random = np.random.default_rng(0)
-    x = random.standard_normal((8, 8, 16)).astype(np.float32)
-    out = random.standard_normal((8, 8, 32)).astype(np.float32)
+    x = random.standard_normal((8, 8, 32)).astype(np.float32)
+    out = random.standard_normal((8, 8, 128)).astype(np.float32)
     boxed = Pair().init(jax.random.key(0), x)
     params = nn.unbox(boxed)
 
