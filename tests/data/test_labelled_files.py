@@ -1,0 +1,284 @@
+"""Labelled files: each format gives the same rows, batches as they should be, bad rows told."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t5x_like.preprocessing import features, objectives, sources, vocabularies
+from t5x_like.preprocessing.pipeline import Batches, source_rows
+
+labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
+
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["good", "bad", "it", "was", "jim", "hen", "##son", "who", "?", "."]
+CONTEXT = "It was Jim Henson."
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("\n".join([*MARKS, *WORDS]) + "\n")
+    return vocabularies.load(path)
+
+
+def write(path, rows):
+    text = rows if isinstance(rows, str) else "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(text)
+    return str(path)
+
+
+def batch(vocabulary, kind, train, *, size, settings=None, **data):
+    objective = objectives.build(kind, **(settings or {}))
+    labelled.register(vocabulary, objective, train=train, validation=train, **data)
+    return next(
+        Batches(
+            "labelled_files",
+            split="validation",
+            batch_size=size,
+            lengths={"inputs": 24},
+            converter=features.build("encoder", **objective.converter_settings),
+            shuffle=False,
+            repeat=False,
+        )
+    )
+
+
+def pieces(vocabulary, tokens):
+    return " ".join(vocabulary.pieces[token] for token in tokens if token)
+
+
+TEXTS = [
+    {"text_a": "it was good", "text_b": "good", "label": "yes"},
+    {"text_a": 'it "was" bad', "text_b": "", "label": "no"},
+]
+AS = {
+    "rows.jsonl": TEXTS,
+    "rows.tsv": 'text_a\ttext_b\tlabel\nit was good\tgood\tyes\nit "was" bad\t\tno\n',
+    "rows.csv": 'text_a,text_b,label\nit was good,good,yes\n"it ""was"" bad",,no\n',
+}
+
+
+@pytest.mark.parametrize("name", AS)
+def test_every_format_gives_the_same_rows(name, tmp_path):
+    found = labelled.read("classification", train=write(tmp_path / name, AS[name]), held_out=0.5)
+    rows = [row for split in found.rows.values() for row in split]
+    plain = [{k: v for k, v in row.items() if k != "where"} for row in rows]
+    assert sorted(plain, key=str) == sorted(TEXTS, key=str)
+    assert found.labels == ("no", "yes")
+
+
+def test_a_batch_of_pairs(vocabulary, tmp_path):
+    made = batch(vocabulary, "classification", write(tmp_path / "a.jsonl", TEXTS), size=3)
+    assert pieces(vocabulary, made["encoder_input_tokens"][0]) == (
+        "[CLS] it was good [SEP] good [SEP]"
+    )
+    assert made["encoder_token_types"][0].tolist() == [0] * 5 + [1] * 2 + [0] * 17
+    assert made["label"].tolist() == [1, 0, 0]
+    assert made["encoder_segment_ids"][:, 0].tolist() == [1, 1, 0]  # the third only pads
+
+
+def test_labels_may_be_numbers_and_named_in_order(vocabulary, tmp_path):
+    rows = [{"text": "it", "stars": n} for n in (10, 2, 2, 1)]
+    path = write(tmp_path / "a.jsonl", rows)
+    names = {"text_a": "text", "label": "stars"}
+    assert labelled.labels("classification", train=path, validation=path, **names) == (
+        *("1", "2", "10"),
+    )
+    made = batch(vocabulary, "classification", path, size=4, labels=(10, 2, 1), **names)
+    assert made["label"].tolist() == [0, 1, 1, 2]
+
+
+def test_a_batch_of_numbers(vocabulary, tmp_path):
+    path = write(tmp_path / "a.csv", "text_a,value\ngood,0.25\nbad,-3\n")
+    made = batch(vocabulary, "regression", path, size=2)
+    assert made["value"].dtype == np.float32
+    assert made["value"].tolist() == [0.25, -3.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("a.jsonl", [{"words": ["it", "was", "Henson"], "tags": ["O", "O", "P"]}]),
+        ("a.tsv", "words\ttags\nit was Henson\tO O P\n"),
+    ],
+)
+def test_a_batch_of_tags(name, rows, vocabulary, tmp_path):
+    made = batch(vocabulary, "tagging", write(tmp_path / name, rows), size=1)
+    assert pieces(vocabulary, made["encoder_input_tokens"][0]) == "[CLS] it was hen ##son [SEP]"
+    assert made["encoder_target_tokens"][0, :7].tolist() == [0, 0, 0, 1, 0, 0, 0]
+    assert made["encoder_loss_weights"][0, :7].tolist() == [0, 1, 1, 1, 0, 0, 0]
+
+
+ANSWERS = [
+    ["Jim Henson"],
+    [{"text": "Jim Henson", "answer_start": 7}],
+    {"text": ["Jim Henson"], "answer_start": [7]},
+    [" Jim Henson"],
+]
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_a_batch_of_answers(answers, vocabulary, tmp_path):
+    rows = [
+        {"question": "Who?", "context": CONTEXT, "answers": answers},
+        {"question": "Was it?", "context": CONTEXT, "answers": None},
+    ]
+    settings = {"stride": 4, "longest_question": 3}
+    path = write(tmp_path / "a.jsonl", rows)
+    made = batch(vocabulary, "question_answering", path, size=2, settings=settings)
+    assert pieces(vocabulary, made["encoder_input_tokens"][0]) == (
+        "[CLS] who ? [SEP] it was jim hen ##son . [SEP]"
+    )
+    assert made["answer"].tolist() == [[6, 8], [0, 0]]
+
+
+def test_a_long_context_becomes_several_examples(vocabulary, tmp_path):
+    rows = [{"question": "Who?", "context": "it was " * 20 + CONTEXT, "answers": ["Henson"]}]
+    settings = {"stride": 8, "longest_question": 3}
+    path = write(tmp_path / "a.jsonl", rows)
+    made = batch(vocabulary, "question_answering", path, size=8, settings=settings)
+    real = made["encoder_segment_ids"][:, 0] > 0
+    assert real.sum() == 5
+    for tokens, (first, last) in zip(
+        made["encoder_input_tokens"][real], made["answer"][real], strict=True
+    ):
+        answered = pieces(vocabulary, tokens[first : last + 1])
+        assert answered == ("hen ##son" if 11 in tokens[1:] else "[CLS]")
+    assert made["answer"].any()
+
+
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "T",
+            "paragraphs": [
+                {
+                    "context": CONTEXT,
+                    "qas": [
+                        {
+                            "id": "1",
+                            "question": "Who?",
+                            "answers": [
+                                {"text": "Jim Henson", "answer_start": 7},
+                                {"text": "Henson", "answer_start": 11},
+                            ],
+                            "is_impossible": False,
+                        },
+                        {
+                            "id": "2",
+                            "question": "Who not?",
+                            "answers": [],
+                            "plausible_answers": [{"text": "Jim", "answer_start": 7}],
+                            "is_impossible": True,
+                        },
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+
+def test_squad_is_read_as_published(vocabulary, tmp_path):
+    path = write(tmp_path / "squad.json", json.dumps(SQUAD))
+    batch(vocabulary, "question_answering", path, size=2, settings={"longest_question": 4})
+    rows = list(source_rows("labelled_files", split="validation"))
+    assert [row["id"] for row in rows] == [b"1", b"2"]
+    assert rows[0]["answers"].tolist() == [b"Jim Henson", b"Henson"]
+    assert (rows[0]["answer_start"], rows[1]["answer_start"]) == (7, -1)
+    assert rows[1]["answers"].size == 0
+
+
+def test_held_out_rows_are_of_other_texts(tmp_path):
+    rows = [{"text_a": f"text {n % 100}", "label": n % 2} for n in range(300)]
+    found = labelled.read("classification", train=write(tmp_path / "a.jsonl", rows), held_out=0.2)
+    train, validation = ({row["text_a"] for row in found.rows[s]} for s in ("train", "validation"))
+    assert not train & validation
+    assert 10 <= len(validation) <= 30
+    assert len(found.rows["train"]) + len(found.rows["validation"]) == 300
+
+
+def test_documents_are_the_texts(tmp_path):
+    path = write(tmp_path / "squad.json", json.dumps(SQUAD))
+    data = labelled.documents("train", kind="question_answering", train=path, validation=path)
+    texts = [row["text"].decode() for row in data.as_numpy_iterator()]
+    assert texts == ["Who?", CONTEXT, "Who not?", CONTEXT]
+
+
+GOOD = {"text_a": "good", "label": "yes"}
+QUESTION = {"question": "Who?", "context": CONTEXT}
+BAD_ROWS = [
+    ("classification", "a.jsonl", [GOOD, {"text_a": "good"}], ":2: there is no field 'label'"),
+    ("classification", "a.jsonl", [GOOD, {"text": "a", "label": 1}], "Did you mean 'text'"),
+    ("classification", "a.jsonl", [GOOD, {"text_a": 3, "label": "yes"}], ":2: text_a=3 is no str"),
+    ("classification", "a.jsonl", [GOOD, {"text_a": "a", "label": 0.5}], ":2: label=0.5 is no"),
+    (
+        "classification",
+        "a.jsonl",
+        '{"text_a": "a", "label": 1}\n\n{nothing}\n',
+        ":3: it is no JSON",
+    ),
+    ("classification", "a.jsonl", "[1]\n", ":1: it is no JSON object"),
+    ("classification", "a.tsv", "text_a\tlabel\na\tb\na\tb\tc\n", ":3: it has 3 cells"),
+    ("classification", "a.csv", 'text_a,label\n"a"b,c\n', ":2: it is no row of a table"),
+    ("classification", "a.json", "{}", "it is no file of SQuAD"),
+    ("classification", "a.xlsx", "x", "none of the endings .jsonl, .tsv, .csv, .json"),
+    ("regression", "a.tsv", "text_a\tvalue\na\tmany\n", ":2: value='many' is no number"),
+    ("regression", "a.tsv", "text_a\tvalue\na\tnan\n", ":2: value='nan' is no number"),
+    ("tagging", "a.jsonl", [{"words": ["a", "b"], "tags": ["O"]}], ":1: words="),
+    ("tagging", "a.jsonl", [{"words": ["a", " "], "tags": ["O", "O"]}], "none of them blank"),
+    ("question_answering", "a.jsonl", [QUESTION | {"answers": "x"}], ":1: answers='x' is no list"),
+    ("question_answering", "a.jsonl", [QUESTION | {"answers": ["Kim"]}], "'Kim' does not stand in"),
+    ("question_answering", "a.jsonl", [QUESTION | {"answers": [""]}], "'' is no text"),
+    (
+        "question_answering",
+        "a.jsonl",
+        [QUESTION | {"answers": [{"text": "Jim", "answer_start": 3}]}],
+        "does not stand in its context at its answer_start=3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "rows", "message"), BAD_ROWS)
+def test_a_bad_row_is_told_by_file_and_line(kind, name, rows, message, tmp_path):
+    path = write(tmp_path / name, rows)
+    with pytest.raises(ValueError, match=re.escape(message)) as told:
+        labelled.read(kind, train=path, validation=path)
+    assert str(told.value).startswith(path)
+
+
+def test_other_mistakes_are_told(vocabulary, tmp_path):
+    train = write(tmp_path / "train.jsonl", [GOOD, {"text_a": "bad", "label": "no"}])
+    other = write(tmp_path / "other.jsonl", [GOOD | {"label": "yess"}])
+    classification = objectives.build("classification")
+    with pytest.raises(ValueError, match=r"other.jsonl:1: 'yess' is none .* mean 'yes'"):
+        labelled.register(vocabulary, classification, train=train, validation=other)
+    with pytest.raises(ValueError, match=r"data.settings.train=.* Did you mean 'train.jsonl'"):
+        labelled.register(vocabulary, classification, train=str(tmp_path / "trian.jsonl"))
+    with pytest.raises(ValueError, match="no row for the split 'validation'"):
+        labelled.register(vocabulary, classification, train=train, held_out=0.0)
+    with pytest.raises(ValueError, match="Did you mean 'validation'"):
+        labelled.register(vocabulary, classification, train=train, validatoin=train)
+    with pytest.raises(ValueError, match="kind of labelled text='bert' does not exist"):
+        labelled.register(vocabulary, objectives.build("bert"), train=train)
+    with pytest.raises(ValueError, match=r"train.jsonl:1: there is no field 'value'"):
+        labelled.register(vocabulary, objectives.build("regression"), train=train)
+
+
+def test_an_objective_of_labelled_text_refuses_documents(vocabulary, tmp_path):
+    text_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "text_files.py"))
+    path = write(tmp_path / "a.txt", "it was\n" * 9)
+    objective = objectives.build("classification")
+    text_files.register(vocabulary, objective, files=path, held_out=0.5)
+    with pytest.raises(ValueError, match=r"lack label, text_a: data/labelled_files.py"):
+        Batches(
+            "text_files",
+            split="train",
+            batch_size=1,
+            lengths={"inputs": 24},
+            converter=features.build("encoder", **objective.converter_settings),
+        )
