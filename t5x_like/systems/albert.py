@@ -227,7 +227,13 @@ WEIGHT_ALIASES = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",  # copies
     "predictions.decoder.bias": "predictions.bias",
 }
-UNUSED_WEIGHTS = ("albert.embeddings.position_ids", "embeddings.position_ids")
+UNUSED_WEIGHTS = (
+    "albert.embeddings.position_ids",
+    "embeddings.position_ids",
+    # The published folders hold all of pretraining, whichever class their config.json names.
+    *(f"albert.pooler.{name}" for name in ("weight", "bias")),
+    *(f"sop_classifier.classifier.{name}" for name in ("weight", "bias")),
+)
 
 _SETTINGS = {
     "vocab_size": "vocab_size",

@@ -1,6 +1,7 @@
 """ALBERT: its published sizes, what layers share, its loss, its weights for Hugging Face."""
 
 import functools
+import json
 import math
 
 import flax.linen as nn
@@ -231,6 +232,17 @@ def test_layers_that_share_all_or_nothing_come_back_from_hugging_face_s_form(
     found = outputs(model.module)(model.params)["logits"]
     expected = outputs(module)(params)["logits"]
     np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_folder_with_more_than_its_class_says_is_read_as_that_class(tmp_path):
+    _, params = save(tmp_path, "all")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["architectures"] = ["AlbertForMaskedLM"]  # as in the published folders
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = from_pretrained(tmp_path)
+    assert model.config["head"] == "masked_lm"
+    expected = params | {"head": {"masked_lm": params["head"]["masked_lm"]}}
+    jax.tree.map(np.testing.assert_array_equal, model.params, expected)
 
 
 @pytest.mark.parametrize("share", ["attention", "feed_forward"])
