@@ -21,16 +21,19 @@ Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel
 
 
 class Source(Protocol):
-    """What a folder describes, before its arrays are read.
+    """What a folder describes, before its arrays are read."""
 
-    Attributes:
-        system, config: the module of t5x_like.systems, and the settings of its `build`.
-        generation: how to generate.
-    """
+    @property
+    def system(self) -> str:
+        """The name of its module in t5x_like.systems."""
 
-    system: str
-    config: dict[str, Any]
-    generation: GenerationSettings
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the system's `build`."""
+
+    @property
+    def generation(self) -> GenerationSettings:
+        """How to generate."""
 
     def available(self, wanted: Leaves) -> set[str]:
         """The paths that it has, with the shapes that are wanted."""

@@ -241,7 +241,8 @@ class MarkedSentencePiece(MarkedVocabulary):
         encoded = self._model.Encode(prepared, out_type="serialized_proto")
         characters = [place for place, one in enumerate(prepared) for _ in one.encode()]
         characters.append(len(prepared))  # by bytes, which is what it counts in
-        for piece in sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces:
+        text = sentencepiece_pb2.SentencePieceText  # type: ignore[attr-defined]  # made at import
+        for piece in text.FromString(encoded).pieces:
             yield piece.id, characters[piece.begin], characters[piece.end]
 
     def _decode(self, ids: Sequence[int]) -> str:

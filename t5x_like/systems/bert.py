@@ -229,7 +229,9 @@ def encoder_weights(there: str) -> Weights:
         **norm("embeddings/norm", f"{there}.embeddings.LayerNorm"),
         **attention(
             f"{block}/self_attention",
-            *(f"{own}.self.{name}" for name in ("query", "key", "value")),
+            f"{own}.self.query",
+            f"{own}.self.key",
+            f"{own}.self.value",
             f"{own}.output.dense",
         ),
         **norm(f"{block}/self_attention_norm", f"{own}.output.LayerNorm"),
