@@ -12,7 +12,7 @@ by `python -m t5x_like.vocabulary --kind=gpt2_bpe`. Sizes: `demo`, `small`, `med
 | batch of 512 | data.batch_size |
 | byte-level BPE, 50,257 pieces | data.vocabulary |
 | WebText | C4, since WebText was not released |
-| learning rate "manually tuned" for each size | GPT-3's for its size (Brown et al. 2020, table 2.1) |
+| learning rate "manually tuned" for each size | GPT-3's for it (Brown et al. 2020, table 2.1) |
 
 The paper does not tell the steps, the optimizer or its schedule: they are GPT-3's here too, with
 Adam (0.9, 0.95), decay 0.1, norm 1.0, a cosine to a tenth.
