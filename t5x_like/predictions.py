@@ -154,7 +154,9 @@ class MaskedTokens(Head):
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
         """The likeliest tokens of each place."""
-        probabilities, tokens = jax.lax.top_k(jax.nn.softmax(outputs["logits"]), self.top)
+        # A model may have more rows than its vocabulary has pieces.
+        logits = outputs["logits"][..., : self.vocabulary.vocab_size]
+        probabilities, tokens = jax.lax.top_k(jax.nn.softmax(logits), self.top)
         return {"probabilities": probabilities, "tokens": tokens}
 
     def say(self, item: Item, rows: Sequence[Row], results: Sequence[Results]) -> dict[str, Any]:
@@ -164,12 +166,15 @@ class MaskedTokens(Head):
         filled = row.tokens.copy()
         filled[places] = found["tokens"][places, 0]
         masks = [
-            {
-                self.vocabulary.decode([token]).strip(): float(probability)
+            [
+                {
+                    "token": self.vocabulary.decode([token]).strip(),
+                    "probability": float(probability),
+                }
                 for token, probability in zip(
                     found["tokens"][place], found["probabilities"][place], strict=True
                 )
-            }
+            ]
             for place in places
         ]
         return {"prediction": self.vocabulary.decode(filled[1:-1]).strip(), "masks": masks}

@@ -1,0 +1,155 @@
+"""What an encoder says: masks filled in, answers out of windows, the same in any batch; errors."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from absl import flags
+
+from t5x_like import config, infer, predictions
+from t5x_like.hf import from_pretrained
+from t5x_like.preprocessing import vocabularies
+from tests.programs import tiny_encoder
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "who", "?", "."]
+LENGTH = 24
+CONTEXT = "The cat sat on the mat. A dog sat on a cat. The dog sat on the dog, the cat on a dog."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_encoder.write(tmp_path_factory.mktemp("encoder") / "run", "bert", words=WORDS)
+
+
+@pytest.fixture(scope="module")
+def predictor(folder):
+    """Makes predictors with heads, each once."""
+    made = {}
+
+    def make(head, *, batch_size=4, labels=(), **settings):
+        key = str((head, batch_size, labels, settings))
+        if key not in made:
+            kept = {"head": head} if head == "pretraining" else {"head": head, "labels": 3}
+            model = from_pretrained(folder, **kept)
+            vocabulary = vocabularies.load(folder)
+            asked = predictions.make_head(
+                head, vocabulary=vocabulary, labels=labels, length=LENGTH, settings=settings
+            )
+            made[key] = predictions.Predictor(
+                model.module, model.params, asked, length=LENGTH, batch_size=batch_size
+            )
+        return made[key]
+
+    return make
+
+
+def test_masks_are_filled_in_with_the_likeliest_tokens(folder, predictor):
+    vocabulary, model = vocabularies.load(folder), from_pretrained(folder)
+    [said] = predictor("pretraining", top=3)([{"text_a": "the [MASK] sat on a <mask>"}])
+    tokens = [2, *vocabulary.encode("the [MASK] sat on a [MASK]"), 3]
+    logits = np.asarray(model(input_ids=np.array([tokens])).logits[0], np.float64)
+    logits = logits[:, : vocabulary.vocab_size]  # of the model's 64
+    assert len(said["masks"]) == 2
+    words = said["prediction"].split()
+    for place, mask in zip((2, 6), said["masks"], strict=True):
+        expected = np.exp(logits[place]) / np.exp(logits[place]).sum()
+        best = np.argsort(-expected)[:3]
+        assert [one["token"] for one in mask] == [vocabulary.pieces[token] for token in best]
+        # Rows of other lengths sum in another order.
+        found = [one["probability"] for one in mask]
+        np.testing.assert_allclose(found, expected[best], rtol=1e-4)
+        assert words[place - 1] == mask[0]["token"]
+
+
+ITEMS = {
+    "pretraining": [{"text_a": f"{word} [MASK]"} for word in WORDS[:5]],
+    "classification": [{"text_a": word, "text_b": "a mat"} for word in WORDS[:5]],
+    "regression": [{"text": word} for word in WORDS[:5]],
+    "tagging": [{"words": ["the", word]} for word in WORDS[:5]],
+    "question_answering": [
+        {"question": f"who {word} ?", "context": CONTEXT[:end]}
+        for word, end in zip(WORDS, (9, 40, 80, 12, 60), strict=False)
+    ],
+}
+
+
+@pytest.mark.parametrize("head", ITEMS)
+def test_what_is_said_does_not_depend_on_the_batch(head, predictor):
+    settings = {"stride": 4, "longest_question": 4} if head == "question_answering" else {}
+    predict = predictor(head, **settings)
+    together = predict(ITEMS[head])
+    apart = [predict([item])[0] for item in ITEMS[head]]
+    assert [one["prediction"] for one in together] == [one["prediction"] for one in apart]
+    assert len(together) == 5
+
+
+def test_classes_have_their_names_and_add_up(predictor):
+    said = predictor("classification", labels=("no", "so-so", "yes"))(ITEMS["classification"])
+    for one in said:
+        assert list(one["probabilities"]) == ["no", "so-so", "yes"]
+        assert sum(one["probabilities"].values()) == pytest.approx(1, abs=1e-5)  # float32
+        assert one["probabilities"][one["prediction"]] == max(one["probabilities"].values())
+    assert predictor("classification")([{"text_a": "a"}])[0]["prediction"] in ("0", "1", "2")
+
+
+def test_words_that_do_not_fit_have_no_tag(predictor):
+    [said] = predictor("tagging", labels=("A", "B", "C"))([{"words": "the cat " * 15}])
+    assert len(said["prediction"]) == 30
+    assert set(said["prediction"][:22]) <= {"A", "B", "C"}
+    assert said["prediction"][22:] == [None] * 8
+
+
+def test_an_answer_is_a_part_of_the_context_under_the_limit(predictor):
+    settings = {"stride": 4, "longest_question": 4, "longest_answer": 2}
+    item = {"question": "who?", "context": CONTEXT}
+    [said] = predictor("question_answering", **settings)([item])
+    assert said["prediction"] == said["answer"] != ""
+    assert said["answer"] in CONTEXT
+    assert len(said["answer"].split()) <= 2
+    [none] = predictor(
+        "question_answering", **settings, no_answer=True, null_threshold=said["null_margin"] - 1
+    )([item])
+    assert (none["prediction"], none["answer"]) == ("", said["answer"])
+    [blank] = predictor("question_answering", **settings)([{"question": "who?", "context": " "}])
+    assert blank["prediction"] == ""
+
+
+@pytest.mark.parametrize(
+    ("head", "item", "message"),
+    [
+        ("pretraining", {"text_a": "the cat"}, r"'the cat' has no \[MASK\] .*: {\"text_a\""),
+        ("classification", {"txt": "a"}, "needs the string 'text_a', and has txt"),
+        ("tagging", {"words": []}, "needs `words`"),
+        ("question_answering", {"text_a": "who?"}, "needs the string 'question'"),
+    ],
+)
+def test_an_item_that_lacks_something_is_told(head, item, message, predictor):
+    settings = {"stride": 4, "longest_question": 4} if head == "question_answering" else {}
+    with pytest.raises(ValueError, match=message):
+        predictor(head, **settings)([item])
+
+
+def test_other_mistakes_are_told(predictor):
+    with pytest.raises(ValueError, match=r"for the head pretraining='tpo' .* Did you mean 'top'"):
+        predictor("pretraining", tpo=3)
+    with pytest.raises(ValueError, match=r"model.head='features' does not exist"):
+        predictor("features")
+
+
+def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatch):
+    made = tiny_encoder.settings("bert")
+    made.workdir, made.data.vocabulary = str(folder), str(folder)
+    made.data.lengths = {"inputs": LENGTH}
+    made.data.batch_size = 2
+    made.data.module = "data/text_files.py"
+    config.check(made)
+    output = tmp_path / "said.jsonl"
+    names = {"checkpoint": None, "examples": 0, "input": "-", "output": str(output)}
+    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
+    lines = ["the [MASK] sat .", '{"text_a": "the cat", "text_b": "a [MASK]"}', "[MASK]"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
+    infer.infer(made)
+    said = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [one["inputs"] for one in said] == [lines[0], json.loads(lines[1]), lines[2]]
+    assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 5 for one in said)
