@@ -27,11 +27,15 @@ The steps from BERT to ELECTRA (section 3.5, table 5), each one setting:
     --config.model.objective=all_tokens_mlm   (84.3)
     --config.model.objective=electra          (85.0, the default)
 
-The demo learns on documentation strings in about two minutes on 2 CPU cores:
+The demo learns on documentation strings in some five minutes on 2 free CPU cores:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/electra_demo/vocab.txt
     python -m t5x_like.train --config=configs/electra.py:demo
+
+Expect the generator's held-out loss to fall from 8.3 nats to 5.52, below the 5.57 of the unigram
+entropy of the targets, and the discriminator's from 0.69 to 0.374, below the 0.401 of calling each
+token replaced with the chance that any is, 13.8%. (A generator says little in so short a run.)
 """
 
 import ml_collections
