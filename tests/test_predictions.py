@@ -153,3 +153,25 @@ def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatc
     said = [json.loads(line) for line in output.read_text().splitlines()]
     assert [one["inputs"] for one in said] == [lines[0], json.loads(lines[1]), lines[2]]
     assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 5 for one in said)
+
+
+def test_infer_shows_held_out_texts_with_their_masks_filled_in(
+    folder, tmp_path, monkeypatch, capsys
+):
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"The cat sat on a {word}. A dog sat.\n" for word in WORDS * 30))
+    made = tiny_encoder.settings("bert")
+    made.workdir, made.data.vocabulary = str(folder), str(folder)
+    made.data.module, made.data.task = "data/text_files.py", "text_files"
+    made.data.settings = {"files": str(text), "held_out": 0.5}
+    made.data.objective, made.data.converter = "bert", "encoder"
+    made.data.lengths = {"inputs": LENGTH}
+    made.data.batch_size = 8
+    names = {"checkpoint": None, "examples": 2, "input": None, "output": "-"}
+    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
+    infer.infer(made)
+    shown = capsys.readouterr().out
+    assert shown.count("text_a: ") == shown.count("model: ") == shown.count("original: ") == 2
+    assert "[MASK]" in shown
+    for line in shown.splitlines():
+        assert "[MASK]" not in line or line.lstrip().startswith("text_")

@@ -1,0 +1,51 @@
+"""A tiny encoder of any system as a run left it, to fine-tune in tests."""
+
+import pathlib
+
+import ml_collections
+
+from t5x_like import config, experiment, systems
+from t5x_like.checkpoints import Checkpoints
+
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Settings of whichever system has them. Narrower ones hardly begin to learn: what is drawn is as
+# small for them as for 768.
+TINY = {
+    "vocab_size": 64,
+    "sep_id": 3,
+    "mask_id": 4,
+    "positions": 64,
+    "layers": 2,
+    "embedding": 32,
+    "d_embedding": 32,
+    "d_model": 128,
+    "d_ff": 128,
+    "heads": 4,
+    "dropout": 0.0,
+    "head_dropout": 0.0,
+}
+
+
+def settings(system: str) -> ml_collections.ConfigDict:
+    """The config of a run that trains this system."""
+    made = config.defaults()
+    sizes = next(iter(systems.find(system).SIZES.values()))
+    made.system = system
+    made.model = sizes | {name: value for name, value in TINY.items() if name in sizes}
+    if "teacher" in sizes:  # of a student alone: the teacher is another folder's
+        made.model.head = "masked_lm"
+    made.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
+    return made
+
+
+def write(folder: pathlib.Path, system: str, *, words: list[str]) -> pathlib.Path:
+    """Writes a run of no step: its parameters as drawn, and a vocabulary of whole words."""
+    folder.mkdir(parents=True)
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join([*MARKS, *words]) + "\n")
+    made = settings(system)
+    made.data.vocabulary = str(vocabulary)
+    metadata = {"config": config.to_dict(made), "data_shards": 1}
+    with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
+        saver.save(1, experiment.build(made).initial_state(), None)
+    return folder

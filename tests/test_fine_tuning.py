@@ -1,0 +1,239 @@
+"""Encoders fine-tuned on labelled files, from a pretrained folder to what they say of new texts."""
+
+import importlib.util
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from absl import flags
+
+from t5x_like import evaluate, experiment, infer, initialization, systems, train
+from tests.programs import tiny_encoder
+
+ROOT = pathlib.Path(__file__).parents[1]
+TOPICS = {
+    "animal": ["dog", "cat", "cow", "hen", "pig", "fox"],
+    "color": ["red", "blue", "green", "white", "black", "gray"],
+    "food": ["rice", "bread", "soup", "cake", "corn", "egg"],
+}
+FILLERS = ["the", "is", "very", "and", "was", "here", "there", "some", "no", "all"]
+WORDS = [*FILLERS, *(word for words in TOPICS.values() for word in words), *TOPICS, "which", "?"]
+LABELS = ("label", "value", "tags", "answers")
+ENCODERS = [
+    name for name in systems.names() if "head" in next(iter(systems.find(name).SIZES.values()))
+]
+
+
+def config_file(name):
+    spec = importlib.util.spec_from_file_location(f"config_{name}", ROOT / "configs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config
+
+
+def sentence(random, *words, size=8):
+    """Some words among fillers, in random order."""
+    chosen = [*words, *random.choice(FILLERS, size - len(words))]
+    random.shuffle(chosen)
+    return " ".join(chosen)
+
+
+def of_topic(random, topic):
+    return str(random.choice(TOPICS[topic]))
+
+
+def classification(random):
+    topic = str(random.choice(list(TOPICS)))
+    return {"text_a": sentence(random, of_topic(random, topic)), "label": topic}
+
+
+def pairs(random):
+    """In which of the two texts the color stands: their words together do not tell."""
+    texts = [sentence(random, of_topic(random, topic), size=4) for topic in ("color", "animal")]
+    label = str(random.choice(["first", "second"]))
+    first, second = texts if label == "first" else texts[::-1]
+    return {"text_a": first, "text_b": second, "label": label}
+
+
+def regression(random):
+    number = int(random.integers(0, 4))
+    words = [of_topic(random, "food") for _ in range(number)]
+    return {"text_a": sentence(random, *words), "value": number / 2 - 0.75}
+
+
+def tagging(random):
+    topics = [str(topic) for topic in random.choice(list(TOPICS), 3)]
+    words = sentence(random, *(of_topic(random, topic) for topic in topics)).split()
+    tags = {word: topic for topic, own in TOPICS.items() for word in own}
+    return {"words": words, "tags": [tags.get(word, "none") for word in words]}
+
+
+def question_answering(random):
+    """A long context has the answer in one of its windows, or (one in five) nowhere."""
+    asked, other = (str(topic) for topic in random.permutation(["animal", "color"]))
+    answer = of_topic(random, asked) if random.random() < 0.8 else None
+    words = [of_topic(random, other), *([answer] if answer else [])]
+    context = sentence(random, *words, size=int(random.choice([6, 24])))
+    return {
+        "question": f"which {asked} ?",
+        "context": context,
+        "answers": [answer] if answer else [],
+    }
+
+
+def write(path, make, *, rows, seed):
+    random = np.random.default_rng(seed)
+    made = [make(random) for _ in range(rows)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    return made
+
+
+def settings(folder, kind, *, pretrained, **changes):
+    made = config_file("fine_tuning")(kind)
+    made.initialize = str(pretrained)
+    made.workdir = str(folder / "run")
+    made.data.settings.train = str(folder / "train.jsonl")
+    made.data.settings.validation = str(folder / "validation.jsonl")
+    made.data.lengths.inputs = 24
+    made.train.steps = 120
+    made.train.log_every = 60
+    made.optimizer.learning_rate = 1e-3
+    made.evaluate.every = 0
+    if kind == "question_answering":
+        made.data.objective_settings = {"stride": 6, "longest_question": 4}
+        made.predict.no_answer = True
+    made.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+    return made
+
+
+def command(main, config, monkeypatch, **values):
+    """Runs a command with the flags that it has besides its config."""
+    names = {"checkpoint": None, "output": None, "input": None, "examples": 0} | values
+    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
+    main(config)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Makes the folder of a system, once."""
+    folder = tmp_path_factory.mktemp("pretrained")
+
+    def pretrained(system):
+        path = folder / system
+        return path if path.exists() else tiny_encoder.write(path, system, words=WORDS)
+
+    return pretrained
+
+
+@pytest.fixture
+def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
+    """Trains; returns what evaluate and infer say then, told of the run's folder alone."""
+
+    def fine_tune(make, kind, *, system="bert", **changes):
+        write(tmp_path / "train.jsonl", make, rows=1500, seed=0)
+        rows = write(tmp_path / "validation.jsonl", make, rows=200, seed=1)
+        train.train(settings(tmp_path, kind, pretrained=pretrained(system), **changes))
+        run = config_file("run")(str(tmp_path / "run"))
+        command(evaluate.evaluate, run, monkeypatch)
+        measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+        asked = [{k: v for k, v in row.items() if k not in LABELS} for row in rows]
+        questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+        questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
+        command(infer.infer, run, monkeypatch, input=str(questions), output=str(answers))
+        said = [json.loads(line) for line in answers.read_text().splitlines()]
+        assert [row["inputs"] for row in said] == asked
+        command(infer.infer, run, monkeypatch, examples=3)
+        assert capsys.readouterr().out.count("    model: ") == 3
+        pairs = [(row, one["prediction"]) for row, one in zip(rows, said, strict=True)]
+        return measured["tasks"]["labelled_files"], pairs
+
+    return fine_tune
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ENCODERS)
+def test_classes_of_texts(system, fine_tune):
+    measured, said = fine_tune(classification, "classification", system=system)
+    assert measured["accuracy"] > 0.9
+    assert measured["cross_entropy"] < measured["unigram_entropy"]
+    assert np.mean([row["label"] == label for row, label in said]) > 0.9
+
+
+def test_classes_of_pairs(fine_tune):
+    measured, said = fine_tune(pairs, "classification")
+    assert measured["accuracy"] > 0.9
+    assert np.mean([row["label"] == label for row, label in said]) > 0.9
+
+
+@pytest.mark.slow
+def test_numbers(fine_tune):
+    measured, said = fine_tune(regression, "regression")
+    numbers = [[row["value"], number] for row, number in said]
+    assert np.corrcoef(np.transpose(numbers))[0, 1] > 0.9
+    assert "unigram_entropy" not in measured
+
+
+@pytest.mark.slow
+def test_tags_of_words(fine_tune):
+    measured, said = fine_tune(tagging, "tagging")
+    assert measured["accuracy"] > 0.9
+    assert np.mean([np.mean(np.equal(row["tags"], tags)) for row, tags in said]) > 0.9
+
+
+@pytest.mark.slow
+def test_answers_in_long_contexts_or_none(fine_tune):
+    measured, said = fine_tune(question_answering, "question_answering", train__steps=500)
+    assert measured["exact_match"] > 0.9
+    assert measured["best_f1"] >= measured["f1"] > 0.9
+    right = [(row["answers"] or [""])[0] == text for row, text in said]
+    assert np.mean(right) == pytest.approx(measured["exact_match"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"initialize": ""}, "initialize is not set: --config.initialize=FOLDER"),
+        ({"initialize": "nowhere"}, "there is no folder nowhere"),
+        ({"data__settings__train": ""}, "data.settings.train is not set"),
+        (
+            {"data__settings__label": "labl"},
+            "train.jsonl:1: there is no field 'labl'. Did you mean",
+        ),
+        ({"model__labels": 2}, "model.labels=2, and the data has 3: animal, color, food"),
+        ({"data__settings__labels": ("animal", "color")}, "'food' is none of the labels"),
+        ({"data__objective": "regression"}, "train.jsonl:1: there is no field 'value'"),
+        ({"data__module": "data/text_files.py"}, "has none for data.objective='classification'"),
+        ({"data__lengths__inputs": 4}, "lengths.inputs=4: rows of labelled text need 8 or more"),
+        ({"model__head": "clasification"}, "Did you mean 'classification'"),
+    ],
+)
+def test_a_mistake_is_one_line_before_training(
+    changes, message, tmp_path, pretrained, capsys, monkeypatch
+):
+    monkeypatch.setattr(experiment.Experiment, "initial_state", None)
+    for name in ("train", "validation"):
+        write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
+    made = settings(tmp_path, "classification", pretrained=pretrained("bert"), **changes)
+    with pytest.raises(SystemExit):
+        train.train(made)
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert message in said
+
+
+def test_a_run_keeps_what_the_folder_and_the_data_said(tmp_path, pretrained):
+    for name in ("train", "validation"):
+        write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
+    made = settings(tmp_path, "classification", pretrained=pretrained("bert"))
+    found = initialization.complete(made)
+    assert (found.system, found.model.head, found.model.labels) == ("bert", "classification", 3)
+    assert found.model.d_model == tiny_encoder.TINY["d_model"]
+    assert found.data.settings.labels == ("animal", "color", "food")
+    assert found.data.vocabulary == str(pretrained("bert") / "vocab.txt")
+    assert found.model.dropout == 0.0
+    made.model.dropout = 0.3
+    assert initialization.complete(made).model.dropout == 0.3
+    assert initialization.complete(found) == found
+    assert made.system == ""
