@@ -5,6 +5,10 @@ A module in data/ is what a config names as `data.module`. It has two functions:
     register(vocabulary, objective, **settings) -> None       adds its tasks to seqio's registry
     documents(split, **settings) -> tf.data.Dataset           the raw {"text"} of a split
 
+and one of labelled text a third, for the names of classes or tags in the order of their numbers:
+
+    labels(objective, **settings) -> tuple[str, ...]          none of an objective without labels
+
 Registering again replaces the tasks, so a notebook may change a setting and go on.
 """
 
