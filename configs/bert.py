@@ -60,6 +60,8 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     }
     config.optimizer = {
         "name": "adamw",
+        "b1": 0.9,
+        "b2": 0.999,
         "epsilon": 1e-6,
         "weight_decay": 0.01,
         "schedule": "linear",
@@ -90,7 +92,12 @@ def _demo() -> ml_collections.ConfigDict:
         "long": {"steps": 150, "lengths": {"inputs": 128}},
     }
     config.optimizer.update(
-        {"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": config.train.steps}
+        {
+            "b2": 0.98,  # a short run: held-out 5.44 at step 500, with 0.999 5.99
+            "learning_rate": 2e-3,
+            "warmup_steps": 100,
+            "decay_steps": config.train.steps,
+        }
     )
     config.checkpoint.every = 500
     config.evaluate.every = 250
