@@ -43,10 +43,10 @@ def shapes(module):
 
 
 @jax.jit
-def under(batch, number):
+def under(params, batch, number):
     """What is said of a batch under the kind of a number in KINDS."""
-    return forward(*make(), {**batch, "language_model": number}, None)
+    return forward(make()[0], params, {**batch, "language_model": number}, None)
 
 
 def read(batch, kind):
-    return under(batch, KINDS.index(kind))
+    return under(make()[1], batch, KINDS.index(kind))

@@ -193,8 +193,8 @@ def test_a_language_model_goes_on_from_its_prompt_whatever_padding_precedes_it()
 def test_the_loss_of_a_language_model_is_of_the_next_token():
     model = language_model()
     tokens, labels = np.array([[3, 4, 5]]), np.array([[3, 4, -100]])
-    logits, loss = dataclasses.astuple(model(tokens, labels=labels))
-    np.testing.assert_allclose(loss, -jax.nn.log_softmax(logits)[0, 0, 4], rtol=1e-5)
+    said = model(tokens, labels=labels)
+    np.testing.assert_allclose(said.loss, -jax.nn.log_softmax(said.logits)[0, 0, 4], rtol=1e-5)
 
 
 def test_what_a_language_model_cannot_do_is_said(tmp_path):

@@ -15,7 +15,7 @@ from t5x_like import decoding
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.hf import from_pretrained
 from t5x_like.models.unified import KINDS
-from tests.tiny_unilm import TINY, make, read
+from tests.tiny_unilm import TINY, make, under
 
 GOLDEN = dict(np.load(Path(__file__).resolve().parents[1] / "golden" / "unilm.npz"))
 # What PyTorch and JAX differ by in float32: the order of sums, 1e-6 of logits near 5. A place that
@@ -23,10 +23,15 @@ GOLDEN = dict(np.load(Path(__file__).resolve().parents[1] / "golden" / "unilm.np
 TOLERANCE = 1e-4
 
 
-@functools.partial(jax.jit, static_argnames="room")
 def prefill(sources, real, *, room):
-    module, params = make()
-    return module.apply(
+    return _prefill(make()[1], sources, real, room=room)
+
+
+# Parameters are arguments everywhere: a compiled function that closes over arrays is at times
+# called without them by JAX 0.10.
+@functools.partial(jax.jit, static_argnames="room")
+def _prefill(params, sources, real, *, room):
+    return make()[0].apply(
         {"params": params},
         jnp.asarray(sources),
         cache_length=sources.shape[1] + room,
@@ -35,10 +40,12 @@ def prefill(sources, real, *, room):
     )
 
 
-@jax.tree_util.Partial
-def extend(tokens, cache):
-    module, params = make()
-    return module.apply({"params": params}, tokens, cache, method="extend")
+@functools.cache
+def extend():
+    def extend(params, tokens, cache):
+        return make()[0].apply({"params": params}, tokens, cache, method="extend")
+
+    return jax.tree_util.Partial(extend, make()[1])
 
 
 @flax.struct.dataclass
@@ -54,8 +61,12 @@ class History:
         return History(self.tokens[rows], self.real[rows], self.length, self.source)
 
 
-@jax.tree_util.Partial
-def reread(tokens, history):
+@functools.cache
+def reread():
+    return jax.tree_util.Partial(_reread, make()[1])
+
+
+def _reread(params, tokens, history):
     """The logits of a [MASK] after the tokens so far and one more, under the mask of whole rows."""
     put = functools.partial(jax.lax.dynamic_update_slice_in_dim, axis=1)
     written = put(history.tokens, tokens, history.length)
@@ -70,7 +81,8 @@ def reread(tokens, history):
         "encoder_segment_ids": seen,
         "encoder_positions": jnp.maximum(jnp.cumsum(seen, axis=1) - 1, 0),
     }
-    logits = jnp.take(read(batch, "sequence_to_sequence")["logits"], length, axis=1)[:, None]
+    said = under(params, batch, KINDS.index("sequence_to_sequence"))["logits"]
+    logits = jnp.take(said, length, axis=1)[:, None]
     return logits, History(written, real, length, history.source)
 
 
@@ -81,7 +93,7 @@ def naive(sources, real, *, room):
     there = jnp.pad(jnp.asarray(real, jnp.int32), ((0, 0), (0, room + 1)))
     # The last token of the source is read as the first to be added.
     start = History(padded, there, jnp.array(width - 1), jnp.array(width))
-    logits, history = reread(padded[:, width - 1 : width], start)
+    logits, history = reread()(padded[:, width - 1 : width], start)
     return logits[:, 0], history
 
 
@@ -100,7 +112,7 @@ def test_text_that_has_no_positions_is_refused():
 def test_with_a_cache_the_logits_are_those_of_reading_all_anew():
     logits, cache = prefill(*sources(), room=6)
     expected, history = naive(*sources(), room=6)
-    compiled, naively = jax.jit(extend.func), jax.jit(reread.func)
+    compiled, naively = extend(), reread()
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     for step in range(5):
         tokens = jnp.asarray([[5 + step], [9], [3 * step]])
@@ -116,7 +128,7 @@ def test_what_is_written_is_what_reading_all_anew_would_write(way):
     filters = decoding.make_filters(no_repeat_ngram_size=1)
     settings = {"max_new_tokens": 6, "eos_ids": 3, "filters": filters}
     found: list = []
-    for start, step in [(prefill, extend), (naive, reread)]:
+    for start, step in [(prefill, extend()), (naive, reread())]:
         logits, cache = start(*sources(), room=6)
         if way == "beams":
             beams = decoding.beam_search(step, logits, cache, beams=4, returned=4, **settings)
@@ -193,7 +205,7 @@ def test_a_checkpoint_writes_up_to_sep_by_beams_and_by_chance(tmp_path):
     assert model.generation.eos_token_id == TINY["sep_id"]
     tokens, real = sources()
     logits, cache = prefill(tokens, real, room=6)
-    expected = decoding.generate(extend, logits, cache, max_new_tokens=6, eos_ids=3)
+    expected = decoding.generate(extend(), logits, cache, max_new_tokens=6, eos_ids=3)
     out = model.generate(tokens, max_new_tokens=6)
     width = max(expected.lengths)
     np.testing.assert_array_equal(out[:, :5], tokens)
