@@ -23,7 +23,7 @@ The comparisons of sections 4.4 and 4.5, from the same file:
     --config.model.share=all, attention, feed_forward, none      --config.model.groups=1, 2, 3, ...
 
 The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
-tokens falls from 8.3, which is log 4096, to 5.67 nats, where the unigram entropy of the targets is
+tokens falls from log 4096 = 8.3 to 5.67 nats, where the unigram entropy of the targets is
 6.09; the order of segments takes longer, and stays at its 0.69:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=unigram_marks --size=4096 \

@@ -21,7 +21,9 @@ Without next sentences:
 
     --config.data.objective_settings.next_sentence=False --config.model.head=masked_lm
 
-The demo learns on documentation strings in about two minutes on 2 CPU cores:
+The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
+held-out loss of masked tokens of 5.09 nats at the end, where the unigram entropy of the targets is
+5.66, and 75% of the next sentences told:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt

@@ -23,8 +23,10 @@ it does not say its code (examples/distillation of transformers), on C4 in place
 | 3 passes over 3.3 billion words | train.steps, about as many |
 | warmup of 5%, then linear decay | optimizer.schedule=linear |
 
-The demo learns from BERT's, which is trained before it; each takes about two minutes on 2 CPU
-cores:
+The demo learns from BERT's, which is trained before it. On 2 free CPU cores that takes some three
+minutes, and the student one or two. It begins as a part of its teacher: expect a held-out loss of
+masked tokens of 5.00 nats after 100 steps and 4.91 at the end, and a divergence from the teacher
+that falls from 0.040 to 0.028:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt

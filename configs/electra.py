@@ -33,9 +33,9 @@ The demo learns on documentation strings in some five minutes on 2 free CPU core
         --output=runs/electra_demo/vocab.txt
     python -m t5x_like.train --config=configs/electra.py:demo
 
-Expect the generator's held-out loss to fall from 8.3 nats to 5.52, below the 5.57 of the unigram
-entropy of the targets, and the discriminator's from 0.69 to 0.374, below the 0.401 of calling each
-token replaced with the chance that any is, 13.8%. (A generator says little in so short a run.)
+Expect a held-out loss of the generator of 5.52 nats at the end, below the 5.57 of the unigram
+entropy of the targets, and of the discriminator of 0.374, below the 0.401 of calling each token
+replaced with the chance that any is, 13.8%. (A generator says little in so short a run.)
 """
 
 import ml_collections

@@ -31,7 +31,7 @@ The comparisons of the paper, from the same file:
     --config.data.objective_settings.format=sentence_pair --config.model.head=pretraining
 
 The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from
-8.3, which is log 4096, to 5.74 nats, where the unigram entropy of the targets is 6.37:
+log 4096 = 8.3 to 5.74 nats, where the unigram entropy of the targets is 6.37:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
         --output=runs/roberta_demo/vocabulary

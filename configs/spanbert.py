@@ -26,7 +26,7 @@ The comparisons of section 6, from the same file:
         --config.data.objective_settings="{'format': 'doc_sentences'}"    (BERT, one sequence)
 
 The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
-tokens falls from 8.3, which is log 4096, to 5.07 nats, and from the boundaries to 5.04, where the
+tokens falls from log 4096 = 8.3 to 5.07 nats, and from the boundaries to 5.04, where the
 unigram entropy of the targets is 5.59:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 --keep_case \

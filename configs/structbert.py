@@ -20,7 +20,7 @@ Its ablations (section 4.3): --config.data.objective_settings.shuffle_rate=0.0 l
 structure out, --config.model.head=masked_lm the sentence structure.
 
 The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
-tokens falls from 8.3, which is log 4096, to 5.18 nats, and of shuffled ones to 4.78, where the
+tokens falls from log 4096 = 8.3 to 5.18 nats, and of shuffled ones to 4.78, where the
 unigram entropy of the masked is 5.58; of pairs from 1.10, which is log 3, to 1.01:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
