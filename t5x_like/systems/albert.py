@@ -8,17 +8,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PostNormBlock
 from t5x_like.models.encoder import Encoder, forward
-from t5x_like.models.feed_forward import MLP
-from t5x_like.models.heads import MaskedLM, MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like.models.heads import MaskedLMHead, Pretraining, Summary, select_head
 from t5x_like.models.linear import Linear
 from t5x_like.models.shared_stack import SharedStack
 from t5x_like.models.transformer import Tower
 from t5x_like.names import choose
 from t5x_like.systems import bert
-from t5x_like.systems.bert import INIT, NORM
+from t5x_like.systems.bert import INIT
 from t5x_like.training import losses
 
 
@@ -78,13 +75,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such head, kind of sharing or activation, or groups of unequal size.
     """
     dtype = jnp.dtype(config["dtype"])
-    make_masked_lm = functools.partial(
-        MaskedLM,
-        make_norm=functools.partial(NORM, dtype=dtype),
-        activation=_activation(config),
-        kernel_init=INIT,
-        dtype=dtype,
-    )
+    make_masked_lm = bert.masked_lm(config, activation=_activation(config))
     make_summary = functools.partial(Summary, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
     own = {
         "pretraining": functools.partial(
@@ -124,36 +115,9 @@ def _activation(config: Mapping[str, Any]) -> Callable[[jax.Array], jax.Array]:
 
 def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     """BERT's layers, with fewer parameters than layers (section 3.1)."""
-    dtype = jnp.dtype(config["dtype"])
-    block = functools.partial(
-        PostNormBlock,
-        make_norm=functools.partial(NORM, dtype=dtype),
-        make_self_attention=functools.partial(
-            Attention,
-            heads=config["heads"],
-            width=config["d_model"] // config["heads"],
-            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
-            dropout=config["dropout"],
-            use_bias=True,
-            query_init=INIT,
-            kernel_init=INIT,
-            out_init=INIT,
-            dtype=dtype,
-        ),
-        make_feed_forward=functools.partial(
-            MLP,
-            hidden=config["d_ff"],
-            activation=_activation(config),
-            use_bias=True,
-            wi_init=INIT,
-            wo_init=INIT,
-            dtype=dtype,
-        ),
-        dropout=config["dropout"],
-    )
     stack = functools.partial(
         SharedStack,
-        make_block=block,
+        make_block=bert.block(config, activation=_activation(config)),
         layers=config["layers"],
         parts=choose("model.share", config["share"], SHARED),
         groups=config["groups"],

@@ -13,7 +13,14 @@ from t5x_like.models.blocks import PostNormBlock
 from t5x_like.models.embeddings import TokenEmbed
 from t5x_like.models.encoder import Embeddings, Encoder, forward
 from t5x_like.models.feed_forward import MLP
-from t5x_like.models.heads import MaskedLM, MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like.models.heads import (
+    Activation,
+    MaskedLM,
+    MaskedLMHead,
+    Pretraining,
+    Summary,
+    select_head,
+)
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.positions import LearnedPositions
 from t5x_like.models.stack import Stack
@@ -98,12 +105,15 @@ def embeddings(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
 
 
-def tower(
-    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module] = NORM
+def block(
+    config: Mapping[str, Any],
+    *,
+    make_norm: Callable[..., nn.Module] = NORM,
+    activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
-    """The layers (section 3: the encoder of Vaswani et al. 2017, with GELU)."""
+    """A layer (section 3: that of the encoder of Vaswani et al. 2017, with GELU)."""
     dtype = jnp.dtype(config["dtype"])
-    block = functools.partial(
+    return functools.partial(
         PostNormBlock,
         make_norm=functools.partial(make_norm, dtype=dtype),
         make_self_attention=functools.partial(
@@ -121,7 +131,7 @@ def tower(
         make_feed_forward=functools.partial(
             MLP,
             hidden=config["d_ff"],
-            activation=GELU,
+            activation=activation,
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,
@@ -129,9 +139,15 @@ def tower(
         ),
         dropout=config["dropout"],
     )
+
+
+def tower(
+    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module] = NORM
+) -> Callable[..., nn.Module]:
+    """The layers, each with parameters of its own."""
     stack = functools.partial(
         Stack,
-        make_block=block,
+        make_block=block(config, make_norm=make_norm),
         layers=config["layers"],
         loop=config["loop"],
         remat=config["remat"],
@@ -140,14 +156,17 @@ def tower(
 
 
 def masked_lm(
-    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module] = NORM
+    config: Mapping[str, Any],
+    *,
+    make_norm: Callable[..., nn.Module] = NORM,
+    activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
     """The output layer of masked tokens."""
     dtype = jnp.dtype(config["dtype"])
     return functools.partial(
         MaskedLM,
         make_norm=functools.partial(make_norm, dtype=dtype),
-        activation=GELU,
+        activation=activation,
         kernel_init=INIT,
         dtype=dtype,
     )
