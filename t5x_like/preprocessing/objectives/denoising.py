@@ -21,6 +21,7 @@ from t5x_like.preprocessing.objectives.corruption import (
 from t5x_like.preprocessing.objectives.lengths import Sizes, fill
 from t5x_like.preprocessing.objectives.noise import (
     check_rate,
+    check_shares,
     check_spans,
     noise_count,
     random_spans_mask,
@@ -209,11 +210,7 @@ def bert_style(
     Raises:
         ValueError: as `span_corruption`; or the last two are negative or sum to more than 1.
     """
-    if random_rate < 0 or kept_rate < 0 or random_rate + kept_rate > 1:
-        raise ValueError(
-            "bert_style: random_rate and kept_rate are shares of the noise, 0 or more and "
-            f"together at most 1, got {random_rate} and {kept_rate}"
-        )
+    check_shares("bert_style", random_rate=random_rate, kept_rate=kept_rate)
 
     def write(
         tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds

@@ -31,7 +31,7 @@ from t5x_like.preprocessing.objectives.formats import Format, Pairing
 from t5x_like.preprocessing.objectives.grouping import Corrupt, Grouping, objective_over_groups
 from t5x_like.preprocessing.objectives.layout import Marks, TextRows
 from t5x_like.preprocessing.objectives.masking import Choose, Writing
-from t5x_like.preprocessing.objectives.noise import check_rate
+from t5x_like.preprocessing.objectives.noise import check_rate, check_shares
 from t5x_like.preprocessing.objectives.objective import Objective
 
 _WORD = np.ones(1)  # chances of spans of one
@@ -337,10 +337,6 @@ def _check(
 ) -> None:
     del others  # checked where they are used
     check_rate(name, rate=rate)
-    if random_rate < 0 or kept_rate < 0 or random_rate + kept_rate > 1:
-        raise ValueError(
-            f"{name}: random_rate and kept_rate are shares of the noise, 0 or more and together "
-            f"at most 1, got {random_rate} and {kept_rate}"
-        )
+    check_shares(name, random_rate=random_rate, kept_rate=kept_rate)
     if not 0 <= short_rate <= 1:
         raise ValueError(f"{name}: short_rate={short_rate} must be from 0 to 1")

@@ -12,7 +12,7 @@ from t5x_like.preprocessing.objectives import masking
 from t5x_like.preprocessing.objectives.layout import Marks
 from t5x_like.preprocessing.objectives.lengths import Lengths, OutputFeatures
 from t5x_like.preprocessing.objectives.masking import Writing
-from t5x_like.preprocessing.objectives.noise import check_rate
+from t5x_like.preprocessing.objectives.noise import check_rate, check_shares
 from t5x_like.preprocessing.objectives.objective import Objective
 
 _FEATURES = ("inputs", "targets", "loss_weights", "token_types")
@@ -44,11 +44,7 @@ def masked_targets(
             without marks, rows without room for a source, or a task of other rows than pairs.
     """
     check_rate("masked_targets", rate=rate)
-    if random_rate < 0 or kept_rate < 0 or random_rate + kept_rate > 1:
-        raise ValueError(
-            "masked_targets: random_rate and kept_rate are shares of the noise, 0 or more and "
-            f"together at most 1, got {random_rate} and {kept_rate}"
-        )
+    check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
     told = f"masked_targets {rate} {random_rate} {kept_rate} {target_length}"
 
     def make_rows(

@@ -21,6 +21,15 @@ def check_rate(objective: str, *, rate: float) -> None:
         raise ValueError(f"{objective}: rate must lie between 0 and 1, exclusive, got {rate}")
 
 
+def check_shares(objective: str, *, random_rate: float, kept_rate: float) -> None:
+    """Raises ValueError unless the two are shares of the noise, of which some may be left."""
+    if random_rate < 0 or kept_rate < 0 or random_rate + kept_rate > 1:
+        raise ValueError(
+            f"{objective}: random_rate and kept_rate are shares of the noise, 0 or more and "
+            f"together at most 1, got {random_rate} and {kept_rate}"
+        )
+
+
 def check_spans(objective: str, *, rate: float, mean_span: float) -> None:
     """Raises ValueError where no mask has this rate and mean span length, in tokens."""
     check_rate(objective, rate=rate)
