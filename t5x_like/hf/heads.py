@@ -12,6 +12,7 @@ _HEADS = {
     "ForSequenceClassification": "classification",
     "ForTokenClassification": "tagging",
     "ForQuestionAnswering": "question_answering",
+    "LMHeadModel": "language_modeling",
     "Model": "features",
 }
 _CLASSES = {head: name for name, head in _HEADS.items()} | {
@@ -36,7 +37,8 @@ def read_head(config: Mapping[str, Any], *, exported_as: Mapping[str, str]) -> d
         raise ValueError(
             f"config.json has architectures={classes!r}: one class must say which head there is"
         )
-    ending = "Model" if classes[0].endswith("Model") else "For" + classes[0].rpartition("For")[2]
+    ends = (end for end in ("LMHeadModel", "Model") if classes[0].endswith(end))
+    ending = next(ends, "For" + classes[0].rpartition("For")[2])
     head = choose("the head of config.json's architectures", ending, _HEADS)
     head = exported_as.get(head, head)
     labels = config.get("num_labels", len(config.get("id2label", (0, 1))))

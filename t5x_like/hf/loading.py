@@ -9,7 +9,7 @@ import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from t5x_like import partitioning, systems
@@ -88,6 +88,8 @@ def load(
 ) -> PyTree:
     """The parameters of a module, read from a source; of a head that is not the source's, drawn.
 
+    So are the rows of a table that the system allows to be longer than the source's (ROWS_DRAWN).
+
     Args:
         system, config: what the module was built as, and its settings.
         seed: of what is drawn.
@@ -111,9 +113,24 @@ def load(
         for path, leaf in wanted.items()
         if path.startswith(_HEAD) and path not in available
     }
-    known = {path: leaf for path, leaf in wanted.items() if path not in new}
-    found = _read(source, known, whole=False, rows=rows) | _draw(module, new, seed=seed)
+    shorter = {
+        path: _shortened(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)
+        for path, names in getattr(systems.find(system), "ROWS_DRAWN", {}).items()
+        if path in wanted and path not in available and source.system == system
+    }
+    known = {path: leaf for path, leaf in wanted.items() if path not in new} | shorter
+    drawn = _draw(module, new | {path: wanted[path] for path in shorter}, seed=seed)
+    found = drawn | _read(source, known, whole=False, rows=rows)
+    for path, leaf in shorter.items():
+        table = jnp.concatenate([found[path], drawn[path][leaf.shape[0] :]])
+        found[path] = jax.device_put(table, wanted[path].sharding)
     return flax.traverse_util.unflatten_dict(found, sep="/")
+
+
+def _shortened(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStruct:
+    """The first rows of a table, whole on every device: they may not divide as all of them do."""
+    whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+    return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype, sharding=whole)
 
 
 def _read(

@@ -47,4 +47,6 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
 
 def loss(name: str, config: Mapping[str, Any]) -> Callable[..., losses.LossSums]:
     """The loss of a system with the settings of a config's `model`: that of its head."""
-    return fine_tuning.LOSSES.get(config.get("head", ""), find(name).loss)
+    system = find(name)
+    of_heads = getattr(system, "LOSSES", fine_tuning.LOSSES)
+    return of_heads.get(config.get("head", ""), system.loss)

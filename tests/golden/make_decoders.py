@@ -17,11 +17,41 @@ import transformers
 from safetensors.numpy import load_file
 
 VOCABULARY, LENGTH, NEW_TOKENS, PADDING, END = 74, 13, 14, 0, 1
+_LLAMA = {"hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 28}
 # System: the class, its settings.
 FAMILIES = {
     "gpt2": (
         "GPT2LMHeadModel",
         {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 28, "n_positions": 40},
+    ),
+    "gpt": ("OpenAIGPTLMHeadModel", {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 40}),
+    "llama": (
+        "LlamaForCausalLM",
+        {**_LLAMA, "num_attention_heads": 3, "max_position_embeddings": 40},
+    ),
+    # Grouped queries, a head width of its own, a tied head, and slow angles within 26 positions.
+    "llama_3": (
+        "LlamaForCausalLM",
+        {
+            **_LLAMA,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 10,
+            "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        },
+    ),
+    # A window that is shorter than the prompts.
+    "mistral": (
+        "MistralForCausalLM",
+        {**_LLAMA, "num_attention_heads": 4, "num_key_value_heads": 1, "sliding_window": 5},
     ),
 }
 GENERATIONS = [
@@ -42,6 +72,13 @@ def draw(model: torch.nn.Module) -> None:
             weight.data = (0.1 if weight.ndim == 1 else 0.5) * noise
         else:
             weight.data = 4 * noise * max(weight.shape) ** -0.5
+
+
+def count_real_tokens(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Positions as GPT-2's class has them in `generate`; that of GPT counts padding, too."""
+    del module
+    places = kwargs["attention_mask"].cumsum(-1) - 1
+    return args, kwargs | {"position_ids": places.clamp(min=0)}
 
 
 def prompts() -> dict[str, dict[str, np.ndarray]]:
@@ -77,6 +114,8 @@ def freeze(system: str) -> dict[str, np.ndarray]:
         arrays |= {f"{side}/{key}": value.astype(np.int32) for key, value in batch.items()}
         batch = {key: torch.tensor(value) for key, value in batch.items()}
         arrays[f"{side}/logits"] = model(**batch).logits.numpy()
+    if system == "gpt":
+        model.register_forward_pre_hook(count_real_tokens, with_kwargs=True)
     for number, request in enumerate(GENERATIONS):
         arrays[f"generation/{number}"] = model.generate(**batch, **request).numpy()
     arrays["generations.json"] = np.array(json.dumps(GENERATIONS))

@@ -12,7 +12,7 @@ from t5x_like.hf import from_pretrained
 from t5x_like.hf.folder import read_json
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-SYSTEMS = ("gpt2",)
+SYSTEMS = ("gpt", "gpt2", "llama", "llama_3", "mistral")
 # Float32 sums of two frameworks differ in their order, by 1e-6 of outputs near 5; a wrong weight,
 # epsilon or activation moves them by 1e-2 and more.
 TOLERANCE = 1e-4

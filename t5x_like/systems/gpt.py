@@ -1,0 +1,272 @@
+"""GPT: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training"."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from t5x_like import language_modeling
+from t5x_like.models.attention import Attention, select_core
+from t5x_like.models.blocks import PostNormBlock
+from t5x_like.models.embeddings import TiedHead, TokenEmbed
+from t5x_like.models.encoder import forward
+from t5x_like.models.feed_forward import MLP
+from t5x_like.models.labelled_decoder import ChoiceHead, ClassHead, LabelledDecoder
+from t5x_like.models.norms import LayerNorm
+from t5x_like.models.positions import Entrance, LearnedPositions
+from t5x_like.models.stack import Stack
+from t5x_like.models.transformer import Batch, Decoder, Tower
+from t5x_like.names import choose
+from t5x_like.training import losses
+
+# Section 4.1. Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {
+        "vocab_size": 40478,
+        "added_tokens": 0,
+        "positions": 512,
+        "layers": 12,
+        "d_model": 768,
+        "d_ff": 3072,
+        "heads": 12,
+        "dropout": 0.1,
+        "head": "language_modeling",
+        "labels": 2,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+}
+
+INIT = nn.initializers.normal(0.02)
+loss = language_modeling.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES (sections 3.1 and 4.1).
+
+    Raises:
+        ValueError: no such head, or fewer than 2 labels for one that needs them.
+    """
+    dtype = jnp.dtype(config["dtype"])
+    tower = functools.partial(
+        Tower,
+        make_entrance=functools.partial(
+            Entrance,
+            make_positions=functools.partial(
+                LearnedPositions,
+                length=config["positions"],
+                features=config["d_model"],
+                embedding_init=INIT,
+                dtype=dtype,
+            ),
+        ),
+        make_stack=functools.partial(
+            Stack,
+            make_block=_block(config),
+            layers=config["layers"],
+            loop=config["loop"],
+            remat=config["remat"],
+        ),
+        dropout=config["dropout"],
+    )
+    return _network(config)(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"] + config["added_tokens"],
+            features=config["d_model"],
+            lookup=config["embedding_lookup"],
+            embedding_init=INIT,
+            dtype=dtype,
+        ),
+        make_decoder=tower,
+        make_head=TiedHead,
+    )
+
+
+def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
+        PostNormBlock,
+        make_norm=functools.partial(LayerNorm, epsilon=1e-5, dtype=dtype),
+        make_self_attention=functools.partial(
+            Attention,
+            heads=config["heads"],
+            width=config["d_model"] // config["heads"],
+            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            dropout=config["dropout"],
+            use_bias=True,
+            query_init=INIT,
+            kernel_init=INIT,
+            out_init=INIT,
+            dtype=dtype,
+        ),
+        make_feed_forward=functools.partial(
+            MLP,
+            hidden=config["d_ff"],
+            activation=functools.partial(nn.gelu, approximate=True),
+            use_bias=True,
+            wi_init=INIT,
+            wo_init=INIT,
+            dtype=dtype,
+        ),
+        dropout=config["dropout"],
+    )
+
+
+def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The language model, or the one with a head for labelled text (section 3.2)."""
+    if config["head"] == "classification" and config["labels"] < 2:
+        raise ValueError(f"model.labels={config['labels']}: the head 'classification' needs 2")
+    of_head = {"kernel_init": INIT, "dropout": config["dropout"]}
+    networks: dict[str, Callable[..., nn.Module]] = {
+        "language_modeling": Decoder,
+        "classification": functools.partial(
+            LabelledDecoder,
+            make_label_head=functools.partial(ClassHead, labels=config["labels"], **of_head),
+        ),
+        "multiple_choice": functools.partial(
+            LabelledDecoder, make_label_head=functools.partial(ChoiceHead, **of_head)
+        ),
+    }
+    return choose("model.head", config["head"], networks)
+
+
+def fine_tuning_loss(
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    auxiliary: float = 0.5,
+) -> losses.LossSums:
+    """L3 = L2 + `auxiliary` * L1 (section 3.2, equations 4 and 5), summed over examples.
+
+    L2 is the cross-entropy of `label` [B]. L1, that of the tokens, is as in the authors' code the
+    mean over an example's rows of each row's mean, so that long texts weigh no more than short.
+
+    Returns:
+        The sum, the number of examples, and `cross_entropy` and `accuracy` of the labels and
+        `language_modeling`, L1.
+    """
+    outputs = forward(module, params, batch, rng)
+    tokens, real = batch["decoder_input_tokens"], batch["decoder_segment_ids"] > 0
+    total, weight, metrics = losses.classification(
+        outputs["label_logits"], batch["label"], real[:, 0, 0]
+    )
+    weights = real[..., 1:].astype(jnp.float32)  # the first token is predicted from nothing
+    in_row = jnp.maximum(jnp.sum(weights, axis=2, keepdims=True), 1.0)
+    rows = jnp.maximum(jnp.sum(real[..., :1], axis=1, keepdims=True), 1)
+    text, _, of_text = losses.cross_entropy(
+        outputs["logits"][..., :-1, :], tokens[..., 1:], weights / in_row / rows
+    )
+    metrics["language_modeling"] = of_text["cross_entropy"]
+    return total + auxiliary * text, weight, metrics
+
+
+LOSSES = {"classification": fine_tuning_loss, "multiple_choice": fine_tuning_loss}
+
+# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. Its matrices are
+# [inputs, outputs], and query, key and value are one.
+
+MODEL_TYPES = ("openai-gpt",)
+HF_CLASS = "OpenAIGPT"
+EXPORTED_AS = {"features": "language_modeling"}  # a folder without a head has all that this needs
+# Tables that a folder may have with fewer rows, the others drawn: the settings that count them.
+ROWS_DRAWN = {"token_embedder/embedding": ("vocab_size", "added_tokens")}
+
+_HERE, _THERE = "decoder/layers/{layer}", "transformer.h.{layer}"
+
+
+def _norm(here: str, there: str) -> dict[str, str]:
+    return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
+
+
+def _attention() -> dict[str, tuple[str, str]]:
+    here, there = f"{_HERE}/self_attention", f"{_THERE}.attn.c_attn"
+    weights = {}
+    for n, name in enumerate(("query", "key", "value")):
+        weights[f"{here}/{name}/kernel"] = (f"{there}.weight", f"D ({n}/3 H K) -> D H K")
+        weights[f"{here}/{name}/bias"] = (f"{there}.bias", f"({n}/3 H K) -> H K")
+    return weights
+
+
+WEIGHTS: dict[str, str | tuple[str, str]] = {
+    "token_embedder/embedding": "transformer.tokens_embed.weight",
+    "decoder/entrance/position/embedding": "transformer.positions_embed.weight",
+    **_attention(),
+    f"{_HERE}/self_attention/out/kernel": (f"{_THERE}.attn.c_proj.weight", "(H K) D -> H K D"),
+    f"{_HERE}/self_attention/out/bias": f"{_THERE}.attn.c_proj.bias",
+    **_norm(f"{_HERE}/self_attention_norm", f"{_THERE}.ln_1"),
+    f"{_HERE}/feed_forward/wi/kernel": f"{_THERE}.mlp.c_fc.weight",
+    f"{_HERE}/feed_forward/wi/bias": f"{_THERE}.mlp.c_fc.bias",
+    f"{_HERE}/feed_forward/wo/kernel": f"{_THERE}.mlp.c_proj.weight",
+    f"{_HERE}/feed_forward/wo/bias": f"{_THERE}.mlp.c_proj.bias",
+    **_norm(f"{_HERE}/feed_forward_norm", f"{_THERE}.ln_2"),
+}
+WEIGHT_ALIASES = {
+    "lm_head.weight": "transformer.tokens_embed.weight",  # a copy
+    **{f"{part}.*": f"transformer.{part}.*" for part in ("tokens_embed", "positions_embed", "h")},
+}
+# Constants of old files: the causal mask, and 0 to 511.
+UNUSED_WEIGHTS = tuple(
+    f"{prefix}{name}"
+    for prefix in ("", "transformer.")
+    for name in ("position_ids", *(f"h.{n}.attn.bias" for n in range(SIZES["base"]["layers"])))
+)
+
+_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "n_positions": "positions",
+    "n_layer": "layers",
+    "n_embd": "d_model",
+    "n_head": "heads",
+}
+_FIXED = {"afn": "gelu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+
+
+def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    """The settings of `build` for a Hugging Face config.json of GPT.
+
+    Args:
+        names: of the tensors in its files, which are not needed here.
+
+    Raises:
+        ValueError: a setting is missing, or asks for what this GPT does not have.
+    """
+    del names
+    for key in _SETTINGS:
+        if key not in config:
+            raise ValueError(f"config.json has no {key}")
+    for key, value in _FIXED.items():
+        if config.get(key, value) != value:
+            raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
+    known = ("OpenAIGPTLMHeadModel", "OpenAIGPTModel")
+    for name in config.get("architectures", ()):
+        choose("architectures in config.json", name, dict.fromkeys(known))
+    settings = {name: config[key] for key, name in _SETTINGS.items()}
+    dropout = config.get("resid_pdrop", 0.1)
+    return SIZES["base"] | settings | {"d_ff": 4 * config["n_embd"], "dropout": dropout}
+
+
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config.json that makes Hugging Face build the network of a config.
+
+    Raises:
+        ValueError: a network that it has not.
+    """
+    for key, allowed in {"d_ff": 4 * config["d_model"], "head": "language_modeling"}.items():
+        if config[key] != allowed:
+            raise ValueError(f"{key}={config[key]!r}: Hugging Face's GPT has {allowed!r} alone")
+    return {
+        **_FIXED,
+        **{key: config[name] for key, name in _SETTINGS.items()},
+        "vocab_size": config["vocab_size"] + config["added_tokens"],
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config["dropout"]),
+        "model_type": "openai-gpt",
+    }

@@ -1,0 +1,160 @@
+"""GPT: its published size, its causality, its heads for labelled text and their loss."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like import systems
+from t5x_like.systems import gpt
+
+TINY = gpt.SIZES["base"] | {
+    "vocab_size": 61,
+    "positions": 16,
+    "layers": 2,
+    "d_model": 24,
+    "d_ff": 32,
+    "heads": 3,
+    "dropout": 0.0,
+}
+ADDED, CHOICES, LENGTH = 3, 2, 10
+
+
+@functools.cache
+def make(head="language_modeling", labels=3):
+    added = 0 if head == "language_modeling" else ADDED
+    module = gpt.build(TINY | {"head": head, "labels": labels, "added_tokens": added})
+    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
+    params = init(jax.random.key(0))
+    # Wider, so that what is read of one token is not as good as nothing beside rounding.
+    return module, jax.tree.map(lambda x: x * 5 if x.ndim > 1 else x, params)
+
+
+def labelled(sizes, labels):
+    """A batch of random tokens in rows of these sizes [B, C]."""
+    sizes, random = np.array(sizes), np.random.default_rng(0)
+    real = np.arange(LENGTH) < sizes[..., None]
+    tokens = random.integers(1, TINY["vocab_size"] + ADDED, real.shape)
+    return {
+        "decoder_input_tokens": jnp.where(real, tokens, 0),
+        "decoder_segment_ids": jnp.asarray(real, jnp.int32),
+        "label": jnp.array(labels),
+    }
+
+
+def test_parameters_as_published():
+    module = gpt.build(gpt.SIZES["base"])
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
+    # Of `openai-community/openai-gpt`; the paper does not count.
+    assert sum(math.prod(leaf.shape) for leaf in leaves) == 116_534_784
+
+
+def test_a_token_changes_what_comes_after_it_alone():
+    module, params = make()
+
+    def of_place(vectors, place):
+        table = params["token_embedder"] | {"embedding": vectors}
+        batch = {"decoder_input_tokens": jnp.arange(1, 9)[None]}
+        logits = module.apply({"params": params | {"token_embedder": table}}, batch)
+        return jnp.sum(logits[0, place, :1])  # of token 0, which the text does not hold
+
+    gradient = jax.grad(of_place)(params["token_embedder"]["embedding"], 4)
+    reached = np.abs(np.asarray(gradient)).max(axis=1)[1:9] > 0
+    assert reached.tolist() == [True] * 5 + [False] * 3
+
+
+def test_cached_steps_say_what_a_whole_text_does_beside_padding_on_the_left():
+    module, params = make()
+    tokens = np.random.default_rng(1).integers(1, 61, (2, 9))
+    variables = {"params": params}
+    for padding in (0, 3):
+        whole = module.apply(variables, {"decoder_input_tokens": tokens[:, padding:]})
+        mask = np.arange(5) >= padding
+        said, cache = module.apply(
+            variables,
+            np.where(mask, tokens[:, :5], 0),
+            decoder_mask=np.tile(mask, (2, 1)),
+            cache_length=9,
+            method="prefill",
+        )
+        steps = [said]
+        for place in range(5, 9):
+            said, cache = module.apply(
+                variables, tokens[:, place : place + 1], cache, method="extend"
+            )
+            steps.append(said[:, 0])
+        # Sums of the same terms in another order.
+        np.testing.assert_allclose(np.stack(steps, 1), whole[:, 4 - padding :], atol=1e-5)
+
+
+def test_added_tokens_are_more_rows_of_the_one_table():
+    _, params = make("classification")
+    assert params["token_embedder"]["embedding"].shape == (61 + ADDED, 24)
+
+
+def test_a_class_is_read_off_the_last_token_of_each_row_and_rows_add_up():
+    module, params = make("classification")
+    both = labelled([[4, 7], [10, 1], [5, 0]], [0, 0, 0])
+    said = module.apply({"params": params}, both)["label_logits"]
+    bias = params["head"]["classifier"]["bias"]
+    alone = []
+    for row in range(2):
+        one = {name: both[name][:, row : row + 1] for name in list(both)[:2]}
+        alone.append(module.apply({"params": params}, one)["label_logits"] - bias)
+    np.testing.assert_allclose(said[:2], (alone[0] + alone[1] + bias)[:2], atol=1e-5)
+    np.testing.assert_allclose(said[2], alone[0][2] + bias, atol=1e-5)  # its second row is padding
+    # What follows the last token says nothing.
+    tokens = both["decoder_input_tokens"]
+    other = both | {"decoder_input_tokens": jnp.where(both["decoder_segment_ids"], tokens, 9)}
+    np.testing.assert_array_equal(module.apply({"params": params}, other)["label_logits"], said)
+
+
+def test_choices_compete_and_padding_is_none():
+    module, params = make("multiple_choice")
+    batch = labelled([[4, 7, 5], [3, 6, 0]], [1, 0])
+    logits = module.apply({"params": params}, batch)["label_logits"]
+    assert logits.shape == (2, 3)
+    turned = {name: batch[name][:, ::-1] for name in list(batch)[:2]}
+    np.testing.assert_allclose(
+        module.apply({"params": params}, turned)["label_logits"], logits[:, ::-1], atol=1e-6
+    )
+    assert jax.nn.softmax(logits)[1, 2] == 0
+
+
+@pytest.mark.parametrize("head", gpt.LOSSES)
+def test_the_loss_is_that_of_the_labels_and_half_that_of_the_texts(head):
+    module, params = make(head)
+    batch = labelled([[4, 7], [10, 3], [0, 0]], [1, 0, 0])
+    total, weight, metrics = systems.loss("gpt", TINY | {"head": head})(module, params, batch, None)
+    outputs = module.apply({"params": params}, batch)
+    log_labels = jax.nn.log_softmax(outputs["label_logits"])
+    log_tokens = jax.nn.log_softmax(outputs["logits"])
+    tokens, sizes = np.asarray(batch["decoder_input_tokens"]), [[4, 7], [10, 3]]
+    expected = text = 0.0
+    for example, label in enumerate([1, 0]):  # the third is padding
+        expected -= log_labels[example, label]
+        for row, size in enumerate(sizes[example]):
+            each = [
+                log_tokens[example, row, n, tokens[example, row, n + 1]] for n in range(size - 1)
+            ]
+            text -= np.mean(each) / 2
+    np.testing.assert_allclose(total, expected + 0.5 * text, rtol=1e-5)
+    assert weight == 2
+    np.testing.assert_allclose(metrics["language_modeling"][0], text, rtol=1e-5)
+    np.testing.assert_allclose(metrics["cross_entropy"][0], expected, rtol=1e-5)
+    without = gpt.fine_tuning_loss(module, params, batch, None, auxiliary=0.0)[0]
+    np.testing.assert_allclose(without, expected, rtol=1e-5)
+
+
+def test_what_a_head_lacks_is_told():
+    with pytest.raises(ValueError, match=r"model.head='multiple_choise'.*multiple_choice"):
+        gpt.build(TINY | {"head": "multiple_choise"})
+    with pytest.raises(ValueError, match=r"model.labels=1: the head 'classification' needs 2"):
+        gpt.build(TINY | {"head": "classification", "labels": 1})
+    with pytest.raises(ValueError, match=r"head='classification': Hugging Face's GPT has"):
+        gpt.to_hf_config(gpt.SIZES["base"] | {"head": "classification"})
