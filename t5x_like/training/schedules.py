@@ -21,12 +21,16 @@ def build(
 
     `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)), as T5 was pretrained (Raffel et al.
     2020, section 3.1.2): constant during the warmup, 0.01 with learning_rate 1 and 10,000 steps.
-    Here alone `learning_rate` is a factor and not the peak.
+
+    `warmup_rsqrt`: learning_rate * min(n^-0.5, n * warmup_steps^-1.5), with n = step + 1, as the
+    Transformer was trained (Vaswani et al. 2017, equation 3), whose learning_rate is D^-0.5.
+
+    In these two `learning_rate` is a factor and not the peak.
 
     The others rise linearly from 0 to `learning_rate` at step `warmup_steps`. Then `constant`
     stays, `linear` and `cosine` fall to `end_learning_rate` at step `decay_steps`, which counts
-    from step 0 with the warmup in it (usually the length of the run), and stay there. `rsqrt` and
-    `constant` do not read `decay_steps` and `end_learning_rate`.
+    from step 0 with the warmup in it (usually the length of the run), and stay there. `rsqrt`,
+    `warmup_rsqrt` and `constant` do not read `decay_steps` and `end_learning_rate`.
 
     Raises:
         ValueError: the name is unknown, or a setting is outside of what is said above.
@@ -47,16 +51,32 @@ def build(
 def _rsqrt(
     learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
 ) -> optax.Schedule:
-    if warmup_steps < 1:
-        raise ValueError(
-            f"optimizer.warmup_steps is {warmup_steps}; the schedule 'rsqrt' divides by its square "
-            "root and needs 1 or more (T5: 10000)"
-        )
+    _check_root("rsqrt", warmup_steps, example="T5: 10000")
 
     def schedule(step):
         return learning_rate / jnp.sqrt(jnp.maximum(jnp.asarray(step, jnp.float32), warmup_steps))
 
     return schedule
+
+
+def _warmup_rsqrt(
+    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
+) -> optax.Schedule:
+    _check_root("warmup_rsqrt", warmup_steps, example="the Transformer: 4000")
+
+    def schedule(step):
+        number = jnp.asarray(step, jnp.float32) + 1
+        return learning_rate * jnp.minimum(number**-0.5, number * warmup_steps**-1.5)
+
+    return schedule
+
+
+def _check_root(name: str, warmup_steps: int, *, example: str) -> None:
+    if warmup_steps < 1:
+        raise ValueError(
+            f"optimizer.warmup_steps is {warmup_steps}; the schedule {name!r} divides by its "
+            f"square root and needs 1 or more ({example})"
+        )
 
 
 def _constant(
@@ -102,6 +122,7 @@ def _steps_of_decay(warmup_steps: int, decay_steps: int | None) -> int:
 
 SCHEDULES: dict[str, Callable[[float, int, int | None, float], optax.Schedule]] = {
     "rsqrt": _rsqrt,
+    "warmup_rsqrt": _warmup_rsqrt,
     "constant": _constant,
     "linear": _linear,
     "cosine": _cosine,

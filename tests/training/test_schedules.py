@@ -16,6 +16,16 @@ def test_rsqrt_is_the_schedule_of_t5():
     np.testing.assert_allclose(jax.vmap(schedule)(steps), expected, rtol=1e-6)
 
 
+def test_warmup_rsqrt_is_equation_3_of_the_transformer():
+    schedule = schedules.build("warmup_rsqrt", learning_rate=512**-0.5, warmup_steps=4000)
+    numbers = np.array([1, 2, 2000, 4000, 16_000, 100_000])  # the paper counts from 1
+    expected = 512**-0.5 * np.minimum(numbers**-0.5, numbers * 4000**-1.5)
+    found = [float(schedule(number - 1)) for number in numbers]
+    # Two float32 roundings of powers.
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert max(found) == found[3] == pytest.approx(6.99e-4, rel=1e-3)
+
+
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
 def test_warmup_rises_linearly_to_the_peak(name):
     schedule = schedules.build(name, learning_rate=0.4, warmup_steps=4, decay_steps=8)
@@ -57,6 +67,7 @@ def test_schedules_take_traced_steps(name):
         ({"decay_steps": None}, "optimizer.decay_steps is None"),
         ({"warmup_steps": 9, "decay_steps": 9}, "optimizer.decay_steps is 9"),
         ({"name": "rsqrt", "warmup_steps": 0}, "optimizer.warmup_steps is 0"),
+        ({"name": "warmup_rsqrt", "warmup_steps": 0}, "schedule 'warmup_rsqrt' divides"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

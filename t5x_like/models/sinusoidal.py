@@ -1,0 +1,39 @@
+"""Positions as sines and cosines: nothing to learn, and no longest text."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class SinusoidalPositions(nn.Module):
+    """A fixed vector for each place of a sequence: Vaswani et al. 2017, section 3.5.
+
+    With D features, place p has sin(p / 10000^(2i/D)) in feature 2i and the cosine of the same in
+    feature 2i + 1. The vector of p + k is that of p, turned by angles that only k decides.
+    """
+
+    features: int
+    dtype: Any = jnp.float32
+
+    def __call__(
+        self, positions: Int[Array, "B L"] | None, *, length: int
+    ) -> Float[Array, "B L D"] | Float[Array, "1 L D"]:
+        """The vectors of `positions`, or of 0 to `length` - 1 if they are None.
+
+        Raises:
+            ValueError: an odd number of features.
+        """
+        if self.features % 2:
+            raise ValueError(
+                f"model.d_model={self.features} is odd, and sinusoidal positions are pairs of a "
+                "sine and a cosine"
+            )
+        if positions is None:
+            positions = jnp.arange(length)[None]
+        # In float32 whatever the model computes in: 16 bits cannot tell place 257 from 256.
+        exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
+        angles = positions[..., None].astype(jnp.float32) * 10_000.0**-exponents
+        pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+        return pairs.reshape(*positions.shape, self.features).astype(self.dtype)

@@ -1,0 +1,161 @@
+"""The Transformer: Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762)."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from t5x_like import language_modeling
+from t5x_like.models.attention import Attention, select_core
+from t5x_like.models.blocks import PostNormBlock
+from t5x_like.models.embeddings import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward import MLP
+from t5x_like.models.narrow_keys import NarrowKeysAttention
+from t5x_like.models.norms import LayerNorm
+from t5x_like.models.positions import Entrance, LearnedPositions
+from t5x_like.models.sinusoidal import SinusoidalPositions
+from t5x_like.models.stack import Stack
+from t5x_like.models.transformer import EncoderDecoder, Tower
+from t5x_like.names import choose
+
+_BASE: dict[str, Any] = {
+    "vocab_size": 37000,
+    "layers": 6,
+    "d_model": 512,
+    "d_ff": 2048,
+    "heads": 8,
+    "d_k": 64,
+    "d_v": 64,
+    "dropout": 0.1,
+    "position_scheme": "sinusoidal",
+    "positions": 1024,
+    "attention": "auto",
+    "dtype": "float32",
+    "loop": "scan",
+    "remat": "none",
+    "embedding_lookup": "gather",
+}
+
+# Table 3. Its rows are named after their letter and what they change; two of (D) change the loss
+# alone and are in configs/transformer.py. `layers` are those of each side, and `positions` the
+# longest text of learned positions, which the paper does not tell.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": _BASE,
+    "big": _BASE | {"d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3},
+    "a_heads_1": _BASE | {"heads": 1, "d_k": 512, "d_v": 512},
+    "a_heads_4": _BASE | {"heads": 4, "d_k": 128, "d_v": 128},
+    "a_heads_16": _BASE | {"heads": 16, "d_k": 32, "d_v": 32},
+    "a_heads_32": _BASE | {"heads": 32, "d_k": 16, "d_v": 16},
+    "b_keys_16": _BASE | {"d_k": 16},
+    "b_keys_32": _BASE | {"d_k": 32},
+    "c_layers_2": _BASE | {"layers": 2},
+    "c_layers_4": _BASE | {"layers": 4},
+    "c_layers_8": _BASE | {"layers": 8},
+    "c_model_256": _BASE | {"d_model": 256, "d_k": 32, "d_v": 32},
+    "c_model_1024": _BASE | {"d_model": 1024, "d_k": 128, "d_v": 128},
+    "c_ff_1024": _BASE | {"d_ff": 1024},
+    "c_ff_4096": _BASE | {"d_ff": 4096},
+    "d_dropout_0.0": _BASE | {"dropout": 0.0},
+    "d_dropout_0.2": _BASE | {"dropout": 0.2},
+    "e_learned_positions": _BASE | {"position_scheme": "learned"},
+}
+
+GLOROT = nn.initializers.glorot_uniform()
+loss = language_modeling.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES (section 3).
+
+    `position_scheme` is `sinusoidal` (section 3.5) or `learned`, a table for each side.
+    """
+    dtype, d_model = jnp.dtype(config["dtype"]), config["d_model"]
+    attention = _attention(config)
+    block = functools.partial(
+        PostNormBlock,
+        make_norm=functools.partial(LayerNorm, dtype=dtype),
+        make_self_attention=attention,
+        make_feed_forward=functools.partial(
+            MLP, hidden=config["d_ff"], use_bias=True, wi_init=GLOROT, wo_init=GLOROT, dtype=dtype
+        ),
+        dropout=config["dropout"],
+    )
+    return EncoderDecoder(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=d_model,
+            lookup=config["embedding_lookup"],
+            # Scaled by sqrt(D) where it is read, and as it is where it makes logits: of size 1 in
+            # both places (section 3.4).
+            embedding_init=nn.initializers.normal(d_model**-0.5),
+            dtype=dtype,
+        ),
+        make_encoder=_tower(config, block),
+        make_decoder=_tower(config, functools.partial(block, make_cross_attention=attention)),
+        make_head=TiedHead,
+    )
+
+
+def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """Section 3.2.2, without biases, and without dropout of the weights (section 5.4)."""
+    dtype = jnp.dtype(config["dtype"])
+    kind: Callable[..., nn.Module] = Attention
+    if config["d_k"] != config["d_v"]:
+        kind = functools.partial(NarrowKeysAttention, key_width=config["d_k"])
+    return functools.partial(
+        kind,
+        heads=config["heads"],
+        width=config["d_v"],
+        core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+        query_init=GLOROT,
+        kernel_init=GLOROT,
+        out_init=GLOROT,
+        dtype=dtype,
+    )
+
+
+def _tower(config: Mapping[str, Any], block: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    dtype, d_model = jnp.dtype(config["dtype"]), config["d_model"]
+    schemes: dict[str, Callable[..., nn.Module]] = {
+        "sinusoidal": functools.partial(SinusoidalPositions, features=d_model, dtype=dtype),
+        "learned": functools.partial(
+            LearnedPositions,
+            length=config["positions"],
+            features=d_model,
+            # Sines and cosines have this size, too.
+            embedding_init=nn.initializers.normal(0.5**0.5),
+            dtype=dtype,
+        ),
+    }
+    return functools.partial(
+        Tower,
+        make_entrance=functools.partial(
+            Entrance,
+            make_positions=choose("model.position_scheme", config["position_scheme"], schemes),
+            scale=d_model**0.5,
+        ),
+        make_stack=functools.partial(
+            Stack,
+            make_block=block,
+            layers=config["layers"],
+            loop=config["loop"],
+            remat=config["remat"],
+        ),
+        dropout=config["dropout"],
+    )
+
+
+def to_hf_config(config: Mapping[str, Any]) -> NoReturn:
+    """There is none: `convert` to Hugging Face's form ends in this error.
+
+    Raises:
+        ValueError: always.
+    """
+    del config
+    raise ValueError(
+        "Hugging Face has no class for the Transformer of 2017: a folder of ours "
+        "(--format=t5x_like) is all that it can be written as"
+    )
