@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import marked_vocabularies as marked
+from t5x_like.preprocessing import word_bpe
 
 BYTES = "bytes"
 SENTINELS = 100
@@ -38,7 +39,8 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> seqio.V
             - a SentencePiece model (Hugging Face's spiece.model), T5's, or ALBERT's if it has
               [CLS], [SEP] and [MASK],
             - vocab.txt, or any other .txt: WordPiece as BERT has it,
-            - vocab.json beside merges.txt: byte-level BPE as RoBERTa and GPT-2 have it,
+            - vocab.json beside merges.txt: byte-level BPE as RoBERTa and GPT-2 have it, or GPT's
+              BPE within words if it has pieces that end in "</w>",
             - tokenizer.json, or any other .json, of the library `tokenizers`,
             - a folder with one of these, looked for in this order.
         sentinels: how many are put on top of T5's pieces or of the bytes, unless the spec says.
@@ -118,13 +120,16 @@ def _wordpiece(path: str) -> marked.MarkedVocabulary:
     return marked.wordpiece(_lines(path), settings=_settings(path))
 
 
-def _byte_bpe(path: str) -> marked.MarkedVocabulary:
+def _bpe(path: str) -> marked.MarkedVocabulary:
     merges_path = _beside(path, "merges.txt")
     if not tf.io.gfile.exists(merges_path):
         raise ValueError(f"the file {merges_path!r} has to stand beside it.")
     lines = [line for line in _lines(merges_path) if not line.startswith("#version")]
     merges = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
-    return marked.byte_bpe(_json(path), merges, settings=_settings(path))
+    ids = _json(path)
+    if any(piece.endswith(word_bpe.ENDS_WORD) for piece in ids):
+        return word_bpe.WordBpe(ids, merges)
+    return marked.byte_bpe(ids, merges, settings=_settings(path))
 
 
 def _tokenizer(path: str) -> marked.MarkedVocabulary:
@@ -136,7 +141,7 @@ def _tokenizer(path: str) -> marked.MarkedVocabulary:
 
 _READERS: Mapping[str, Callable[[str], marked.MarkedVocabulary]] = {
     ".txt": _wordpiece,
-    "vocab.json": _byte_bpe,
+    "vocab.json": _bpe,
     ".json": _tokenizer,
 }
 

@@ -22,6 +22,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from t5x_like.names import choose, hint
 from t5x_like.preprocessing import marked_vocabularies as marked
+from t5x_like.preprocessing import word_bpe
 from t5x_like.preprocessing.vocabularies import EOS, PAD, UNKNOWN
 
 # SentencePiece leaves out sentences over its limit in bytes, so longer lines are cut before.
@@ -167,6 +168,36 @@ def _wordpiece(
     return {"": "".join(f"{piece}\n" for piece in pieces).encode()}
 
 
+def _word_bpe(
+    documents: Iterable[str], *, vocab_size: int, character_coverage: float = 0.9995
+) -> dict[str, bytes]:
+    """GPT's: unknown, characters within a word and at its end, merged pieces, and a line break.
+
+    Args:
+        character_coverage: as for unigram; a word with a rarer character will be unknown.
+    """
+    tokenizer = word_bpe.cutting_words(
+        models.BPE(unk_token=_UNKNOWN, end_of_word_suffix=word_bpe.ENDS_WORD)
+    )
+    normalize = tokenizer.normalizer.normalize_str
+    lines = [normalize(line) for line in _lines(documents)]
+    characters = _covered(lines, share=character_coverage)
+    ends = [one + word_bpe.ENDS_WORD for one in characters]
+    first = [_UNKNOWN, *characters, *ends]  # as marks, as for WordPiece
+    if vocab_size <= len(first):
+        raise ValueError(f"vocab_size={vocab_size}: {len(first) + 1} characters are needed.")
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=_LEAST_COUNT,
+        special_tokens=first,
+        end_of_word_suffix=word_bpe.ENDS_WORD,
+        show_progress=False,
+    )
+    rare = dict.fromkeys(map(ord, set().union(*lines) - set(characters)), " ")
+    tokenizer.train_from_iterator((line.translate(rare) for line in lines), trainer)
+    return _bpe_files(tokenizer, last=word_bpe.LINE_BREAK, vocab_size=vocab_size)
+
+
 def _byte_bpe(
     documents: Iterable[str], *, vocab_size: int, first: Sequence[str] = (), last: str
 ) -> dict[str, bytes]:
@@ -185,6 +216,11 @@ def _byte_bpe(
         show_progress=False,
     )
     tokenizer.train_from_iterator(documents, trainer)
+    return _bpe_files(tokenizer, last=last, vocab_size=vocab_size)
+
+
+def _bpe_files(tokenizer: Any, *, last: str, vocab_size: int) -> dict[str, bytes]:
+    """The merges and the pieces of a trained tokenizer, with one piece more."""
     ids = tokenizer.get_vocab()
     pieces = _all_of({**ids, last: len(ids)}, vocab_size=vocab_size)
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -203,6 +239,7 @@ KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
     "wordpiece": _wordpiece,
     "byte_bpe": functools.partial(_byte_bpe, first=(_START, _PAD, _END, _UNKNOWN), last=_MASK),
     "gpt2_bpe": functools.partial(_byte_bpe, last=marked.END_OF_TEXT),
+    "gpt_bpe": _word_bpe,
 }
 
 

@@ -1,4 +1,4 @@
-"""Freezes how Hugging Face's BERT and RoBERTa cut difficult text into pieces: tokenizers.json.
+"""Freezes how Hugging Face's BERT, RoBERTa and GPT cut difficult text: tokenizers.json.
 
 python tests/golden/make_tokenizers.py     (made with transformers 5.23.0, tokenizers 0.23.3)
 
@@ -10,8 +10,13 @@ import json
 import tempfile
 from pathlib import Path
 
-from tokenizers import AddedToken, BertWordPieceTokenizer, ByteLevelBPETokenizer
-from transformers import BertTokenizer, RobertaTokenizer
+from tokenizers import (
+    AddedToken,
+    BertWordPieceTokenizer,
+    ByteLevelBPETokenizer,
+    CharBPETokenizer,
+)
+from transformers import BertTokenizer, OpenAIGPTTokenizer, RobertaTokenizer
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 COMBINING = "cafe\u0301 and caf\u00e9 are one word"  # an accent of its own, and a composed letter
@@ -81,6 +86,27 @@ def roberta(folder: str) -> dict:
     return {**files, "ids": ids}
 
 
+def gpt(folder: str) -> dict:
+    """The same for BPE within words, with the line break that ends the published file."""
+    trained = CharBPETokenizer(lowercase=True, bert_normalizer=True)
+    trained.train_from_iterator(
+        TEXTS[:14] * 4,
+        vocab_size=399,
+        min_frequency=6,
+        limit_alphabet=90,
+        special_tokens=["<unk>"],
+        show_progress=False,
+    )
+    trained.save_model(folder)
+    ids = trained.get_vocab() | {"\n</w>": trained.get_vocab_size()}
+    merges = Path(folder, "merges.txt").read_text("utf-8")
+    pairs = [tuple(line.split(" ")) for line in merges.splitlines()[1:]]
+    tokenizer = OpenAIGPTTokenizer(vocab=ids, merges=pairs)
+    vocab = json.dumps(dict(sorted(ids.items(), key=lambda item: item[1])), ensure_ascii=False)
+    found = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
+    return {"vocab.json": vocab, "merges.txt": merges, "ids": found}
+
+
 def main() -> None:
     """Writes tokenizers.json beside this file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -89,6 +115,7 @@ def main() -> None:
             "uncased": bert(folder, lower_case=True),
             "cased": bert(folder, lower_case=False),
             "roberta": roberta(folder),
+            "gpt": gpt(folder),
         }
     path = Path(__file__).with_name("tokenizers.json")
     path.write_text(json.dumps(found, indent=0) + "\n", "utf-8")

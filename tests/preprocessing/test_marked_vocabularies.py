@@ -143,7 +143,7 @@ def test_decoding_drops_nothing(wordpiece, byte_bpe, albert):
     assert [one.decode([]) for one in (wordpiece, byte_bpe, albert)] == [""] * 3
 
 
-@pytest.mark.parametrize("kind", ["uncased", "cased", "roberta"])
+@pytest.mark.parametrize("kind", ["uncased", "cased", "roberta", "gpt"])
 def test_nasty_text_is_cut_as_hugging_face_does(kind, tmp_path):
     golden = GOLDEN[kind]
     for name in golden.keys() & {"vocab.txt", "vocab.json", "merges.txt"}:

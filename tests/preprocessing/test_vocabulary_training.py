@@ -10,12 +10,20 @@ from t5x_like.preprocessing import vocabularies
 from t5x_like.preprocessing.vocabulary_training import KINDS, train
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is Café number {n}." for n in range(200)]
-SIZES = {"unigram": 70, "unigram_marks": 70, "wordpiece": 110, "byte_bpe": 300, "gpt2_bpe": 290}
-FILES = {kind: ["merges.txt", "vocab.json"] for kind in ("byte_bpe", "gpt2_bpe")}
+SIZES = {
+    "unigram": 70,
+    "unigram_marks": 70,
+    "wordpiece": 110,
+    "byte_bpe": 300,
+    "gpt2_bpe": 290,
+    "gpt_bpe": 110,
+}
+BPE = ("byte_bpe", "gpt2_bpe", "gpt_bpe")
+FILES = {kind: ["merges.txt", "vocab.json"] for kind in BPE}
 
 
 def output(kind, folder):
-    names = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "gpt2_bpe": "gpt2"}
+    names = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "gpt2_bpe": "gpt2", "gpt_bpe": "gpt"}
     return folder / names.get(kind, "some.model")
 
 
