@@ -189,6 +189,16 @@ def decode(
         extend, logits, cache: as for `decoding.generate`.
         least, most: `settings.new_tokens`.
     """
+    request = decoding_request(settings, least=least, most=most)
+    if settings.num_beams > 1:
+        beams = decoding.beam_search(extend, logits, cache, **request)
+        return np.asarray(beams.tokens).reshape(-1, most), np.asarray(beams.lengths)
+    new = decoding.generate(extend, logits, cache, **request)
+    return np.asarray(new.tokens), np.asarray(new.lengths)
+
+
+def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> dict[str, Any]:
+    """The arguments for `decoding.beam_search` if there are beams, else `generate` or `stream`."""
     request: dict[str, Any] = {
         "max_new_tokens": most,
         "eos_ids": () if settings.eos_token_id is None else settings.eos_token_id,
@@ -205,15 +215,10 @@ def decode(
             "returned": settings.num_return_sequences,
             "length_penalty": decoding.PowerPenalty(settings.length_penalty),
             "early_stopping": settings.early_stopping,
-            "filters": decoding.make_filters(**rules),
         }
-        beams = decoding.beam_search(extend, logits, cache, **request)
-        return np.asarray(beams.tokens).reshape(-1, most), np.asarray(beams.lengths)
-    if settings.do_sample:
+    elif settings.do_sample:
         rules |= {"temperature": settings.temperature, "top_p": settings.top_p}
         rules |= {"top_k": settings.top_k or None}
         request |= {"choose": decoding.sample, "rng": jax.random.key(settings.seed)}
         request |= {"samples": settings.num_return_sequences}
-    request["filters"] = decoding.make_filters(**rules)
-    new = decoding.generate(extend, logits, cache, **request)
-    return np.asarray(new.tokens), np.asarray(new.lengths)
+    return {**request, "filters": decoding.make_filters(**rules)}
