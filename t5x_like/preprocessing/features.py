@@ -97,11 +97,36 @@ class EncoderDecoder(Converter):
         return {"encoder": example["inputs"][None], "decoder": example["targets"][None]}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on every target."""
+        """Loss on every target; padding is told from token 0, which is a word in some."""
         return {
             "encoder_input_tokens": rows["encoder"].channels[0],
+            "encoder_segment_ids": rows["encoder"].segment_ids,
             **_decoder_fields(rows, start=self.start),
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragment(EncoderDecoder):
+    """Predicts a part of a text, whose tokens keep their places in it (MASS, section 3.2).
+
+    An example's `positions` are those of its targets, of which the decoder reads the ones before
+    each: `decoder_positions`.
+    """
+
+    features = ("inputs", "targets", "positions")  # type: ignore[assignment]
+
+    def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """There are as many positions as targets."""
+        return {**lengths, "positions": lengths.get("targets", 0)}
+
+    def sequences(self, example: Example) -> Sequences:
+        """Tokens on both sides, positions beside the decoder's."""
+        targets = np.stack([example["targets"], example["positions"]])
+        return {"encoder": example["inputs"][None], "decoder": targets}
+
+    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+        """Loss on every target."""
+        return {**super().fields(rows), "decoder_positions": rows["decoder"].channels[1]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,6 +287,7 @@ def _decoder_fields(rows: Mapping[str, Rows], *, start: int) -> dict[str, Any]:
 
 CONVERTERS: dict[str, type[Converter]] = {
     "encoder_decoder": EncoderDecoder,
+    "fragment": Fragment,
     "decoder": Decoder,
     "prefix_lm": PrefixLM,
     "encoder": Encoder,

@@ -61,7 +61,8 @@ def to_batch(
         rows: the sequences of each row's examples; an empty row is padding, with no loss.
         converter: that made the sequences.
         lengths: the most tokens of each feature.
-        pack: add `<side>_segment_ids` and `<side>_positions`; without it a row has one example.
+        pack: add `<side>_segment_ids` and, where the converter has none, `<side>_positions`;
+            without it a row has one example.
 
     Returns:
         The converter's fields, [B, L] with B = len(rows), int32 or float32 (loss weights).
@@ -75,7 +76,7 @@ def to_batch(
     if pack:
         for side, laid_out in sides.items():
             batch[f"{side}_segment_ids"] = laid_out.segment_ids
-            batch[f"{side}_positions"] = laid_out.positions
+            batch.setdefault(f"{side}_positions", laid_out.positions)
     return batch
 
 

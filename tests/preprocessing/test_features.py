@@ -34,6 +34,7 @@ def random_examples(count, *, aligned=False, seed=0):
         {
             "inputs": generator.integers(3, 99, size=inputs).astype(np.int32),
             "targets": generator.integers(3, 99, size=targets).astype(np.int32),
+            "positions": generator.integers(1, 99, size=targets).astype(np.int32),
         }
         for inputs, targets in sizes
     ]
@@ -68,16 +69,28 @@ def test_encoder_decoder_of_two_examples_in_a_row():
     assert len(batch) == 8
 
 
-def test_without_packing_there_are_no_segments():
+def test_without_packing_the_encoders_padding_alone_is_told():
     batch = batch_of([[ONE]], converter=features.build("encoder_decoder"), pack=False)
     assert_rows(
         batch,
         encoder_input_tokens=[7, 8, 5, 9],
+        encoder_segment_ids=[1, 1, 1, 1],
         decoder_input_tokens=[0, 3, 9],
         decoder_target_tokens=[3, 9, 1],
         decoder_loss_weights=[1, 1, 1],
     )
-    assert len(batch) == 4
+    assert len(batch) == 5
+
+
+def test_a_fragment_keeps_its_places_in_the_text_packed_or_not():
+    first, second = ONE | {"positions": [1, 2, 3]}, TWO | {"positions": [4, 5]}
+    converter = features.build("fragment", start=2)
+    expected = {"decoder_input_tokens": [2, 3, 9, 2, 4], "decoder_positions": [1, 2, 3, 4, 5]}
+    batch = batch_of([[first, second]], converter=converter)
+    assert_rows(batch, **expected, encoder_positions=[0, 1, 2, 3, 0, 1, 2, 3, 4])
+    batch = batch_of([[first]], converter=converter, pack=False)
+    assert_rows(batch, **{name: values[:3] for name, values in expected.items()})
+    assert "decoder_segment_ids" not in batch
 
 
 def test_prefix_lm_marks_what_sees_the_inputs():
@@ -249,7 +262,7 @@ def test_packer_goes_on_from_its_open_rows():
 @pytest.mark.parametrize("pack", [False, True])
 def test_empty_rows_have_every_field_and_no_loss(name, pack):
     converter = features.build(name)
-    example = {"inputs": [5, 6], "targets": [7, 8]}
+    example = {"inputs": [5, 6], "targets": [7, 8], "positions": [3, 4]}
     blank = batch_of([[], []], converter=converter, pack=pack)
     full = batch_of([[example], [example]], converter=converter, pack=pack)
     for field, values in full.items():

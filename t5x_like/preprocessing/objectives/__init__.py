@@ -7,6 +7,7 @@ new function that returns an `Objective`, in a new file, and a line in `OBJECTIV
 
 The objectives of encoders (`encoders`) are put together in the same way by `grouping`, over groups
 of documents, of which they see the sentences: a format of rows, a choice of noise, a writing.
+Those of BART and MASS (`sequence_to_sequence`) see a document by itself.
 """
 
 import inspect
@@ -20,6 +21,7 @@ from t5x_like.preprocessing.objectives import (
     labelled,
     language_modeling,
     masked_targets,
+    sequence_to_sequence,
     supervised,
 )
 from t5x_like.preprocessing.objectives.denoising import random_spans_lengths
@@ -38,6 +40,9 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "prefix_lm": language_modeling.prefix_lm,
     "language_modeling": language_modeling.language_modeling,
     "text_to_text": supervised.text_to_text,
+    "marked_text_to_text": supervised.marked_text_to_text,
+    "bart": sequence_to_sequence.bart,
+    "mass": sequence_to_sequence.mass,
     "masked_targets": masked_targets.masked_targets,
     "bert": encoders.bert,
     "roberta": encoders.roberta,

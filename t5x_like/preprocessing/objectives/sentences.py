@@ -24,11 +24,17 @@ def split(text: str) -> list[str]:
     return [sentence for sentence in _BREAK.split(text.strip()) if sentence]
 
 
-def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
+def tokenize(
+    dataset: tf.data.Dataset, output_features: OutputFeatures, *, between: str = ""
+) -> tf.data.Dataset:
     """{"text": string or token ids} -> {"tokens": int32 [L], "sentence_lengths": int32 [S]}.
 
     Each sentence is encoded on its own, by the vocabulary of "inputs", without marks. A text of
     token ids is one sentence, or has its "sentence_lengths" with it. Other features are dropped.
+
+    Args:
+        between: put before every sentence but the first: a blank where a model is to write text,
+            as byte-level BPE has blanks in its tokens.
 
     Raises:
         ValueError: the examples have no "text".
@@ -43,10 +49,10 @@ def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.da
     vocabulary = output_features["inputs"].vocabulary
 
     def encode(text: bytes, _: bytes) -> tuple[np.ndarray, np.ndarray]:
-        return _encode(text.decode("utf-8", errors="replace"), vocabulary)
+        return _encode(text.decode("utf-8", errors="replace"), vocabulary, between)
 
     def tokenized(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        arguments = [example["text"], tf.constant(name_of(vocabulary))]
+        arguments = [example["text"], tf.constant(name_of(vocabulary) + between)]
         tokens, lengths = tf.numpy_function(encode, arguments, [tf.int32] * 2, stateful=False)
         tokens.set_shape([None])
         lengths.set_shape([None])
@@ -63,8 +69,10 @@ def name_of(vocabulary: seqio.Vocabulary) -> str:
     return re.sub(" at 0x[0-9a-f]+", "", str(vocabulary))
 
 
-def _encode(text: str, vocabulary: seqio.Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    encoded = [vocabulary.encode(sentence) for sentence in split(text)]
+def _encode(text: str, vocabulary: seqio.Vocabulary, between: str) -> tuple[np.ndarray, np.ndarray]:
+    found = split(text)
+    sentences = [*found[:1], *(between + sentence for sentence in found[1:])]
+    encoded = [vocabulary.encode(sentence) for sentence in sentences]
     lengths = np.array([len(tokens) for tokens in encoded], np.int32)
     return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
 
