@@ -214,7 +214,7 @@ def _search(extend: Extend, logits: Array, cache: Any, ranking: _Ranking, *, pla
         last = jax.lax.dynamic_slice_in_dim(state.running_tokens, state.step - 1, 1, axis=2)
         logits, cache = extend(last.reshape(-1, 1), cache)
         state, rows = _advance(state, logits[:, -1], ranking, plan=plan)
-        return state, cache.gather(rows)
+        return state, cache.reorder(rows)
 
     every_beam = jnp.repeat(logits, plan.beams, axis=0)
     state, rows = _advance(_start(prompts, plan=plan), every_beam, ranking, plan=plan)

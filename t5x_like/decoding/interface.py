@@ -14,6 +14,9 @@ class Cache(Protocol):
     def gather(self, rows: Int[Array, "R"]) -> Any:
         """The cache whose row i is this cache's row `rows[i]`; rows may repeat or be left out."""
 
+    def reorder(self, rows: Int[Array, "R"]) -> Any:
+        """The same, where `rows[i]` and i are rows of one prompt: what is its own stays."""
+
 
 # (tokens [B, 1] int32, cache) -> (logits [B, 1, V] of the next token, cache). Pure.
 Extend = Callable[[Int[Array, "B 1"], Any], tuple[Float[Array, "B 1 V"], Any]]

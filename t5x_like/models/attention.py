@@ -1,5 +1,6 @@
 """Multi-head attention with grouped keys, over an interchangeable core."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -9,10 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.banded import banded
 from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.masks import AttentionMask
 from t5x_like.names import choose
 
+KEY_AXES = ("activation_batch", "activation_length", "activation_kv_heads", None)
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[Array, "B L H K"]]
 
 
@@ -27,9 +30,26 @@ class KeyValues:
         """These, with `new` (one or more slots long) written from `slot` on."""
 
         def update(old: Array, fresh: Array) -> Array:
-            return jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=1)
+            old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=1)
+            return nn.with_logical_constraint(old, KEY_AXES)
 
         return jax.tree.map(update, self, new)
+
+    def write_around(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
+        """These W slots as a ring: slot s is kept at place s modulo W until slot s + W comes."""
+        size, length = self.key.shape[1], new.key.shape[1]
+        kept = min(size, length)
+        places = (slot + length - kept + jnp.arange(kept)) % size
+
+        def update(old: Array, fresh: Array) -> Array:
+            old = old.at[:, places].set(fresh[:, length - kept :].astype(old.dtype))
+            return nn.with_logical_constraint(old, KEY_AXES)
+
+        return jax.tree.map(update, self, new)
+
+    def followed_by(self, new: "KeyValues") -> "KeyValues":
+        """These and then the new ones, as many slots as both have."""
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)], 1), self, new)
 
 
 class Core(Protocol):
@@ -151,6 +171,7 @@ class Attention(nn.Module):
         kv_heads: G, heads of keys and values; must divide H. None means H.
         position: acts on queries and keys, given their positions (rotary), or None.
         core: computes the weighted values.
+        window: keys that a query sees, its own the last; None for all (Child et al. 2019).
         scale: of the dot products. None means K^-0.5; T5 has 1.0 and a smaller initial query.
         query_init, kernel_init, out_init: initializers of the kernels, given
             as matrices [D, H*K] and [H*K, D].
@@ -161,6 +182,7 @@ class Attention(nn.Module):
     kv_heads: int | None = None
     position: Position | None = None
     core: Core = dense_core
+    window: int | None = None
     scale: float | None = None
     dropout: float = 0.0
     use_bias: bool = False
@@ -195,16 +217,42 @@ class Attention(nn.Module):
         key, value = self.key(context), self.value(context)
         if self.position is not None:
             key = self.position(key, positions)
-        axes = ("activation_batch", "activation_length", "activation_kv_heads", None)
         return KeyValues(
-            key=nn.with_logical_constraint(key, axes),
-            value=nn.with_logical_constraint(value, axes),
+            key=nn.with_logical_constraint(key, KEY_AXES),
+            value=nn.with_logical_constraint(value, KEY_AXES),
         )
 
     def empty_cache(self, *, batch: int, slots: int) -> KeyValues:
-        """Zeros to write keys and values into; needs no parameters."""
+        """Zeros to write keys and values into, no more than the window; needs no parameters."""
+        slots = min(slots, self.window or slots)
         shape = (batch, slots, self.kv_heads or self.heads, self.width)
         return KeyValues(key=jnp.zeros(shape, self.dtype), value=jnp.zeros(shape, self.dtype))
+
+    def remember(
+        self, new: KeyValues, cache: KeyValues | None, *, mask: AttentionMask, first: bool
+    ) -> tuple[KeyValues, AttentionMask, KeyValues | None]:
+        """What to attend to, under which mask, and the cache with the new keys and values.
+
+        Args:
+            new: of the slots that begin at `mask.offset`.
+            mask: of all slots so far; of the new alone where `first`, or without a cache.
+            first: nothing is in the cache yet.
+        """
+        if self.window is None:
+            kept = None if cache is None else cache.write(new, slot=mask.offset)
+            return (new if first or kept is None else kept), mask, kept
+        mask = dataclasses.replace(mask, window=self.window)
+        if cache is None:
+            return new, mask, None
+        kept = cache.write_around(new, slot=mask.offset)
+        if first:
+            return new, mask, kept
+        # With the new beside the ring, not in it: several new ones may not push out what the
+        # first of them still sees.
+        size, length = cache.key.shape[1], new.key.shape[1]
+        before = mask.offset - 1 - (mask.offset - 1 - jnp.arange(size)) % size
+        mask = mask.at_slots(jnp.concatenate([before, mask.offset + jnp.arange(length)]))
+        return cache.followed_by(new), mask, kept
 
     @nn.compact
     def __call__(
@@ -224,7 +272,12 @@ class Attention(nn.Module):
         axes = ("activation_batch", "activation_length", "activation_heads", None)
         query = nn.with_logical_constraint(query, axes)
         drops = self.dropout > 0.0 and not deterministic
-        values = self.core(
+        query, bias = self.relate(query, bias, keys=keys_values.key.shape[1], offset=mask.offset)
+        core = self.core
+        apart = mask.key_slots is not None  # a cache's: a few queries and no more keys than needed
+        if self.window is not None and bias is None and not apart:
+            core = banded(core, window=self.window)
+        values = core(
             query,
             keys_values,
             bias=bias,
@@ -243,3 +296,20 @@ class Attention(nn.Module):
             dtype=self.dtype,
             name="out",
         )(values)
+
+    def relate(
+        self,
+        query: Float[Array, "B T H K"],
+        bias: Float[Array, "B H T S"] | None,
+        *,
+        keys: int,
+        offset: int | Int[Array, ""],
+    ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"] | None]:
+        """Query and bias as the core gets them; a subclass puts positions here that need both.
+
+        Args:
+            keys: S.
+            offset: the slot of the first query.
+        """
+        del keys, offset
+        return query, bias

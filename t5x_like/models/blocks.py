@@ -5,6 +5,8 @@ from typing import Any
 
 import flax.linen as nn
 import flax.struct
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.models.attention import KeyValues
@@ -21,7 +23,7 @@ class Shared:
         positions: within each document, for schemes that act on queries and keys.
         memory, memory_mask: what cross-attention reads, or None where there is none or where
             the cache already holds its keys and values.
-        slot: of the cache, where the first of the new positions is written.
+        first: the cache is given and empty, so the positions see each other alone.
         deterministic: no dropout.
     """
 
@@ -30,7 +32,7 @@ class Shared:
     positions: Int[Array, "B T"] | None = None
     memory: Float[Array, "B S D"] | None = None
     memory_mask: AttentionMask | None = None
-    slot: int | Int[Array, ""] = 0
+    first: bool = flax.struct.field(pytree_node=False, default=False)
     deterministic: bool = flax.struct.field(pytree_node=False, default=True)
 
 
@@ -40,6 +42,19 @@ class LayerCache:
 
     own: KeyValues
     memory: KeyValues | None = None
+
+    def gather(self, rows: Int[Array, "R"], *, same_memory: bool) -> "LayerCache":
+        """The cache of other rows.
+
+        Args:
+            same_memory: that of each new row is that of the row whose place it takes.
+        """
+
+        def take(x: Array) -> Array:
+            return jnp.take(x, rows, axis=x.ndim - 4)  # layers may be stacked before the rows
+
+        memory = self.memory if same_memory else jax.tree.map(take, self.memory)
+        return LayerCache(own=jax.tree.map(take, self.own), memory=memory)
 
 
 class PreNormBlock(nn.Module):
@@ -74,7 +89,7 @@ class PreNormBlock(nn.Module):
         y = self._enter(x, self.feed_forward_norm)
         y = self.feed_forward(y, deterministic=shared.deterministic)
         x = self._leave(x, y, self.feed_forward_norm, shared)
-        return x, None if cache is None else LayerCache(own=own, memory=memory)
+        return x, None if own is None else LayerCache(own=own, memory=memory)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
         """A cache for `slots` positions, before any and without a memory yet."""
@@ -84,19 +99,9 @@ class PreNormBlock(nn.Module):
 
     def _attend_to_own(
         self, x: Array, shared: Shared, cache: LayerCache | None
-    ) -> tuple[Array, KeyValues]:
+    ) -> tuple[Array, KeyValues | None]:
         y = self._enter(x, self.self_attention_norm)
-        own = self.self_attention.keys_values(y, shared.positions)
-        if cache is not None:
-            own = cache.own.write(own, slot=shared.slot)
-        y = self.self_attention(
-            y,
-            own,
-            mask=shared.mask,
-            bias=shared.bias,
-            positions=shared.positions,
-            deterministic=shared.deterministic,
-        )
+        y, own = attend_to_own(self.self_attention, y, shared, cache)
         return self._leave(x, y, self.self_attention_norm, shared), own
 
     def _attend_to_memory(
@@ -123,7 +128,7 @@ class PreNormBlock(nn.Module):
     def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
         """What goes on from a sublayer with input x and output y."""
         del norm  # it was at the entrance
-        return _constrain(x + self.drop(y, shared.deterministic))
+        return constrain(x + self.drop(y, shared.deterministic))
 
 
 class PostNormBlock(PreNormBlock):
@@ -133,9 +138,31 @@ class PostNormBlock(PreNormBlock):
         return x
 
     def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
-        return _constrain(norm(x + self.drop(y, shared.deterministic)))
+        return constrain(norm(x + self.drop(y, shared.deterministic)))
 
 
-def _constrain(x: Array) -> Any:
+def attend_to_own(
+    attention: Any, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
+) -> tuple[Float[Array, "B T D"], KeyValues | None]:
+    """What each position reads from those so far and itself, and the cache with them if any."""
+    seen, mask, own = attention.remember(
+        attention.keys_values(x, shared.positions),
+        None if cache is None else cache.own,
+        mask=shared.mask,
+        first=shared.first,
+    )
+    y = attention(
+        x,
+        seen,
+        mask=mask,
+        bias=shared.bias,
+        positions=shared.positions,
+        deterministic=shared.deterministic,
+    )
+    return y, own
+
+
+def constrain(x: Float[Array, "B T D"]) -> Any:
+    """The same, spread over the devices as the residual path of every layer is."""
     axes = ("activation_batch", "activation_length", "activation_embed")
     return nn.with_logical_constraint(x, axes)

@@ -5,7 +5,7 @@ import dataclasses
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, PyTree
 
 from t5x_like.models.blocks import LayerCache
 from t5x_like.models.masks import AttentionMask, Visibility
@@ -19,45 +19,66 @@ class Cache:
     counted from each row's own first token.
 
     Attributes:
-        layers: keys and values, [N, B, S, G, K].
+        layers: keys and values, as a Stack makes them: [N, B, S, G, K] of a scanned one; of a
+            looped one a tuple of [B, S, G, K], each of which is updated in place.
         real: slots that hold a token.
         starts: the slot of each row's first token.
         length: slots used.
         memory_real: places of the memory that hold a token, or None without a memory.
     """
 
-    layers: LayerCache
+    layers: PyTree
     real: Bool[Array, "B S"]
     starts: Int[Array, "B"]
     length: Int[Array, ""]
     memory_real: Bool[Array, "B M"] | None = None
 
     def gather(self, rows: Int[Array, "b"]) -> "Cache":
-        """The cache of other rows: repeated for samples, reordered for beams."""
+        """The cache of other rows, repeated for samples or beams."""
+        return self._gather(rows, same_memory=False)
+
+    def reorder(self, rows: Int[Array, "B"]) -> "Cache":
+        """As `gather`, for rows of the same memory: those of a prompt's beams among themselves."""
+        return self._gather(rows, same_memory=True)
+
+    def _gather(self, rows: Array, *, same_memory: bool) -> "Cache":
+        def take(layer: LayerCache) -> LayerCache:
+            return layer.gather(rows, same_memory=same_memory)
+
+        memory_real = self.memory_real
+        if memory_real is not None and not same_memory:
+            memory_real = memory_real[rows]
         return dataclasses.replace(
             self,
-            layers=jax.tree.map(lambda x: x[:, rows], self.layers),
+            layers=jax.tree.map(take, self.layers, is_leaf=lambda x: isinstance(x, LayerCache)),
             real=self.real[rows],
             starts=self.starts[rows],
-            memory_real=None if self.memory_real is None else self.memory_real[rows],
+            memory_real=memory_real,
         )
 
     def push(
-        self, real: Bool[Array, "B T"], *, visibility: Visibility
+        self, real: Bool[Array, "B T"], *, visibility: Visibility, first: bool = False
     ) -> tuple["Cache", AttentionMask, Int[Array, "B T"]]:
-        """Counts T more slots in; their mask over the slots, and their positions."""
-        first = self.length
-        slots = jax.lax.dynamic_update_slice_in_dim(self.real, real, first, axis=1)
-        cache = dataclasses.replace(self, real=slots, length=first + real.shape[1])
+        """Counts T more slots in; their mask, and their positions.
+
+        Args:
+            first: the cache is empty, and the mask is to be that of the new slots alone
+                (`Shared.first`); else it is over all slots.
+        """
+        slot = 0 if first else self.length
+        slots = jax.lax.dynamic_update_slice_in_dim(self.real, real, slot, axis=1)
+        cache = dataclasses.replace(self, real=slots, length=self.length + real.shape[1])
         mask = AttentionMask(
-            key_segments=slots.astype(jnp.int32), offset=first, visibility=visibility
+            key_segments=(real if first else slots).astype(jnp.int32),
+            offset=slot,
+            visibility=visibility,
         )
-        positions = first + jnp.arange(real.shape[1])[None] - self.starts[:, None]
+        positions = slot + jnp.arange(real.shape[1])[None] - self.starts[:, None]
         return cache, mask, jnp.maximum(positions, 0)
 
 
 def open_cache(
-    layers: LayerCache,
+    layers: PyTree,
     *,
     prompt: Bool[Array, "B P"],
     slots: int,

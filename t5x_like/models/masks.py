@@ -1,5 +1,6 @@
 """Who may attend to whom, described without building the matrix."""
 
+import dataclasses
 from typing import Literal
 
 import flax.struct
@@ -19,13 +20,33 @@ class AttentionMask:
 
     Slots, not positions, order causality: query t sits in slot `offset + t`, key s in slot s.
     They are the same within a segment up to a shift, and a cache has one slot for all rows.
+
+    Attributes:
+        key_slots: where the keys are not in slots 0, 1, ...; below 0 is a place without a key.
+        window: a query sees only the keys of as many slots, its own the last; None for all.
     """
 
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
     prefix: Bool[Array, "B S"] | None = None
     offset: int | Int[Array, ""] = 0
+    key_slots: Int[Array, "S"] | None = None
+    window: int | None = flax.struct.field(pytree_node=False, default=None)
     visibility: Visibility = flax.struct.field(pytree_node=False, default="full")
+
+    def keys(self, queries: int) -> int:
+        """S, for self-attention with that many queries."""
+        return queries if self.key_segments is None else self.key_segments.shape[1]
+
+    def at_slots(self, slots: Int[Array, "S"]) -> "AttentionMask":
+        """The mask of some of the keys, in this order; below 0 is a place without a key."""
+
+        def take(rows: Array | None) -> Array | None:
+            return None if rows is None else rows[:, jnp.maximum(slots, 0)]
+
+        return dataclasses.replace(
+            self, key_segments=take(self.key_segments), prefix=take(self.prefix), key_slots=slots
+        )
 
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
         """The matrix for `queries` (T) and `keys` (S), or None when everything is visible."""
@@ -35,13 +56,24 @@ class AttentionMask:
             allowed = (query == key) & (key > 0)
         elif self.key_segments is not None:
             allowed = (self.key_segments > 0)[:, None, :]
-        if self.visibility != "full":
-            before = jnp.arange(keys)[None, :] <= self.offset + jnp.arange(queries)[:, None]
-            before = before[None]
-            if self.prefix is not None:
-                before = before | self.prefix[:, None, :]
-            allowed = before if allowed is None else allowed & before
+        slots = self._between_slots(queries=queries, keys=keys)
+        if slots is not None:
+            allowed = slots if allowed is None else allowed & slots
         return None if allowed is None else allowed[:, None]
+
+    def _between_slots(self, *, queries: int, keys: int) -> Bool[Array, "B T S"] | None:
+        """What the order of the slots allows; B is 1 if it is the same for all rows."""
+        if self.visibility == "full" and self.window is None and self.key_slots is None:
+            return None
+        key = (jnp.arange(keys) if self.key_slots is None else self.key_slots)[None, None, :]
+        query = (self.offset + jnp.arange(queries))[None, :, None]
+        allowed = jnp.broadcast_to(key >= 0, (1, queries, keys))
+        if self.visibility != "full":
+            before = key <= query
+            allowed &= before if self.prefix is None else before | self.prefix[:, None, :]
+        if self.window is not None:
+            allowed &= query - key < self.window
+        return allowed
 
 
 @flax.struct.dataclass(kw_only=True)

@@ -35,7 +35,11 @@ class Stack(nn.Module):
 
     @nn.compact
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
-        """The last carry, and the layers' outputs stacked along a new first axis."""
+        """The last carry, and the layers' outputs.
+
+        What goes in and comes out per layer is stacked along a new first axis for `scan`, where
+        each layer's part is copied, and a tuple for `unroll`, where it is not.
+        """
 
         def apply(block: nn.Module, carry: Any, shared: Any, per_layer: Any) -> Any:
             return block(carry, shared, per_layer)
@@ -56,15 +60,16 @@ class Stack(nn.Module):
             return scanned(self.make_block(name="block"), carry, shared, per_layer)
         choose("model.loop", self.loop, {"scan": None, "unroll": None})
         outs = []
-        for n in range(self.layers):
-            layer = jax.tree.map(lambda x, n=n: x[n], per_layer)
+        for n, layer in enumerate(per_layer or [None] * self.layers):
             carry, out = apply(self.make_block(name=f"layer_{n}"), carry, shared, layer)
             outs.append(out)
-        return carry, jax.tree.map(lambda *xs: jnp.stack(xs), *outs)
+        return carry, tuple(outs)
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
-        """The blocks' caches, stacked."""
+        """The blocks' caches, in the form of `per_layer`."""
         layer = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
+        if self.loop == "unroll":
+            return (layer,) * self.layers
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.layers, *x.shape)), layer)
 
 

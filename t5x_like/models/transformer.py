@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from t5x_like.models.blocks import LayerCache, Shared
+from t5x_like.models.blocks import Shared
 from t5x_like.models.cache import Cache, open_cache
 from t5x_like.models.masks import AttentionMask, Visibility
 
@@ -41,13 +41,13 @@ class Tower(nn.Module):
         self.drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
 
     def __call__(
-        self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None = None
-    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
+        self, x: Float[Array, "B T D"], shared: Shared, cache: PyTree = None
+    ) -> tuple[Float[Array, "B T D"], PyTree]:
         """The normed output of the last layer, and the layers' caches if some were given."""
         if self.make_bias is not None:
             bias = self.relative_position_bias(
                 queries=x.shape[1],
-                keys=x.shape[1] if cache is None else cache.own.key.shape[2],
+                keys=shared.mask.keys(x.shape[1]),
                 offset=shared.mask.offset,
                 bidirectional=shared.mask.visibility != "causal",
             )
@@ -60,8 +60,8 @@ class Tower(nn.Module):
             x = self.drop(self.final_norm(x), shared.deterministic)
         return x, cache
 
-    def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
-        """The caches of all layers, [N, B, S, G, K]."""
+    def empty_cache(self, *, batch: int, slots: int) -> PyTree:
+        """The caches of all layers, as `models.cache.Cache` has them."""
         return self.make_stack(parent=None).empty_cache(batch=batch, slots=slots)
 
 
@@ -158,17 +158,18 @@ class EncoderDecoder(nn.Module):
     def _advance(
         self, tokens: Array, cache: Cache, real: Array, memory: Array | None
     ) -> tuple[Array, Cache]:
-        cache, mask, positions = cache.push(real, visibility="causal")
+        first = memory is not None
+        cache, mask, positions = cache.push(real, visibility="causal", first=first)
         assert cache.memory_real is not None  # prefill opened it so
         shared = Shared(
             mask=mask,
             positions=positions,
             memory=memory,
             memory_mask=AttentionMask(key_segments=cache.memory_real.astype(jnp.int32)),
-            slot=mask.offset,
+            first=first,
         )
         x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
-        if memory is not None:  # a prompt: only its end is asked for
+        if first:  # a prompt: only its end is asked for
             x = x[:, -1:]
         return self.lm_head(x, self.token_embedder.embedding), dataclasses.replace(
             cache, layers=layers
@@ -234,11 +235,12 @@ class Decoder(nn.Module):
         real = jnp.ones((prompts, length), bool) if decoder_mask is None else decoder_mask
         layers = self.make_decoder(parent=None).empty_cache(batch=prompts, slots=cache_length)
         cache = open_cache(layers, prompt=real, slots=cache_length)
-        cache, mask, positions = cache.push(real, visibility=self.visibility)
+        cache, mask, positions = cache.push(real, visibility=self.visibility, first=True)
         # All of a prompt is the prefix of a prefix LM.
         if self.visibility == "prefix":
-            mask = dataclasses.replace(mask, prefix=cache.real)
-        x, cache = self._advance(decoder_input_tokens, cache, mask, positions)
+            mask = dataclasses.replace(mask, prefix=real)
+        shared = Shared(mask=mask, positions=positions, first=True)
+        x, cache = self._advance(decoder_input_tokens, cache, shared)
         return self.lm_head(x[:, -1:], self.token_embedder.embedding)[:, 0], cache
 
     def extend(
@@ -247,13 +249,10 @@ class Decoder(nn.Module):
         """The logits after each of the next tokens, and the cache with them."""
         real = jnp.ones(tokens.shape, bool)
         cache, mask, positions = cache.push(real, visibility=self.visibility)
-        x, cache = self._advance(tokens, cache, mask, positions)
+        x, cache = self._advance(tokens, cache, Shared(mask=mask, positions=positions))
         return self.lm_head(x, self.token_embedder.embedding), cache
 
-    def _advance(
-        self, tokens: Array, cache: Cache, mask: AttentionMask, positions: Array
-    ) -> tuple[Array, Cache]:
-        shared = Shared(mask=mask, positions=positions, slot=mask.offset)
+    def _advance(self, tokens: Array, cache: Cache, shared: Shared) -> tuple[Array, Cache]:
         x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
         return x, dataclasses.replace(cache, layers=layers)
 

@@ -113,7 +113,7 @@ class UnifiedEncoder(Encoder):
             "encoder_token_types": segments,
             "encoder_positions": positions,
         }
-        shared = Shared(mask=mask, positions=positions, slot=mask.offset)
+        shared = Shared(mask=mask, positions=positions)
         hidden, layers = self.encoder(self.embed(batch), shared, cache.layers)
         logits = self.head(hidden[:, -1:], self.embeddings.table, {})["logits"]
         # The token that comes next takes the slot of the [MASK].

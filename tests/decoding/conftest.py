@@ -15,6 +15,8 @@ class LastToken:
     def gather(self, rows):
         return LastToken(self.token[rows])
 
+    reorder = gather
+
 
 @flax.struct.dataclass
 class Hidden:
@@ -24,6 +26,8 @@ class Hidden:
 
     def gather(self, rows):
         return Hidden(self.state[rows])
+
+    reorder = gather
 
 
 def look_up(table, tokens, cache):

@@ -151,9 +151,10 @@ def prefill(module, params, batch, *, length, mask=None):
     return jitted(module, "prefill")(params, *inputs, prompt, cache_length=9, decoder_mask=mask)
 
 
+@pytest.mark.parametrize("loop", ["scan", "unroll"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_cached_is_uncached(architecture):
-    module, params = make(architecture=architecture)
+def test_cached_is_uncached(architecture, loop):
+    module, params = make(architecture=architecture, loop=loop)
     batch = example(architecture)
     full = jitted(module)(params, batch)
     logits, cache = prefill(module, params, batch, length=3)
@@ -191,6 +192,19 @@ def test_a_gathered_cache_goes_on_as_the_rows_it_came_from():
     logits, _ = jitted(module, "extend")(params, token, cache)
     gathered, _ = jitted(module, "extend")(params, token[rows], cache.gather(rows))
     np.testing.assert_allclose(gathered, logits[rows], atol=ROUNDING)
+
+
+@pytest.mark.parametrize("loop", ["scan", "unroll"])
+def test_beams_of_one_prompt_change_places_and_keep_its_memory(loop):
+    module, params = make(loop=loop)
+    batch = example("encoder_decoder")
+    _, cache = prefill(module, params, batch, length=3)
+    beams = cache.gather(jnp.array([0, 0, 1, 1]))
+    _, beams = jitted(module, "extend")(params, jnp.array([[5], [6], [7], [8]]), beams)
+    rows, token = jnp.array([1, 0, 3, 3]), jnp.array([[9], [10], [11], [12]])
+    gathered, _ = jitted(module, "extend")(params, token, beams.gather(rows))
+    reordered, _ = jitted(module, "extend")(params, token, beams.reorder(rows))
+    np.testing.assert_allclose(reordered, gathered, atol=ROUNDING)
 
 
 def test_a_prompt_longer_than_the_cache_is_refused():

@@ -60,6 +60,8 @@ class History:
     def gather(self, rows):
         return History(self.tokens[rows], self.real[rows], self.length, self.source)
 
+    reorder = gather
+
 
 @functools.cache
 def reread():

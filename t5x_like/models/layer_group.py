@@ -1,0 +1,34 @@
+"""A block made of several blocks in turn, for stacks whose layers alternate."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+from jaxtyping import PyTree
+
+
+class LayerGroup(nn.Module):
+    """Applies each of some blocks once: a stack of N/g groups is N layers that alternate.
+
+    Attributes:
+        make_blocks: factories of the g blocks, in order.
+    """
+
+    make_blocks: tuple[Callable[..., nn.Module], ...]
+
+    @nn.compact
+    def __call__(self, carry: PyTree, shared: PyTree, per_layer: Any) -> tuple[PyTree, Any]:
+        """The last carry, and a tuple of what each block gives per layer, as `per_layer` is."""
+        outs = []
+        for n, make_block in enumerate(self.make_blocks):
+            layer = None if per_layer is None else per_layer[n]
+            carry, out = make_block(name=f"block_{n}")(carry, shared, layer)
+            outs.append(out)
+        return carry, tuple(outs)
+
+    def empty_cache(self, *, batch: int, slots: int) -> Any:
+        """The blocks' caches, in a tuple."""
+        return tuple(
+            make_block(parent=None).empty_cache(batch=batch, slots=slots)
+            for make_block in self.make_blocks
+        )
