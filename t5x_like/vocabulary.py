@@ -13,6 +13,7 @@ r"""Trains a vocabulary on the text of a data module.
     byte_bpe       RoBERTa's: a folder with vocab.json and merges.txt
     gpt2_bpe       GPT-2's: the same with no mark but <|endoftext|>
     gpt_bpe        GPT's: the same two files, of pieces of lower-case words
+    llama, palm    a SentencePiece .model that splits digits, keeps all blanks and spells in bytes
 
 The text is that of the module's train split, cleaned as for training, up to --limit_chars: every
 corpus here is in no particular order, so its beginning is a sample. The same text and flags give
@@ -32,7 +33,16 @@ from typing import Any, NoReturn
 from t5x_like.config import one_line_errors
 from t5x_like.names import choose, hint
 
-KINDS = ("unigram", "unigram_marks", "wordpiece", "byte_bpe", "gpt2_bpe", "gpt_bpe")
+KINDS = (
+    "unigram",
+    "unigram_marks",
+    "wordpiece",
+    "byte_bpe",
+    "gpt2_bpe",
+    "gpt_bpe",
+    "llama",
+    "palm",
+)
 # Not every kind has each of these, so only what differs from the default is passed on.
 _TRAINING = ("byte_fallback", "character_coverage", "split_digits", "keep_case")
 _FLAGS: dict[str, dict[str, Any]] = {

@@ -5,7 +5,9 @@
 | BERT (WordPiece) | vocab.txt | [PAD] [UNK] [CLS] [SEP] [MASK] | cleaned, split, lower case |
 | RoBERTa (bytes) | vocab.json, merges.txt | <pad> <unk> <s> </s> <mask> | as it is |
 | ALBERT (unigram) | a .model | <pad> <unk> [CLS] [SEP] [MASK] | quotes, accents, lower case |
-| any of them | tokenizer.json | either names | as the file says |
+| any of them, LLaMA 3 | tokenizer.json | their names | as the file says |
+
+The .model of LLaMA and PaLM, with <unk> <s> </s>, is that of lossless_vocabularies.py.
 
 A mark that stands in a text, such as "[MASK]", is read as that mark. Whether WordPiece and
 SentencePiece lower the case is what `do_lower_case` of a tokenizer_config.json beside the file
@@ -43,6 +45,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 BERT_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_MARKS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's only one
+LLAMA_3_MARKS = ("<|begin_of_text|>", "<|end_of_text|>")
 ALBERT_MARKS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"  # what WordPiece puts before a piece within a word
 _BLANK = "\u2581"  # what SentencePiece puts before a word
@@ -57,7 +60,9 @@ class MarkedVocabulary(seqio.Vocabulary):
     Attributes:
         pad_id, unk_id, cls_id, sep_id, mask_id: of the marks; None where the file has no such one,
             but 0 for the padding, which every batch needs.
-        bos_id, eos_id: the first and the last of a row: cls_id and sep_id, or GPT-2's end of text.
+        bos_id, eos_id: the first and the last of a row: cls_id and sep_id, or LLaMA 3's begin and
+            end of text, or GPT-2's end alone.
+        start_id: what a decoder reads before a text: LLaMA's <s>, else the end of another text.
         special_ids: those of all marks, in order: never masked, never drawn as a random token.
         pieces: V strings as the file has them.
         word_starts: where a piece begins a word. The first token of a text does, too, though
@@ -78,11 +83,17 @@ class MarkedVocabulary(seqio.Vocabulary):
     cls_id = property(lambda self: self._first("[CLS]", "<s>"))
     sep_id = property(lambda self: self._first("[SEP]", "</s>"))
     mask_id = property(lambda self: self._first("[MASK]", "<mask>"))
-    bos_id = cls_id
-    eos_id = property(lambda self: self._first("[SEP]", "</s>", END_OF_TEXT))
+    bos_id = property(lambda self: self._first("[CLS]", "<s>", LLAMA_3_MARKS[0]))
+    eos_id = property(lambda self: self._first("[SEP]", "</s>", END_OF_TEXT, LLAMA_3_MARKS[1]))
 
     def _first(self, *names: str) -> int | None:
         return next((self._marks[name] for name in names if name in self._marks), None)
+
+    @property
+    def start_id(self) -> int | None:
+        """See the class."""
+        # Where there is a mask, as in BART, a row's <s> is what an encoder reads.
+        return self.eos_id if self.mask_id is not None or self.bos_id is None else self.bos_id
 
     @functools.cached_property
     def word_starts(self) -> Bool[np.ndarray, "V"]:
@@ -163,7 +174,7 @@ class TokenizerVocabulary(MarkedVocabulary):
         model = tokenizer.model
         self._continues = getattr(model, "continuing_subword_prefix", None)
         self._blanks = _BLANK if any(piece.startswith(_BLANK) for piece in pieces) else _BYTE_BLANKS
-        marks = (*BERT_MARKS, *ROBERTA_MARKS, "<|endoftext|>")
+        marks = (*BERT_MARKS, *ROBERTA_MARKS, END_OF_TEXT, *LLAMA_3_MARKS)
         super().__init__(pieces, marks=marks, contents=tokenizer.to_str().encode())
 
     def _begins_word(self, piece: str) -> bool:
@@ -229,21 +240,12 @@ class MarkedSentencePiece(MarkedVocabulary):
                 offsets.append((start, start + len(part)))
             elif part:
                 origins = [*self._prepare.origins(part), (len(part), len(part))]
-                for number, first, after_last in self._cut(self._prepare(part)):
+                for number, first, after_last in cut(self._prepare(part), model=self._model):
                     last = max(first, after_last - 1)
                     ids.append(number)
                     offsets.append((start + origins[first][0], start + origins[last][1]))
             start += len(part)
         return ids, offsets
-
-    def _cut(self, prepared: str) -> Iterator[tuple[int, int, int]]:
-        """The pieces of a text with their first characters and those after their last ones."""
-        encoded = self._model.Encode(prepared, out_type="serialized_proto")
-        characters = [place for place, one in enumerate(prepared) for _ in one.encode()]
-        characters.append(len(prepared))  # by bytes, which is what it counts in
-        text = sentencepiece_pb2.SentencePieceText  # type: ignore[attr-defined]  # made at import
-        for piece in text.FromString(encoded).pieces:
-            yield piece.id, characters[piece.begin], characters[piece.end]
 
     def _decode(self, ids: Sequence[int]) -> str:
         assert self.unk_id is not None  # for the type checker
@@ -257,6 +259,18 @@ class MarkedSentencePiece(MarkedVocabulary):
             else:
                 run.append(one)
         return " ".join([*parts, self._model.DecodeIds(run)] if run else parts)
+
+
+def cut(
+    text: str, *, model: sentencepiece.SentencePieceProcessor
+) -> Iterator[tuple[int, int, int]]:
+    """The pieces of a text with their first characters and those after their last ones."""
+    encoded = model.Encode(text, out_type="serialized_proto")
+    characters = [place for place, one in enumerate(text) for _ in one.encode()]
+    characters.append(len(text))  # by bytes, which is what it counts in
+    proto = sentencepiece_pb2.SentencePieceText  # type: ignore[attr-defined]  # made at import
+    for piece in proto.FromString(encoded).pieces:
+        yield piece.id, characters[piece.begin], characters[piece.end]
 
 
 @dataclasses.dataclass(frozen=True)

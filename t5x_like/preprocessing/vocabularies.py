@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import sentencepiece
 import seqio
 import tensorflow as tf
 import tokenizers
@@ -19,6 +20,7 @@ from google.protobuf.message import DecodeError
 from t5x_like.names import hint
 from t5x_like.preprocessing import marked_vocabularies as marked
 from t5x_like.preprocessing import word_bpe
+from t5x_like.preprocessing.lossless_vocabularies import LosslessSentencePiece
 
 BYTES = "bytes"
 SENTINELS = 100
@@ -36,8 +38,8 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> seqio.V
         spec: "bytes", the 256 bytes of UTF-8 and T5's three ids (Xue et al. 2022, ByT5), or
             "bytes:N" for N sentinels of its own (ByT5 as published is "bytes:0": its sentinels
             are the last byte ids); or the path of
-            - a SentencePiece model (Hugging Face's spiece.model), T5's, or ALBERT's if it has
-              [CLS], [SEP] and [MASK],
+            - a SentencePiece model (Hugging Face's spiece.model or tokenizer.model): T5's,
+              ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s>, and bytes,
             - vocab.txt, or any other .txt: WordPiece as BERT has it,
             - vocab.json beside merges.txt: byte-level BPE as RoBERTa and GPT-2 have it, or GPT's
               BPE within words if it has pieces that end in "</w>",
@@ -101,13 +103,16 @@ def _find(spec: str) -> str:
 
 def _sentence_pieces(path: str, *, spec: str, sentinels: int) -> seqio.Vocabulary:
     try:
-        tokenizer = seqio.SentencePieceVocabulary(path).tokenizer
+        with tf.io.gfile.GFile(path, "rb") as file:
+            tokenizer = sentencepiece.SentencePieceProcessor(model_proto=file.read())
     except (DecodeError, RuntimeError) as error:
         raise ValueError(f"vocabulary={spec!r} is no SentencePiece model.") from error
     marks = set(marked.ALBERT_MARKS[2:])
     if marks <= {tokenizer.IdToPiece(number) for number in range(len(tokenizer))}:
         return marked.sentence_pieces(tokenizer.serialized_model_proto(), settings=_settings(path))
     ids = (tokenizer.pad_id(), tokenizer.eos_id(), tokenizer.unk_id())
+    if (tokenizer.bos_id(), *ids) == (1, -1, 2, 0) and tokenizer.IsByte(3):
+        return LosslessSentencePiece(tokenizer.serialized_model_proto())
     if ids != (PAD, EOS, UNKNOWN):
         raise ValueError(
             f"vocabulary={spec!r} has the ids {ids} for padding, end of sequence and unknown, "

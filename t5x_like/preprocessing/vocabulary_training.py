@@ -1,4 +1,4 @@
-"""Training vocabularies from text: SentencePiece's unigrams, WordPiece, byte-level BPE.
+"""Training vocabularies from text: SentencePiece's pieces, WordPiece, byte-level BPE.
 
 The same documents in the same order give the same file, byte for byte, and a file is written whole
 or not at all.
@@ -131,6 +131,36 @@ def _unigram_marks(
     return {"": content}
 
 
+def _lossless(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    character_coverage: float = 0.9995,
+    model_type: str,
+) -> dict[str, bytes]:
+    """LLaMA's, of byte pairs (Touvron et al. 2023, section 2.1), or PaLM's (section 2.2).
+
+    Nothing is normalized, each digit is a piece, runs of blanks are pieces, and what is not covered
+    is spelled in bytes. Which of SentencePiece's models PaLM took is not told: here unigrams.
+    """
+    content = _sentence_pieces(
+        documents,
+        vocab_size=vocab_size,
+        model_type=model_type,
+        pad_id=-1,
+        unk_id=0,
+        bos_id=1,
+        eos_id=2,
+        byte_fallback=True,
+        split_digits=True,
+        character_coverage=character_coverage,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True,
+    )
+    return {"": content}
+
+
 def _wordpiece(
     documents: Iterable[str],
     *,
@@ -240,6 +270,8 @@ KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
     "byte_bpe": functools.partial(_byte_bpe, first=(_START, _PAD, _END, _UNKNOWN), last=_MASK),
     "gpt2_bpe": functools.partial(_byte_bpe, last=marked.END_OF_TEXT),
     "gpt_bpe": _word_bpe,
+    "llama": functools.partial(_lossless, model_type="bpe"),
+    "palm": functools.partial(_lossless, model_type="unigram"),
 }
 
 
@@ -249,13 +281,11 @@ def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: A
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(list(_lines(documents))),
             model_writer=model,
-            model_type="unigram",
             vocab_size=vocab_size,
-            bos_id=-1,
             max_sentence_length=_LINE_BYTES,
             num_threads=_THREADS,
             minloglevel=2,
-            **settings,
+            **{"model_type": "unigram", "bos_id": -1, **settings},
         )
     except RuntimeError as error:  # "INTERNAL: file(line) [condition] sentence for the user"
         reason = str(error).rpartition("] ")[2]

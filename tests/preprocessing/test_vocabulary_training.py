@@ -17,6 +17,8 @@ SIZES = {
     "byte_bpe": 300,
     "gpt2_bpe": 290,
     "gpt_bpe": 110,
+    "llama": 292,
+    "palm": 292,
 }
 BPE = ("byte_bpe", "gpt2_bpe", "gpt_bpe")
 FILES = {kind: ["merges.txt", "vocab.json"] for kind in BPE}
