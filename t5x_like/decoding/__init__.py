@@ -3,6 +3,7 @@
 from t5x_like.decoding.beam import Beams, GoogleNMTPenalty, PowerPenalty, beam_search
 from t5x_like.decoding.filters import (
     Forbid,
+    Force,
     MinNewTokens,
     NoRepeatNgrams,
     Progress,
@@ -19,6 +20,7 @@ from t5x_like.decoding.generation import Generated, StreamStep, generate, stream
 __all__ = [
     "Beams",
     "Forbid",
+    "Force",
     "Generated",
     "GoogleNMTPenalty",
     "MinNewTokens",

@@ -242,19 +242,52 @@ class NoRepeatNgrams:
         return _ban(logits, banned.at[rows, ngrams[..., -1]].max(same & complete))
 
 
+@dataclasses.dataclass(frozen=True)
+class Force:
+    """Leaves nothing but the given token ids at one step, as likely as if they were certain.
+
+    Attributes:
+        ids: one id or several.
+        step: tokens written before: 0 for the first one.
+    """
+
+    ids: tuple[int, ...]
+    step: int
+
+    def __post_init__(self):
+        """Checks the settings."""
+        object.__setattr__(self, "ids", as_ids(self.ids, name="forced ids"))
+        if self.step < 0:
+            raise ValueError(f"step={self.step} of forced ids: at least 0 needed")
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Zeros at the ids and -inf elsewhere at that step, else the logits."""
+        forced = is_one_of(jnp.arange(logits.shape[-1]), self.ids)
+        return jnp.where(progress.step == self.step, jnp.where(forced, 0.0, -jnp.inf), logits)
+
+
 def make_filters(
     *,
     vocabulary_size: int | None = None,
     no_repeat_ngram_size: int | None = None,
     min_new_tokens: int = 0,
     eos_ids: int | Sequence[int] = (),
+    first_ids: int | Sequence[int] = (),
+    last_ids: int | Sequence[int] = (),
+    max_new_tokens: int = 1,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
 ) -> tuple[Filter, ...]:
     """The filters for plain settings, in the usual order: first rules, then the distribution.
 
-    `eos_ids` serves min_new_tokens alone. Raises ValueError for a value outside of its range.
+    Args:
+        eos_ids: what min_new_tokens rules out; of no other use.
+        first_ids, last_ids: one of which has to be the first token, and the one that is the last
+            for its being number max_new_tokens; () for any.
+
+    Raises:
+        ValueError: a value outside of its range.
     """
     filters: list[Filter] = []
     if vocabulary_size is not None:
@@ -263,6 +296,9 @@ def make_filters(
         filters.append(NoRepeatNgrams(no_repeat_ngram_size))
     if min_new_tokens:
         filters.append(MinNewTokens(min_new_tokens, as_ids(eos_ids, name="eos_ids")))
+    for forced, step in ((first_ids, 0), (last_ids, max_new_tokens - 1)):
+        if ids := as_ids(forced, name="forced ids"):
+            filters.append(Force(ids, step=step))
     if temperature != 1:
         filters.append(Temperature(temperature))
     if top_k is not None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,6 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "epsilon_cutoff": (0.0,),
     "eta_cutoff": (0.0,),
     "exponential_decay_length_penalty": (),
-    "forced_bos_token_id": (),
-    "forced_eos_token_id": (),
     "guidance_scale": (1.0,),
     "min_p": (0.0,),
     "num_beam_groups": (1,),
@@ -37,6 +36,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "suppress_tokens": (),
     "typical_p": (1.0,),
 }
+_ID = r"(?!forced_)\w+_token_id$"  # of a token, in config.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,8 @@ class GenerationSettings:
         eos_token_id: one id, several, or None to go on until max_new_tokens.
         pad_token_id: fills rows that have ended.
         decoder_start_token_id: begins what a decoder writes.
+        forced_bos_token_id, forced_eos_token_id: what has to be the first token that is generated,
+            and the last one where no end token came before; None for any.
         seed: of sampling.
     """
 
@@ -75,6 +77,8 @@ class GenerationSettings:
     eos_token_id: int | Sequence[int] | None = 1
     pad_token_id: int = 0
     decoder_start_token_id: int = 0
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | Sequence[int] | None = None
     seed: int = 0
 
     def override(self, settings: Mapping[str, Any]) -> "GenerationSettings":
@@ -142,7 +146,8 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
     """
     path = folder / files.GENERATION
     stored = files.read_json(path) if path.is_file() else config
-    ids = {name: value for name, value in config.items() if name.endswith("_token_id")}
+    # Not `forced_...`, which a generation_config.json has itself if it is so.
+    ids = {name: value for name, value in config.items() if re.match(_ID, name)}
     settings = {
         name: value
         for name, value in {**ids, **stored}.items()
@@ -204,10 +209,14 @@ def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> 
         "eos_ids": () if settings.eos_token_id is None else settings.eos_token_id,
         "pad_id": settings.pad_token_id,
     }
+    first, last = settings.forced_bos_token_id, settings.forced_eos_token_id
     rules: dict[str, Any] = {
         "no_repeat_ngram_size": settings.no_repeat_ngram_size or None,
         "min_new_tokens": least,
         "eos_ids": request["eos_ids"],
+        "first_ids": () if first is None else first,
+        "last_ids": () if last is None else last,
+        "max_new_tokens": most,
     }
     if settings.num_beams > 1:
         request |= {

@@ -7,6 +7,7 @@ import pytest
 
 from t5x_like.decoding import (
     Forbid,
+    Force,
     MinNewTokens,
     NoRepeatNgrams,
     Progress,
@@ -79,6 +80,28 @@ def test_rules_ban_ids():
     assert kept(VocabularySize(3), PROBABILITIES) == [[0, 1, 2]]
     assert kept(MinNewTokens(2, eos_ids=[1, 4]), PROBABILITIES, after(7)) == [[0, 2, 3]]
     assert kept(MinNewTokens(2, eos_ids=1), PROBABILITIES, after(7, 7)) == [[0, 1, 2, 3, 4]]
+
+
+def test_a_forced_token_is_certain_at_its_step_and_changes_nothing_at_others():
+    force = Force([1, 3], step=2)
+    np.testing.assert_array_equal(force(PROBABILITIES, after(7)), PROBABILITIES)
+    np.testing.assert_array_equal(force(PROBABILITIES, after(7, 7, 7)), PROBABILITIES)
+    forced = force(PROBABILITIES, after(7, 7))
+    np.testing.assert_array_equal(forced, [[-np.inf, 0, -np.inf, 0, -np.inf]])
+    with pytest.raises(ValueError, match="step=-1 of forced ids: at least 0"):
+        Force(1, step=-1)
+
+
+def test_the_first_and_the_last_token_are_forced_after_all_rules():
+    filters = make_filters(
+        first_ids=2, last_ids=[4], max_new_tokens=3, min_new_tokens=9, eos_ids=4, temperature=0.5
+    )
+    assert filters[1:3] == (Force(2, step=0), Force(4, step=2))
+
+    def greedily(*tokens):
+        return int(greedy(apply_filters(PROBABILITIES, filters, progress=after(*tokens)))[0])
+
+    assert [greedily(), greedily(2), greedily(2, 1)] == [2, 1, 4]
 
 
 @pytest.mark.parametrize(

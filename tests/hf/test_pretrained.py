@@ -118,11 +118,11 @@ def test_the_folders_settings_are_what_generate_does_unless_told_otherwise(v1_0,
 
 def test_settings_without_a_counterpart_are_reported_once(v1_0, tmp_path, caplog):
     folder = v1_0.write(tmp_path)
-    stored = {"repetition_penalty": 1.2, "forced_bos_token_id": 5, "suppress_tokens": None}
+    stored = {"repetition_penalty": 1.2, "guidance_scale": 1.5, "suppress_tokens": None}
     (folder / "generation_config.json").write_text(json.dumps(stored))
     from_pretrained(folder)
     (record,) = caplog.records
-    assert "goes without forced_bos_token_id=5, repetition_penalty=1.2" in record.getMessage()
+    assert "goes without guidance_scale=1.5, repetition_penalty=1.2" in record.getMessage()
 
 
 def test_older_folders_have_these_settings_in_config_json(v1_0, tmp_path):

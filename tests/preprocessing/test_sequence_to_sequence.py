@@ -238,9 +238,7 @@ def test_marked_pairs_by_eye_and_cut_to_fit():
     whole = ("[CLS] the man went to the store . [SEP]", "[CLS] he bought milk [SEP]")
     assert row(**LENGTHS) == whole
     assert row(inputs=5, targets=4) == ("[CLS] the man went [SEP]", "[CLS] he bought [SEP]")
-    with pytest.raises(
-        ValueError, match=r"marked_text_to_text needs lengths\.targets of 2 or more"
-    ):
+    with pytest.raises(ValueError, match=r"needs lengths\.targets of 2 or more"):
         row(inputs=5, targets=1)
 
 
