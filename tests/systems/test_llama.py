@@ -1,0 +1,167 @@
+"""LLaMA: its published sizes, causality, packing, cache, windows, Hugging Face's settings."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.systems import llama
+
+# Of the released checkpoints; table 2 says 6.7B, 13.0B, 32.5B and 65.2B.
+PUBLISHED = {
+    "7b": 6_738_415_616,
+    "13b": 13_015_864_320,
+    "33b": 32_528_943_616,
+    "65b": 65_285_660_672,
+    "2_7b": 6_738_415_616,
+    "2_70b": 68_976_648_192,
+    "3_8b": 8_030_261_248,
+    "3_70b": 70_553_706_496,
+    "mistral_7b": 7_241_732_096,
+}
+TINY = llama.SIZES["7b"] | {
+    "vocab_size": 64,
+    "layers": 2,
+    "d_model": 16,
+    "d_ff": 40,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_width": 6,
+}
+LENGTH = 12
+
+
+@pytest.mark.parametrize("size", llama.SIZES)
+def test_parameters_as_published(size):
+    module = llama.build(llama.SIZES[size])
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
+    assert sum(math.prod(leaf.shape) for leaf in leaves) == PUBLISHED[size]
+
+
+@functools.cache
+def make(window=0):
+    module = llama.build(TINY | {"window": window})
+    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
+    # Weights so large that every token shows in what comes after it.
+    return module, jax.tree.map(lambda x: 8 * x if x.ndim > 2 else x, init(jax.random.key(0)))
+
+
+def logits(batch, *, window=0):
+    module, params = make(window)
+    return np.asarray(module.apply({"params": params}, batch))
+
+
+def tokens(rows=1):
+    return jax.random.randint(jax.random.key(1), (rows, LENGTH), 1, 64)
+
+
+@pytest.mark.parametrize(("window", "seen"), [(0, LENGTH), (3, 5)])
+def test_a_token_changes_what_comes_after_it_as_far_as_the_layers_see(window, seen):
+    # Two layers with a window of 3 see 2 x 2 tokens back.
+    one = tokens()
+    two = one.at[0, 4].set(one[0, 4] % 63 + 1)
+    before, after = (logits({"decoder_input_tokens": each}, window=window) for each in (one, two))
+    changed = np.abs(before - after).max(axis=-1)[0] > 0
+    assert changed.tolist() == [4 <= place < 4 + seen for place in range(LENGTH)]
+
+
+def test_order_is_seen_though_no_position_is_added():
+    one = tokens()
+    two = one.at[0, :4].set(one[0, 3::-1])
+    before, after = (logits({"decoder_input_tokens": each})[0, -1] for each in (one, two))
+    assert np.abs(before - after).max() > 1e-3
+
+
+def test_packed_texts_are_as_apart():
+    one = tokens()
+    segments = jnp.array([[1] * 5 + [2] * 7])
+    positions = jnp.concatenate([jnp.arange(5), jnp.arange(7)])[None]
+    packed = logits(
+        {
+            "decoder_input_tokens": one,
+            "decoder_segment_ids": segments,
+            "decoder_positions": positions,
+        }
+    )
+    for part in (slice(0, 5), slice(5, LENGTH)):
+        alone = logits({"decoder_input_tokens": one[:, part]})
+        # Float32 sums of other lengths.
+        np.testing.assert_allclose(packed[:, part], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_step_by_step_over_a_cache_is_as_at_once(window):
+    module, params = make(window)
+    one, prompt = tokens(2), 7
+    real = jnp.arange(prompt)[None] >= jnp.array([[0], [4]])  # left-padded
+    said, cache = module.apply(
+        {"params": params},
+        one[:, :prompt],
+        cache_length=LENGTH,
+        decoder_mask=real,
+        method="prefill",
+    )
+    found = [said[:, None]]
+    extend = jax.jit(functools.partial(module.apply, method="extend"))
+    for place in range(prompt, LENGTH):
+        said, cache = extend({"params": params}, one[:, place : place + 1], cache)
+        found.append(said)
+    found = np.concatenate(found, axis=1)
+    for row, padding in enumerate((0, 4)):
+        expected = logits({"decoder_input_tokens": one[row : row + 1, padding:]}, window=window)
+        # Float32 sums in another order.
+        np.testing.assert_allclose(found[row], expected[0, prompt - 1 - padding :], atol=1e-5)
+
+
+def hf(**changes):
+    return llama.to_hf_config(TINY) | changes
+
+
+def test_settings_come_back_from_those_of_hugging_face():
+    scaling = {"rope_type": "linear", "factor": 2.0}
+    for changes in (
+        {},
+        {"window": 5},
+        {"rope_scaling": scaling, "rope_theta": 5e5},
+        {"tied_head": True, "norm_epsilon": 1e-5},
+    ):
+        settings = TINY | changes
+        assert llama.from_hf_config(llama.to_hf_config(settings), names=()) == settings
+
+
+def test_settings_of_older_folders():
+    old = hf(rope_theta=5e5, rope_scaling={"type": "linear", "factor": 2.0})
+    for name in ("rope_parameters", "head_dim", "num_key_value_heads", "tie_word_embeddings"):
+        del old[name]
+    settings = llama.from_hf_config(old, names=())
+    assert settings["rope_theta"] == 5e5
+    assert settings["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
+    assert (settings["kv_heads"], settings["head_width"], settings["tied_head"]) == (4, 4, False)
+
+
+def test_a_mistral_may_have_no_window():
+    sliding = {"model_type": "mistral", "sliding_window": None}
+    assert llama.from_hf_config(hf(**sliding), names=())["window"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention_bias": True}, "attention_bias=True; allowed: False"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu'; allowed: 'silu'"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn' does not exist"),
+    ],
+)
+def test_what_this_llama_does_not_have(changes, message):
+    with pytest.raises(ValueError, match=message):
+        llama.from_hf_config(hf(**changes), names=())
+
+
+def test_a_setting_that_is_missing():
+    with pytest.raises(ValueError, match=r"has no rms_norm_eps"):
+        llama.from_hf_config({k: v for k, v in hf().items() if k != "rms_norm_eps"}, names=())
