@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import operator
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from t5x_like.hf import folder as files
 from t5x_like.hf import inputs, weight_map
 from t5x_like.hf.generation import GenerationSettings, decode, write_generation
 from t5x_like.hf.heads import write_head
+from t5x_like.hf.writer import Writer
 from t5x_like.models.transformer import EncoderDecoder
 from t5x_like.names import hint
 
@@ -72,6 +74,7 @@ class Pretrained:
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
+        self._written_by: tuple[list[Array], Writer] | None = None
 
     def __call__(
         self,
@@ -160,9 +163,10 @@ class Pretrained:
         least, most = wanted.new_tokens(prompt=prompt.shape[1])
         arguments["decoder_input_tokens"] = prompt
         with self._layout():
-            start = self._prefill(self.params, arguments, cache_length=prompt.shape[1] + most)
-            extend = jax.tree_util.Partial(self._extend, self.params)
-            new, lengths = decode(extend, *start, settings=wanted, least=least, most=most)
+            start = self.writer.prefill(arguments, cache_length=prompt.shape[1] + most)
+            new, lengths = decode(
+                self.writer.extend, *start, settings=wanted, least=least, most=most
+            )
         prompts = np.repeat(prompt, len(new) // len(prompt), axis=0)
         return np.concatenate([prompts, new[:, : lengths.max()]], axis=1)
 
@@ -202,6 +206,14 @@ class Pretrained:
         files.write_tensors(
             path, weight_map.disassemble(flat, parts), max_shard_size=max_shard_size
         )
+
+    @property
+    def writer(self) -> Writer:
+        """What writes with the parameters as they are now."""
+        leaves = jax.tree.leaves(self.params)
+        if self._written_by is None or any(map(operator.is_not, self._written_by[0], leaves)):
+            self._written_by = leaves, Writer(self.system, self.config, self.params)
+        return self._written_by[1]
 
     @property
     def _encodes(self) -> bool:
@@ -246,19 +258,3 @@ class Pretrained:
             return logits, -jnp.mean(log_probs, where=counted)
 
         return jax.jit(forward)
-
-    @functools.cached_property
-    def _prefill(self) -> Callable[..., tuple[Array, Any]]:
-        def prefill(params: PyTree, arguments: Any, *, cache_length: int) -> tuple[Array, Any]:
-            call = {"cache_length": cache_length, "method": "prefill", **arguments}
-            return self.module.apply({"params": params}, **call)
-
-        return jax.jit(prefill, static_argnames="cache_length")
-
-    @functools.cached_property
-    def _extend(self) -> Callable[..., tuple[Array, Any]]:
-        # One function for all calls: compiled decoders are found again by it.
-        def extend(params: PyTree, tokens: Array, cache: Any) -> tuple[Array, Any]:
-            return self.module.apply({"params": params}, tokens, cache, method="extend")
-
-        return extend

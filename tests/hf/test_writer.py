@@ -1,0 +1,60 @@
+"""What writes: layers apart, and the parameters as they are."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like import systems
+from t5x_like.hf.pretrained import Pretrained
+
+TINY = {
+    "gpt2": {"vocab_size": 50, "positions": 20, "layers": 3, "d_model": 16, "d_ff": 20, "heads": 2},
+    "t5": {
+        "vocab_size": 50,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "d_model": 16,
+        "d_ff": 20,
+        "heads": 2,
+        "d_kv": 4,
+    },
+}
+
+
+def make(system):
+    config = next(iter(systems.find(system).SIZES.values())) | TINY[system]
+    module = systems.build(system, config)
+    params = jax.jit(lambda: nn.unbox(module.init(jax.random.key(0), module.example_batch())))()
+    # Large enough that what is written depends on every layer.
+    params = jax.tree.map(lambda x: 3 * x, params["params"])
+    return Pretrained(module, params, system=system, config=config)
+
+
+def greedy(model, prompt, *, new):
+    """The likeliest next tokens, by the whole network once for each."""
+    encodes = hasattr(model.module, "encode")
+    own = jnp.zeros((len(prompt), 1), jnp.int32) if encodes else prompt
+    for _ in range(new):
+        batch = {"encoder_input_tokens": prompt} if encodes else {}
+        logits = model.module.apply(
+            {"params": model.params}, {**batch, "decoder_input_tokens": own}
+        )
+        own = jnp.concatenate([own, jnp.argmax(logits[:, -1:], -1)], axis=1)
+    return own
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_layers_apart_write_what_the_stack_says(system):
+    model = make(system)
+    prompt = jnp.asarray(np.random.default_rng(0).integers(2, 50, (2, 5)))
+    settings = {"max_new_tokens": 4, "eos_token_id": None}
+    found = model.generate(prompt, np.ones((2, 5)), **settings)
+    np.testing.assert_array_equal(found, greedy(model, prompt, new=4))
+    # Other parameters, and what is written is theirs.
+    head = model.params["token_embedder"]["embedding"]
+    model.params["token_embedder"]["embedding"] = head[::-1]
+    other = model.generate(prompt, np.ones((2, 5)), **settings)
+    np.testing.assert_array_equal(other, greedy(model, prompt, new=4))
+    assert not np.array_equal(found, other)
