@@ -51,9 +51,15 @@ def make(window=0):
     return module, jax.tree.map(lambda x: 8 * x if x.ndim > 2 else x, init(jax.random.key(0)))
 
 
+@functools.cache
+def compiled(window, method):
+    return jax.jit(
+        functools.partial(make(window)[0].apply, method=method), static_argnames="cache_length"
+    )
+
+
 def logits(batch, *, window=0):
-    module, params = make(window)
-    return np.asarray(module.apply({"params": params}, batch))
+    return np.asarray(compiled(window, "__call__")({"params": make(window)[1]}, batch))
 
 
 def tokens(rows=1):
@@ -96,20 +102,15 @@ def test_packed_texts_are_as_apart():
 
 @pytest.mark.parametrize("window", [0, 3])
 def test_step_by_step_over_a_cache_is_as_at_once(window):
-    module, params = make(window)
-    one, prompt = tokens(2), 7
+    variables, one, prompt = {"params": make(window)[1]}, tokens(2), 7
     real = jnp.arange(prompt)[None] >= jnp.array([[0], [4]])  # left-padded
-    said, cache = module.apply(
-        {"params": params},
-        one[:, :prompt],
-        cache_length=LENGTH,
-        decoder_mask=real,
-        method="prefill",
+    said, cache = compiled(window, "prefill")(
+        variables, one[:, :prompt], cache_length=LENGTH, decoder_mask=real
     )
     found = [said[:, None]]
-    extend = jax.jit(functools.partial(module.apply, method="extend"))
     for place in range(prompt, LENGTH):
-        said, cache = extend({"params": params}, one[:, place : place + 1], cache)
+        one_more = one[:, place : place + 1]
+        said, cache = compiled(window, "extend")(variables, one_more, cache)
         found.append(said)
     found = np.concatenate(found, axis=1)
     for row, padding in enumerate((0, 4)):
