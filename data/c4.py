@@ -28,18 +28,16 @@ Validation is C4's own: the pages whose URL falls into one of a thousand hash bu
 span of three sentences twice, so hardly a text of it is on both sides.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import seqio
 import tensorflow as tf
-import tensorflow_datasets as tfds
 from tensorflow_datasets.text import c4
 
 from t5x_like.names import choose
 from t5x_like.preprocessing import mixtures, sources
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.prepared import PreparedSource
 
 MULTILINGUAL = "multilingual"
 CONFIGS = ("en", "en.noclean", "realnewslike", "webtextlike", MULTILINGUAL)
@@ -106,48 +104,15 @@ def documents(
     )
 
 
-class PreparedC4(seqio.TfdsDataSource):
-    """C4 from disk alone: it never starts to download and generate terabytes."""
-
-    def list_shards(self, split: str) -> Sequence[str]:
-        """Returns the files of a split; raises ValueError if they are not there."""
-        self._check_prepared()
-        return super().list_shards(split)
-
-    def num_input_examples(self, split: str) -> int | None:
-        """Returns the pages of a split; raises ValueError if they are not there."""
-        self._check_prepared()
-        return super().num_input_examples(split)
-
-    def get_dataset(self, split: str = "train", *args: Any, **kwargs: Any) -> tf.data.Dataset:
-        """Returns the pages of a split; raises ValueError if they are not there."""
-        self._check_prepared()
-        return super().get_dataset(split, *args, **kwargs)
-
-    def _check_prepared(self) -> None:
-        name = self.tfds_dataset.name
-        try:
-            is_there = bool(self.tfds_dataset.info.splits)
-        except (tfds.core.DatasetNotFoundError, AssertionError):
-            is_there = False  # no files of a release that the installed builder cannot make
-        if is_there:
-            return
-        folder = self.tfds_dataset.data_dir or "~/tensorflow_datasets"
-        raise ValueError(
-            f"{name} is not prepared in data_dir={folder!r}. `tfds build {name.partition(':')[0]} "
-            f"--data_dir={folder}` prepares it, in a day on hundreds of workers; data/c4.py tells "
-            "how to copy it instead, or to read it as JSON lines."
-        )
-
-
 def _prepared(
     splits: Mapping[str, str], *, config: str, version: str, data_dir: str | None
-) -> PreparedC4:
-    return PreparedC4(
-        tfds_name=f"c4/{config}:{version}",
-        tfds_data_dir=data_dir and os.path.expanduser(data_dir),
-        splits=dict(splits),
-        read_only=True,
+) -> PreparedSource:
+    return PreparedSource(
+        f"c4/{config}:{version}",
+        splits=splits,
+        data_dir=data_dir,
+        advice="in a day on hundreds of workers; data/c4.py tells how to copy it instead, or to "
+        "read it as JSON lines.",
     )
 
 

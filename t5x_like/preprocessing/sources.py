@@ -32,6 +32,9 @@ SPLITS = ("train", "validation")
 
 _TYPES = {"value": tf.float32}
 
+# Objectives that read {"inputs", "targets"} and no running text.
+OF_PAIRS = ("text_to_text", "marked_text_to_text", "translation", "masked_targets")
+
 # Held-out documents are chosen in steps of one in ten thousand.
 _BUCKETS = 10_000
 
@@ -222,4 +225,33 @@ def add_document_task(
         vocabulary=vocabulary,
         preprocessors=[cleaning.clean, *objective.preprocessors],
         features=objective.features,
+    )
+
+
+def add_pair_task(
+    name: str, *, source: seqio.DataSource, vocabulary: seqio.Vocabulary, objective: Objective
+) -> None:
+    """Adds a task that cleans {"inputs", "targets"} and applies `objective` to them.
+
+    Raises:
+        ValueError: an objective of running text.
+    """
+    if objective.name not in OF_PAIRS:
+        raise ValueError(
+            f"data.objective={objective.name!r} reads documents, and the task {name!r} has pairs."
+            + hint(objective.name, OF_PAIRS)
+        )
+    add_task(
+        name,
+        source=source,
+        vocabulary=vocabulary,
+        preprocessors=[cleaning.clean_pairs, *objective.preprocessors],
+        features=objective.features,
+    )
+
+
+def both_sides(source: seqio.DataSource, split: str) -> tf.data.Dataset:
+    """Returns {"text": scalar string}: the inputs and the targets of each pair, in turn."""
+    return source.get_dataset(split, shuffle=False).flat_map(
+        lambda pair: tf.data.Dataset.from_tensor_slices({"text": [pair["inputs"], pair["targets"]]})
     )

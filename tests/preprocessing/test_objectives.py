@@ -162,7 +162,7 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
 
 OF_ENCODERS = {name for name, make in objectives.OBJECTIVES.items() if "group" in settings_of(make)}
 OF_LABELLED = {"classification", "regression", "tagging", "question_answering"}
-OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "masked_targets"}
+OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
 OF_SENTENCES = {"bart", "mass"}
 
 

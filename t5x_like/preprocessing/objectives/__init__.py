@@ -23,6 +23,7 @@ from t5x_like.preprocessing.objectives import (
     masked_targets,
     sequence_to_sequence,
     supervised,
+    translation,
 )
 from t5x_like.preprocessing.objectives.denoising import random_spans_lengths
 from t5x_like.preprocessing.objectives.objective import Objective
@@ -43,6 +44,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "marked_text_to_text": supervised.marked_text_to_text,
     "bart": sequence_to_sequence.bart,
     "mass": sequence_to_sequence.mass,
+    "translation": translation.translation,
     "masked_targets": masked_targets.masked_targets,
     "bert": encoders.bert,
     "roberta": encoders.roberta,

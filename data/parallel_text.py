@@ -1,0 +1,301 @@
+r"""Your own translations: two files with a sentence a line, or .tsv or .jsonl files of pairs.
+
+    --config.data.module=data/parallel_text.py --config.data.task=parallel_text
+    --config.data.objective=translation
+    --config.data.settings.source="corpus/*.en" --config.data.settings.target="corpus/*.de"
+
+| setting | files | a pair is |
+|---|---|---|
+| `source`, `target` | text, of any name; with the ending .gz compressed | line n of both |
+| `pairs` instead | .tsv, .tsv.gz | two cells of a line, `columns=(0, 1)` |
+| `pairs` instead | .jsonl, .jsonl.gz | two fields of an object, `columns=("source", "target")` |
+
+Each is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these. Files of `source` and `target` go
+together in sorted order, or as two lists have them, and have as many lines: this is checked before
+anything is trained. A field within an object is written with a point: "translation.de".
+
+Held out for validation: 1% of the pairs (`held_out`), by the text of the source
+(`sources.held_out`), so that a sentence is never on both sides. Or name `validation_source` and
+`validation_target`, or `validation_pairs`: then all else is for training.
+
+The vocabulary of both sides, which share it, is trained on both:
+
+    python -m t5x_like.vocabulary --data=data/parallel_text.py --set source=a.en \
+        --set target=a.de --size=36900 --limit_chars=200000000 --output=vocabulary.model
+
+It reads from the beginning, so let the limit be large where a file is not in a random order.
+
+A line of `pairs` without both cells or fields is counted as "unreadable" and skipped; so are pairs
+with an empty side, and texts that `preprocessing/cleaning.py` cannot save.
+"""
+
+import dataclasses
+import functools
+import gzip
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x_like.names import hint
+from t5x_like.preprocessing import cleaning, sources
+from t5x_like.preprocessing.objectives import Objective
+
+Files = str | Sequence[str]
+
+_ROWS = 64  # rows a call into Python
+_TABLES = (".tsv", ".tsv.gz")
+_OBJECTS = (".jsonl", ".jsonl.gz")
+_BETWEEN = "\t"  # the paths of a unit of two files
+
+
+def register(
+    vocabulary: seqio.Vocabulary,
+    objective: Objective,
+    *,
+    name: str = "parallel_text",
+    **settings: Any,
+) -> None:
+    """Adds the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of both sides.
+        objective: `translation`, or another of pairs.
+        name: of the task.
+        settings: those of `source_of_pairs`.
+
+    Raises:
+        ValueError: as `source_of_pairs`, or an objective that reads documents.
+    """
+    sources.check_settings(source_of_pairs, settings)
+    sources.add_pair_task(
+        name, source=source_of_pairs(**settings), vocabulary=vocabulary, objective=objective
+    )
+
+
+def documents(split: str, **settings: Any) -> tf.data.Dataset:
+    """Returns {"text": scalar string}: both sides of a split's pairs, one after the other."""
+    sources.check_settings(source_of_pairs, settings)
+    return sources.both_sides(source_of_pairs(**settings), split)
+
+
+def source_of_pairs(
+    *,
+    source: Files = (),
+    target: Files = (),
+    pairs: Files = (),
+    columns: Sequence[str | int] = (),
+    validation_source: Files = (),
+    validation_target: Files = (),
+    validation_pairs: Files = (),
+    held_out: float = 0.01,
+) -> sources.FileSource:
+    """Checks the files, and returns the source of their {"inputs": string, "targets": string}.
+
+    Args:
+        source, target: files of lines.
+        pairs: files of both, instead.
+        columns: of the source and of the target in files of pairs, names or numbers from 0.
+        validation_source, validation_target, validation_pairs: as without `validation_`.
+        held_out: which part of the pairs, from 0 to 1, where no validation files are named.
+
+    Raises:
+        ValueError: a file that is not there, with the nearest; files that do not go together, by
+            their number or their number of lines; a column that is not there; a setting out of
+            range.
+    """
+    if not 0 <= held_out <= 1:
+        raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
+    form = _form(source, target, pairs, columns=columns, prefix="")
+    units = dict.fromkeys(sources.SPLITS, form.units)
+    apart = bool(validation_source or validation_target or validation_pairs)
+    if apart:
+        other = _form(
+            validation_source,
+            validation_target,
+            validation_pairs,
+            columns=columns,
+            prefix="validation_",
+        )
+        if other.name != form.name:
+            raise ValueError(
+                f"the training pairs are {form.name} and those for validation {other.name}: "
+                "bring both into one form."
+            )
+        units["validation"] = other.units
+
+    def examples(rows: tf.data.Dataset, split: str) -> tf.data.Dataset:
+        def choose(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+            row = form.parse(batch)
+            if apart:
+                return row
+            mine = sources.held_out(row["inputs"], fraction=held_out) == (split == "validation")
+            return {name: tf.boolean_mask(text, mine) for name, text in row.items()}
+
+        return rows.batch(_ROWS).map(choose, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+    return sources.FileSource(
+        list_units=lambda split: units[split], read=form.read, examples=examples
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """How pairs are read.
+
+    Attributes:
+        name: for messages.
+        units: a path each, or two with a tab between them.
+        read: from a unit to its raw rows.
+        parse: from a batch of raw rows to {"inputs", "targets": strings [N]}.
+    """
+
+    name: str
+    units: list[str]
+    read: Callable[[tf.Tensor], tf.data.Dataset]
+    parse: Callable[[tf.Tensor], dict[str, tf.Tensor]]
+
+
+def _form(
+    source: Files, target: Files, pairs: Files, *, columns: Sequence[str | int], prefix: str
+) -> _Form:
+    if bool(source) != bool(target) or bool(source) == bool(pairs):
+        raise ValueError(
+            f"{prefix}source={source!r}, {prefix}target={target!r}, {prefix}pairs={pairs!r}: set "
+            f"both {prefix}source and {prefix}target, or {prefix}pairs alone."
+        )
+    if pairs:
+        return _of_tables(_expand(f"{prefix}pairs", pairs), columns, setting=f"{prefix}pairs")
+    if columns:
+        raise ValueError(f"columns={tuple(columns)!r} are those of `pairs`, which is not set.")
+    sides = [
+        _expand(f"{prefix}{name}", files)
+        for name, files in (("source", source), ("target", target))
+    ]
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(
+            f"{prefix}source={source!r} are {len(sides[0])} files, and {prefix}target={target!r} "
+            f"{len(sides[1])}: they go together one by one, in sorted order."
+        )
+    for paths in zip(*sides, strict=True):
+        counts = [_count_lines(path) for path in paths]
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"{paths[0]} has {counts[0]:,} lines, and {paths[1]} {counts[1]:,}: line n of "
+                f"{prefix}target must be the translation of line n of {prefix}source."
+            )
+    units = [_BETWEEN.join(paths) for paths in zip(*sides, strict=True)]
+    return _Form("two files of lines", units, _read_two, _sides)
+
+
+def _read_two(unit: tf.Tensor) -> tf.data.Dataset:
+    paths = tf.strings.split(unit, _BETWEEN)
+    lines = tf.data.Dataset.zip(_lines(paths[0]), _lines(paths[1]))
+    return lines.map(lambda *pair: tf.stack(pair))
+
+
+def _lines(path: tf.Tensor) -> tf.data.Dataset:
+    compression = tf.where(tf.strings.regex_full_match(path, r"(?i).*\.gz"), "GZIP", "")
+    return tf.data.TextLineDataset(path, compression_type=compression)
+
+
+def _sides(rows: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"inputs": rows[:, 0], "targets": rows[:, 1]}
+
+
+def _of_tables(paths: list[str], columns: Sequence[str | int], *, setting: str) -> _Form:
+    endings = [next((e for e in (*_TABLES, *_OBJECTS) if path.endswith(e)), "") for path in paths]
+    if not all(endings) or len({ending in _TABLES for ending in endings}) > 1:
+        raise ValueError(
+            f"{setting}: {', '.join(paths)} must all be .tsv or all .jsonl files, or with .gz."
+        )
+    is_table = endings[0] in _TABLES
+    chosen = tuple(columns) or ((0, 1) if is_table else ("source", "target"))
+    kind = int if is_table else str
+    if len(chosen) != 2 or not all(type(one) is kind for one in chosen):
+        what = "numbers from 0" if is_table else "names of fields"
+        raise ValueError(f"columns={chosen!r} must be two {what}: source and target.")
+    take: Callable[[bytes], list[bytes | None]]
+    take = functools.partial(_cells if is_table else _fields, chosen=chosen)
+    for path in paths:
+        with _opened(path) as file:
+            first = next((line for line in file if line.strip()), None)
+        if first is not None and None in take(first):
+            raise ValueError(f"columns={chosen!r}: the first line of {path} does not have both.")
+    name = "a table" if is_table else "JSON objects"
+    return _Form(name, paths, _lines, functools.partial(_parse, take=take))
+
+
+def _parse(
+    lines: tf.Tensor, *, take: Callable[[bytes], list[bytes | None]]
+) -> dict[str, tf.Tensor]:
+    def parse(batch: np.ndarray) -> list[np.ndarray]:
+        rows = [take(line) for line in batch if line.strip()]
+        good = [row for row in rows if None not in row]
+        cleaning.count("unreadable", len(rows) - len(good))
+        return [np.array([row[side] for row in good], object) for side in (0, 1)]
+
+    parsed = tf.numpy_function(parse, [lines], [tf.string, tf.string])
+    inputs, targets = (tf.ensure_shape(text, [None]) for text in parsed)
+    return {"inputs": inputs, "targets": targets}
+
+
+def _cells(line: bytes, *, chosen: Sequence[Any]) -> list[bytes | None]:
+    cells = line.rstrip(b"\r\n").split(b"\t")
+    return [cells[number] if number < len(cells) else None for number in chosen]
+
+
+def _fields(line: bytes, *, chosen: Sequence[Any]) -> list[bytes | None]:
+    try:
+        row = json.loads(line.decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError):
+        row = None
+    found = []
+    for name in chosen:
+        value: Any = row
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        # Half a surrogate pair can be written in JSON, but not in UTF-8.
+        found.append(value.encode("utf-8", errors="replace") if isinstance(value, str) else None)
+    return found
+
+
+def _expand(setting: str, patterns: Files) -> list[str]:
+    """Returns the files that match: of each pattern in sorted order."""
+    found: list[str] = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        path = os.path.expanduser(pattern)
+        matches = [path] if tf.io.gfile.exists(path) else sorted(tf.io.gfile.glob(path))
+        if not matches or any(tf.io.gfile.isdir(match) for match in matches):
+            folder = os.path.dirname(path) or "."
+            there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+            raise ValueError(
+                f"{setting}={pattern!r} is no file.{hint(os.path.basename(path), there)}"
+            )
+        found += matches
+    return found
+
+
+def _count_lines(path: str) -> int:
+    status = tf.io.gfile.stat(path)
+    return _count_lines_of(path, status.length, status.mtime_nsec)
+
+
+@functools.cache
+def _count_lines_of(path: str, length: int, changed: int) -> int:
+    """Counts as TextLineDataset does; once, for as long as the file does not change."""
+    del length, changed
+    lines, last = 0, b"\n"
+    with _opened(path) as file:
+        while piece := file.read(1 << 22):
+            lines, last = lines + piece.count(b"\n"), piece[-1:]
+    return lines + (last != b"\n")
+
+
+def _opened(path: str) -> Any:
+    raw = tf.io.gfile.GFile(path, "rb")
+    return gzip.GzipFile(fileobj=raw) if path.lower().endswith(".gz") else raw

@@ -1,0 +1,212 @@
+"""English sentences and their German, out of a small grammar: a translation to learn in minutes.
+
+    --config.data.module=data/tiny_german.py --config.data.task=tiny_german
+    --config.data.objective=translation
+
+    today the old king wants to look at a red flower , because the queen knows the bird .
+    heute will der alte König eine rote Blume ansehen , weil die Königin den Vogel kennt .
+
+Some 220 words, and of German grammar what makes translation more than a dictionary: gender and case
+of articles and adjectives, verbs at the end of subordinate clauses, after auxiliaries and in two
+parts, the subject behind the verb. Sentences are drawn from a seed, each once, so that nothing is
+downloaded. Held out for validation: 2%, by their own text (`sources.held_out`).
+"""
+
+import functools
+import random
+from typing import NamedTuple
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.preprocessing import sources
+from t5x_like.preprocessing.objectives import Objective
+
+HELD_OUT = 0.02
+
+# English, German, gender.
+_NOUNS = (
+    *(("man", "Mann", "m"), ("dog", "Hund", "m"), ("king", "König", "m"), ("bird", "Vogel", "m")),
+    *(("tree", "Baum", "m"), ("table", "Tisch", "m"), ("teacher", "Lehrer", "m")),
+    *(("woman", "Frau", "f"), ("cat", "Katze", "f"), ("queen", "Königin", "f")),
+    *(("flower", "Blume", "f"), ("city", "Stadt", "f"), ("door", "Tür", "f")),
+    *(("child", "Kind", "n"), ("horse", "Pferd", "n"), ("girl", "Mädchen", "n")),
+    *(("house", "Haus", "n"), ("book", "Buch", "n"), ("picture", "Bild", "n")),
+)
+_ADJECTIVES = (
+    *(("old", "alt"), ("young", "jung"), ("small", "klein"), ("big", "groß"), ("red", "rot")),
+    *(("black", "schwarz"), ("white", "weiß"), ("good", "gut"), ("new", "neu")),
+    *(("beautiful", "schön"), ("clever", "klug"), ("tired", "müd"), ("strange", "seltsam")),
+)
+_PLACES = (("in", "in"), ("under", "unter"), ("behind", "hinter"), ("beside", "neben"))
+_TIMES = (("today", "heute"), ("now", "jetzt"), ("often", "oft"), ("perhaps", "vielleicht"))
+_CONJUNCTIONS = (("because", "weil"), ("although", "obwohl"), ("when", "wenn"))
+
+
+class _Verb(NamedTuple):
+    """A verb: third person, participle and infinitive of both languages, and the German prefix.
+
+    The prefix stands apart from the third person in a main clause.
+    """
+
+    sees: str
+    seen: str
+    see: str
+    sieht: str
+    gesehen: str
+    sehen: str
+    prefix: str = ""
+
+
+_VERBS = (
+    _Verb("sees", "seen", "see", "sieht", "gesehen", "sehen"),
+    _Verb("loves", "loved", "love", "liebt", "geliebt", "lieben"),
+    _Verb("knows", "known", "know", "kennt", "gekannt", "kennen"),
+    _Verb("finds", "found", "find", "findet", "gefunden", "finden"),
+    _Verb("seeks", "sought", "seek", "sucht", "gesucht", "suchen"),
+    _Verb("paints", "painted", "paint", "malt", "gemalt", "malen"),
+    _Verb("hears", "heard", "hear", "hört", "gehört", "hören"),
+    _Verb("visits", "visited", "visit", "besucht", "besucht", "besuchen"),
+    _Verb("looks at", "looked at", "look at", "sieht", "angesehen", "ansehen", "an"),
+    _Verb("takes along", "taken along", "take along", "nimmt", "mitgenommen", "mitnehmen", "mit"),
+    _Verb("lifts", "lifted", "lift", "hebt", "aufgehoben", "aufheben", "auf"),
+)
+# Of the definite and the indefinite article, by case and gender: the article, and the ending of an
+# adjective after it.
+_DECLENSION = {
+    ("the", "nominative"): {"m": ("der", "e"), "f": ("die", "e"), "n": ("das", "e")},
+    ("the", "accusative"): {"m": ("den", "en"), "f": ("die", "e"), "n": ("das", "e")},
+    ("the", "dative"): {"m": ("dem", "en"), "f": ("der", "en"), "n": ("dem", "en")},
+    ("a", "nominative"): {"m": ("ein", "er"), "f": ("eine", "e"), "n": ("ein", "es")},
+    ("a", "accusative"): {"m": ("einen", "en"), "f": ("eine", "e"), "n": ("ein", "es")},
+    ("a", "dative"): {"m": ("einem", "en"), "f": ("einer", "en"), "n": ("einem", "en")},
+}
+
+
+def register(
+    vocabulary: seqio.Vocabulary,
+    objective: Objective,
+    *,
+    sentences: int = 30_000,
+    seed: int = 0,
+    name: str = "tiny_german",
+) -> None:
+    """Adds the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of both languages.
+        objective: `translation`, or another of pairs.
+        sentences: pairs in all.
+        seed: of the sentences.
+        name: of the task.
+    """
+    sources.add_pair_task(
+        name,
+        source=_source(sentences=sentences, seed=seed),
+        vocabulary=vocabulary,
+        objective=objective,
+    )
+
+
+def documents(split: str, *, sentences: int = 30_000, seed: int = 0) -> tf.data.Dataset:
+    """Returns {"text": scalar string}: both sides of a split's pairs, one after the other."""
+    return sources.both_sides(_source(sentences=sentences, seed=seed), split)
+
+
+@functools.cache
+def pairs(*, sentences: int, seed: int) -> tuple[tuple[str, str], ...]:
+    """Draws pairs of an English sentence and its translation, no sentence twice."""
+    rng = random.Random(seed)
+    found: dict[str, str] = {}
+    while len(found) < sentences:
+        english, german = _sentence(rng)
+        found[english] = german
+    return tuple(found.items())
+
+
+def _source(*, sentences: int, seed: int) -> seqio.DataSource:
+    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
+        mine = tf.constant(splits[split])
+        size = len(splits[split])
+        # Numbers, so that the position in the data that a checkpoint keeps has no text in it.
+        numbers = tf.data.Dataset.range(size)
+        numbers = numbers.shuffle(size, seed=seed) if shuffle_files else numbers
+        return numbers.map(lambda n: {"inputs": mine[n, 0], "targets": mine[n, 1]})
+
+    drawn = pairs(sentences=sentences, seed=seed)
+    texts = tf.constant([english for english, _ in drawn])
+    is_held_out = sources.held_out(texts, fraction=HELD_OUT).numpy()
+    splits = {
+        split: [pair for pair, held in zip(drawn, is_held_out, strict=True) if held == wanted]
+        for split, wanted in (("train", False), ("validation", True))
+    }
+    return seqio.FunctionDataSource(
+        dataset,
+        splits=sources.SPLITS,
+        num_input_examples={split: len(rows) for split, rows in splits.items()},
+    )
+
+
+def _sentence(rng: random.Random) -> tuple[str, str]:
+    english, german = _main_clause(rng)
+    if rng.random() < 0.4:
+        conjunction = rng.choice(_CONJUNCTIONS)
+        clause = _subordinate_clause(rng)
+        english += f" , {conjunction[0]} {clause[0]}"
+        german += f" , {conjunction[1]} {clause[1]}"
+    return f"{english} .", f"{german} ."
+
+
+def _main_clause(rng: random.Random) -> tuple[str, str]:
+    """The finite verb is second in German, whatever comes first, and the rest of it last."""
+    subject, between = _noun_phrase(rng, "nominative"), _object_and_place(rng)
+    english, finite, last = _predicate(rng, apart=True)
+    words = [subject[0], english, between[0]]
+    german = [subject[1], finite, between[1], last]
+    if rng.random() < 0.4:
+        time = rng.choice(_TIMES)
+        words, german = [time[0], *words], [time[1], finite, subject[1], between[1], last]
+    return " ".join(words), " ".join(filter(None, german))
+
+
+def _subordinate_clause(rng: random.Random) -> tuple[str, str]:
+    """All of the verb is last in German, its finite part at the very end."""
+    subject, between = _noun_phrase(rng, "nominative"), _object_and_place(rng)
+    english, finite, last = _predicate(rng, apart=False)
+    german = [subject[1], between[1], last, finite]
+    return f"{subject[0]} {english} {between[0]}", " ".join(filter(None, german))
+
+
+def _predicate(rng: random.Random, *, apart: bool) -> tuple[str, str, str]:
+    """The English verb, the German finite verb and what of it stands at the end of the clause."""
+    verb, form = rng.choice(_VERBS), rng.choice(("plain", "perfect", "modal", "wish"))
+    if form == "perfect":
+        return f"has {verb.seen}", "hat", verb.gesehen
+    if form == "modal":
+        return f"can {verb.see}", "kann", verb.sehen
+    if form == "wish":
+        return f"wants to {verb.see}", "will", verb.sehen
+    return (
+        (verb.sees, verb.sieht, verb.prefix) if apart else (verb.sees, verb.prefix + verb.sieht, "")
+    )
+
+
+def _object_and_place(rng: random.Random) -> tuple[str, str]:
+    english, german = _noun_phrase(rng, "accusative")
+    if rng.random() < 0.3:
+        place, where = rng.choice(_PLACES), _noun_phrase(rng, "dative")
+        english, german = f"{english} {place[0]} {where[0]}", f"{german} {place[1]} {where[1]}"
+    return english, german
+
+
+def _noun_phrase(rng: random.Random, case: str) -> tuple[str, str]:
+    noun, nomen, gender = rng.choice(_NOUNS)
+    article = rng.choice(("the", "a"))
+    german, ending = _DECLENSION[article, case][gender]
+    words, german_words = [article], [german]
+    if rng.random() < 0.5:
+        adjective, stem = rng.choice(_ADJECTIVES)
+        # "a" before a vowel is "an" in English.
+        words = ["an" if article == "a" and adjective[0] in "aeiou" else article, adjective]
+        german_words.append(stem + ending)
+    return " ".join([*words, noun]), " ".join([*german_words, nomen])
