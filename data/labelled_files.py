@@ -1,4 +1,4 @@
-"""Your own labelled text, to fine-tune an encoder on: JSON Lines, TSV, CSV, or SQuAD's JSON files.
+"""Your own labelled text, to fine-tune a model on: JSON Lines, TSV, CSV, or SQuAD's JSON files.
 
     --config.data.module=data/labelled_files.py --config.data.task=labelled_files
     --config.data.objective=classification --config.data.settings.train=reviews.jsonl
@@ -9,6 +9,8 @@
 | regression | text_a, text_b or none, value: a number | the same |
 | tagging | words and tags: lists of as many strings | strings with blanks between them |
 | question_answering | question, context, answers | not there |
+| gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
+| gpt_multiple_choice | text_a, text_b or none, choices: strings, answer: 0, 1, ... | not there |
 
 `answers` are a list of strings, or of {"text", "answer_start"}, or {"text": [...], "answer_start":
 [...]}; an empty list or null says that the context does not answer. Files of SQuAD 1.1 and 2.0 are
@@ -56,6 +58,7 @@ def register(
     """
     sources.check_settings(read, settings)
     found = read(objective.name, **settings)
+    _check_choices(found, most=objective.converter_settings.get("rows", 0))
     splits = {split: found.columns(split) for split in found.rows}
 
     def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
@@ -74,6 +77,14 @@ def register(
     )
 
 
+def _check_choices(found: "Labelled", *, most: int) -> None:
+    for row in (row for rows in found.rows.values() for row in rows if "choices" in row):
+        if len(row["choices"]) > most:
+            number = len(row["choices"])
+            problem = f"it has {number} choices, and data.objective_settings.choices={most}"
+            labelled_text.fail(row["where"], problem)
+
+
 def documents(split: str, *, kind: str = "classification", **settings: Any) -> tf.data.Dataset:
     """Returns {"text": scalar string}: the texts of a split, say to train a vocabulary on.
 
@@ -90,6 +101,7 @@ def documents(split: str, *, kind: str = "classification", **settings: Any) -> t
     for row in read(kind, **settings).rows[split]:
         fields = ("text_a", "text_b", "question", "context")
         texts += [row[field] for field in fields if field in row]
+        texts += row.get("choices", [])
         texts += [" ".join(row["words"])] if "words" in row else []
     return tf.data.Dataset.from_tensor_slices({"text": texts})
 
@@ -149,6 +161,8 @@ def read(
     question: str = "question",
     context: str = "context",
     answers: str = "answers",
+    choices: str = "choices",
+    answer: str = "answer",
 ) -> Labelled:
     """Reads and checks the rows of both splits.
 
@@ -157,8 +171,9 @@ def read(
         train, validation: files; without the second a part of the first is held out.
         held_out: which part, from 0 to 1.
         labels: names of the classes or tags in order; empty for all of `train`, sorted.
-        text_a, text_b, label, value, words, tags, question, context, answers: the fields' names in
-            the files. Without `text_b`, rows are pairs if the first one has a field "text_b".
+        text_a, text_b, label, value, words, tags, question, context, answers, choices, answer: the
+            fields' names in the files. Without `text_b`, rows are pairs if the first one has a
+            field "text_b".
 
     Raises:
         ValueError: no such kind, file or field, with the nearest, a bad row, or no rows.
@@ -181,7 +196,7 @@ def read(
     for split, found in rows.items():
         if not found:
             raise ValueError(f"{given[split] or train}: there is no row for the split {split!r}.")
-    own = {"classification": "label", "tagging": "tags"}.get(kind)
+    own = next((field for field in ("label", "tags") if field in known[0]), None)
     order = tuple(map(str, labels)) if own else ()
     return Labelled(rows, order or _sorted_labels(known, own))
 

@@ -25,7 +25,8 @@ TARGETS = {
     "decoder_target_tokens": "decoder_loss_weights",
     "encoder_target_tokens": "encoder_loss_weights",
 }
-MARKS = (*TARGETS.values(), "encoder_segment_ids")  # nothing but zeros in a row that only pads
+_SEGMENTS = ("encoder_segment_ids", "decoder_segment_ids")
+MARKS = (*TARGETS.values(), *_SEGMENTS)  # nothing but zeros in a row that only pads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +172,8 @@ def _converter(
     if data.converter in objective.converters:
         settings |= objective.converter_settings
     # GPT-2 and BART begin a text with the token that ends one; T5 with padding, the default.
-    if data.converter != "encoder" and isinstance(vocabulary, MarkedVocabulary):
+    starts = hasattr(features.CONVERTERS.get(data.converter), "start")
+    if starts and isinstance(vocabulary, MarkedVocabulary):
         settings["start"] = vocabulary.eos_id
     return features.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
 
@@ -199,7 +201,8 @@ def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> 
     for batch in batches:
         pairs = [(batch[name], batch[TARGETS[name]]) for name in TARGETS if name in batch]
         if not pairs and "label" in batch:
-            pairs = [(batch["label"], batch["encoder_segment_ids"][:, 0])]
+            segments = next(batch[name] for name in _SEGMENTS if name in batch)
+            pairs = [(batch["label"], segments.reshape(len(segments), -1)[:, 0])]
         for targets, weights in pairs:
             counts += np.bincount(targets[weights > 0], minlength=size)
     if jax.process_count() > 1:

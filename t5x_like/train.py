@@ -171,7 +171,7 @@ def _work(model: Experiment, data: Inputs) -> Work:
     peak = flops.peak_flops(jax.devices()[0], model.config.model.dtype)
     examples = data.config.data.batch_size
     tokens = sum(
-        examples * rows.shape[1] for name, rows in blank.items() if name.endswith("input_tokens")
+        examples * rows[0].size for name, rows in blank.items() if name.endswith("input_tokens")
     )
     return Work(
         tokens=tokens,

@@ -1,7 +1,7 @@
 """Files of labelled text as rows that are checked one by one: JSON Lines, TSV, CSV, SQuAD's JSON.
 
-A row of a kind (classification, regression, tagging, question_answering) has the fields that the
-objective of that name reads, its labels still as strings.
+A row of a kind (classification, regression, tagging, question_answering, and those of GPT) has the
+fields that the objective of that name reads, its labels still as strings.
 """
 
 import csv
@@ -209,10 +209,22 @@ def _placed(text: Any, start: Any, context: str) -> tuple[str, int]:
     return text.strip(), start + len(text) - len(text.lstrip())
 
 
+def _multiple_choice(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
+    choices, answer = raw[fields["choices"]], raw[fields["answer"]]
+    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+        raise ValueError(f"{fields['choices']}={choices!r} is no list of strings.")
+    if isinstance(answer, bool) or answer not in range(len(choices)):
+        raise ValueError(f"{fields['answer']}={answer!r} is none of 0 to {len(choices) - 1}.")
+    return _texts(raw, fields) | {"choices": choices, "answer": answer}
+
+
 ENDINGS = tuple(_READERS)
 KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "classification": (_classification, ("text_a", "text_b", "label")),
     "regression": (_regression, ("text_a", "text_b", "value")),
     "tagging": (_tagging, ("words", "tags")),
     "question_answering": (_question_answering, ("question", "context", "answers")),
+    "gpt_classification": (_classification, ("text_a", "text_b", "label")),
+    "gpt_similarity": (_classification, ("text_a", "text_b", "label")),
+    "gpt_multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
 }

@@ -123,6 +123,11 @@ def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     """The language model, or the one with a head for labelled text (section 3.2)."""
     if config["head"] == "classification" and config["labels"] < 2:
         raise ValueError(f"model.labels={config['labels']}: the head 'classification' needs 2")
+    if config["head"] != "language_modeling" and config["added_tokens"] < 3:
+        raise ValueError(
+            f"model.added_tokens={config['added_tokens']}: the head {config['head']!r} needs 3, "
+            "the start, delimiter and extract tokens"
+        )
     of_head = {"kernel_init": INIT, "dropout": config["dropout"]}
     networks: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": Decoder,

@@ -18,6 +18,7 @@ from t5x_like.names import choose
 from t5x_like.preprocessing.objectives import (
     denoising,
     encoders,
+    extraction,
     labelled,
     language_modeling,
     masked_targets,
@@ -57,6 +58,9 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "regression": labelled.regression,
     "tagging": labelled.tagging,
     "question_answering": labelled.question_answering,
+    "gpt_classification": extraction.gpt_classification,
+    "gpt_similarity": extraction.gpt_similarity,
+    "gpt_multiple_choice": extraction.gpt_multiple_choice,
 }
 
 

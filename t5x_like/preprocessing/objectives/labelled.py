@@ -66,7 +66,7 @@ def tagging() -> Objective:
 
     def make(writer: RowWriter) -> Write:
         def write(words: np.ndarray, tags: np.ndarray) -> list[dict[str, np.ndarray]]:
-            row, first = writer.of_words([_text(word) for word in words])
+            row, first = writer.of_words([to_text(word) for word in words])
             targets, weights = np.zeros([2, len(row.tokens)], np.int32)
             here = first > 0
             targets[first[here]], weights[first[here]] = tags[here], 1
@@ -101,9 +101,12 @@ def question_answering(
             question: bytes, context: bytes, text: bytes, start: np.ndarray
         ) -> list[dict[str, np.ndarray]]:
             windows = writer.windows(
-                _text(question), _text(context), stride=stride, longest_question=longest_question
+                to_text(question),
+                to_text(context),
+                stride=stride,
+                longest_question=longest_question,
             )
-            characters = int(start), int(start) + len(_text(text))
+            characters = int(start), int(start) + len(to_text(text))
             return [
                 {
                     "inputs": window.row.tokens,
@@ -126,11 +129,12 @@ def question_answering(
 
 
 def _of_texts(writer: RowWriter, texts: Sequence[bytes]) -> dict[str, np.ndarray]:
-    row = writer.of_text(*map(_text, texts))
+    row = writer.of_text(*map(to_text, texts))
     return {"inputs": row.tokens, "token_types": row.token_types}
 
 
-def _text(raw: bytes) -> str:
+def to_text(raw: bytes) -> str:
+    """The characters of UTF-8, wrong bytes as replacement characters."""
     return raw.decode("utf-8", errors="replace")
 
 
@@ -157,12 +161,12 @@ def _objective(
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        there = _check_fields(name, fields, there=dataset.element_spec)
+        there = check_fields(name, fields, there=dataset.element_spec)
         vocabulary = output_features["inputs"].vocabulary
         length = (sequence_length or {}).get("inputs") or 0
         write = make(RowWriter(vocabulary, length=length))
         told = f"{name} {settings} {length} {vocabulary}"
-        return _map(dataset, there, write, features=features, told=told)
+        return write_examples(dataset, there, write, features=features, told=told)
 
     loss_on = {"loss_on": "weights"} if "loss_weights" in features else {}
     return Objective(
@@ -174,10 +178,22 @@ def _objective(
     )
 
 
-def _check_fields(name: str, fields: Sequence[str], *, there: object) -> list[str]:
-    """The fields that rows have, in order."""
+def check_fields(
+    name: str, fields: Sequence[str], *, there: object, optional: Sequence[str] = _OPTIONAL
+) -> list[str]:
+    """The fields that raw rows have, in order.
+
+    Args:
+        name: of the objective.
+        fields: that it reads.
+        there: what `element_spec` says of the rows.
+        optional: those of the fields that rows need not have.
+
+    Raises:
+        ValueError: rows lack a field.
+    """
     found = [field for field in fields if isinstance(there, dict) and field in there]
-    missing = [field for field in fields if field not in (*found, *_OPTIONAL)]
+    missing = [field for field in fields if field not in (*found, *optional)]
     if missing:
         raise ValueError(
             f"data.objective={name!r} reads the fields {', '.join(fields)}, and the task's rows "
@@ -186,7 +202,7 @@ def _check_fields(name: str, fields: Sequence[str], *, there: object) -> list[st
     return found
 
 
-def _map(
+def write_examples(
     dataset: tf.data.Dataset,
     fields: Sequence[str],
     write: Write,
@@ -194,6 +210,12 @@ def _map(
     features: Sequence[str],
     told: str,
 ) -> tf.data.Dataset:
+    """Raw rows -> the examples that `write` makes of each one's fields.
+
+    Args:
+        features: of an example: `inputs`, what is aligned with them, and what is of the whole.
+        told: all that `write` follows from, for the fingerprint of a data position.
+    """
     types = [_TYPES.get(name, tf.int32) for name in features]
 
     def call(*values: np.ndarray) -> list[np.ndarray]:
@@ -208,7 +230,7 @@ def _map(
 
     def of_row(row: dict[str, tf.Tensor]) -> dict[str, tf.RaggedTensor]:
         values = [row[name] for name in fields]
-        # `told` is for the fingerprint of a data position, which sees operations and constants.
+        # A fingerprint sees operations and constants.
         found = tf.numpy_function(call, [*values, tf.constant(told)], [*types, tf.int32])
         *joined, sizes = [tf.ensure_shape(one, [None]) for one in found]
         number = tf.size(sizes)
@@ -222,4 +244,4 @@ def _map(
     return dataset.map(of_row, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
-_ALIGNED = ("inputs", "token_types", "targets", "loss_weights")
+_ALIGNED = ("inputs", "token_types", "targets", "loss_weights", "row_numbers")

@@ -1,0 +1,173 @@
+"""GPT fine-tuned on labelled files of each kind, from a folder to how well it does."""
+
+import importlib.util
+import json
+import pathlib
+
+import flax.traverse_util
+import numpy as np
+import pytest
+from absl import flags
+
+from t5x_like import evaluate, experiment, initialization, train
+from tests.programs import tiny_gpt
+
+ROOT = pathlib.Path(__file__).parents[1]
+ANIMALS = ["dog", "cat", "cow", "hen", "pig", "fox"]
+COLORS = ["red", "blue", "green", "white", "black", "gray"]
+FILLERS = ["the", "is", "very", "and", "was", "here", "there", "some", "no", "all"]
+WORDS = [*FILLERS, *ANIMALS, *COLORS]
+
+
+def config_file(name):
+    spec = importlib.util.spec_from_file_location(f"config_{name}", ROOT / "configs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config
+
+
+def sentence(random, *words, size=5):
+    """Some words among fillers, in random order."""
+    chosen = [*words, *random.choice(FILLERS, size - len(words))]
+    random.shuffle(chosen)
+    return " ".join(chosen)
+
+
+def classification(random):
+    label = str(random.choice(["animal", "color"]))
+    word = str(random.choice(ANIMALS if label == "animal" else COLORS))
+    return {"text_a": sentence(random, word), "label": label}
+
+
+def entailment(random):
+    """In which of the two texts the color stands: their words together do not tell."""
+    texts = [sentence(random, str(random.choice(words))) for words in (COLORS, ANIMALS)]
+    label = str(random.choice(["first", "second"]))
+    first, second = texts if label == "first" else texts[::-1]
+    return {"text_a": first, "text_b": second, "label": label}
+
+
+def similarity(random):
+    """Whether both are of animals; a color may be in either."""
+    numbers = [int(number) for number in random.integers(0, 2, 2)]
+    words = [str(random.choice([COLORS, ANIMALS][number])) for number in numbers]
+    first, second = (sentence(random, word) for word in words)
+    return {"text_a": first, "text_b": second, "label": "yes" if all(numbers) else "no"}
+
+
+def multiple_choice(random):
+    """The answer of the kind that the text is of; some rows have two choices, some three."""
+    words = [ANIMALS, COLORS]
+    wanted = int(random.integers(0, 2))
+    answer, size = int(random.integers(0, 2)), int(random.integers(2, 4))
+    choices = [str(random.choice(words[1 - wanted])) for _ in range(size)]
+    choices[answer] = str(random.choice(words[wanted]))
+    return {
+        "text_a": sentence(random, str(random.choice(words[wanted]))),
+        "choices": choices,
+        "answer": answer,
+    }
+
+
+MAKE = {
+    "classification": classification,
+    "entailment": entailment,
+    "similarity": similarity,
+    "multiple_choice": multiple_choice,
+}
+
+
+def write(path, make, *, rows, seed):
+    random = np.random.default_rng(seed)
+    path.write_text("".join(json.dumps(make(random)) + "\n" for _ in range(rows)))
+
+
+def settings(folder, kind, *, pretrained, **changes):
+    made = config_file("gpt")(kind)
+    made.initialize = str(pretrained)
+    made.workdir = str(folder / "run")
+    made.data.settings.train = str(folder / "train.jsonl")
+    made.data.settings.validation = str(folder / "validation.jsonl")
+    made.data.lengths.inputs = 16
+    made.train.steps = 200
+    made.train.log_every = 100
+    made.optimizer.learning_rate = 2e-3
+    made.optimizer.warmup_steps = 20
+    made.evaluate.every = 0
+    if kind == "multiple_choice":
+        made.data.objective_settings.choices = 3
+    made.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+    return made
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    return tiny_gpt.write(tmp_path_factory.mktemp("pretrained") / "gpt", words=WORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MAKE)
+def test_every_kind_is_learned_and_measured(kind, tmp_path, pretrained, monkeypatch):
+    write(tmp_path / "train.jsonl", MAKE[kind], rows=1500, seed=0)
+    write(tmp_path / "validation.jsonl", MAKE[kind], rows=200, seed=1)
+    train.train(settings(tmp_path, kind, pretrained=pretrained))
+    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), {"checkpoint": None, "output": None}))
+    evaluate.evaluate(config_file("run")(str(tmp_path / "run")))
+    measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())["tasks"]
+    measured = measured["labelled_files"]
+    assert measured["accuracy"] > 0.9
+    assert measured["cross_entropy"] < measured["unigram_entropy"] < 1.1
+    total = measured["cross_entropy"] + 0.5 * measured["language_modeling"]
+    assert measured["loss"] == pytest.approx(total, rel=1e-5)
+
+
+def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pretrained):
+    for name in ("train", "validation"):
+        write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
+    made = initialization.complete(settings(tmp_path, "classification", pretrained=pretrained))
+    assert (made.system, made.model.labels, made.model.d_model) == ("gpt", 2, 64)
+    old = initialization.complete(settings(tmp_path, "classification", pretrained=pretrained))
+    with old.unlocked():
+        old.model.update({"head": "language_modeling", "added_tokens": 0})
+        old.initialize = str(pretrained)
+    before, after = (
+        flax.traverse_util.flatten_dict(experiment.build(one).initial_state().params, sep="/")
+        for one in (old, made)
+    )
+    tables = [params.pop("token_embedder/embedding") for params in (before, after)]
+    assert tables[1].shape[0] == tables[0].shape[0] + 3
+    np.testing.assert_array_equal(tables[1][:-3], tables[0])
+    np.testing.assert_allclose(np.std(tables[1][-3:]), 0.02, rtol=0.2)
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+    assert set(after) - set(before) == {"head/classifier/kernel", "head/classifier/bias"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("classification", {"model__added_tokens": 0}, "model.added_tokens=0: the head"),
+        ("classification", {"data__lengths__inputs": 4}, "lengths.inputs=4: rows of labelled text"),
+        ("similarity", {"data__settings__text_b": ""}, "lack text_b"),
+        ("multiple_choice", {"data__settings__answer": "label"}, "is none of 0 to"),
+        ("multiple_choice", {"data__objective_settings__choices": 1}, "must be 2 or more"),
+        ("classification", {"data__converter": "decoder"}, "reads targets, but the examples"),
+    ],
+)
+def test_a_mistake_is_one_line_before_training(
+    kind, changes, message, tmp_path, pretrained, capsys, monkeypatch
+):
+    monkeypatch.setattr(experiment.Experiment, "initial_state", None)
+    make = {"similarity": classification, "multiple_choice": of_words}.get(kind, classification)
+    for name in ("train", "validation"):
+        write(tmp_path / f"{name}.jsonl", make, rows=40, seed=0)
+    with pytest.raises(SystemExit):
+        train.train(settings(tmp_path, kind, pretrained=pretrained, **changes))
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert message in said
+
+
+def of_words(random):
+    return multiple_choice(random) | {"label": "animal"}
