@@ -1,12 +1,13 @@
 """Converts weights between Hugging Face folders and our checkpoints.
 
     python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like] [--dtype=float32]
-        [--system=NAME]
+        [--system=NAME] [--average=5]
 
 FOLDER to read: a Hugging Face folder with config.json and model.safetensors or its shards, one of
 our checkpoints, or a run (then its newest checkpoint). What is written holds the parameters and
 the model's settings, and no state of an optimizer. --system names what to read a Hugging Face
 folder as, where its model_type is that of several systems: `unilm` for a folder of `bert`.
+--average=N takes the mean of the newest N checkpoints of a run.
 """
 
 import argparse
@@ -34,14 +35,20 @@ class _Weights:
 
 
 def convert(
-    source: pathlib.Path, target: pathlib.Path, *, form: str, dtype: str, system: str | None = None
+    source: pathlib.Path,
+    target: pathlib.Path,
+    *,
+    form: str,
+    dtype: str,
+    system: str | None = None,
+    average: int = 1,
 ) -> None:
     """Reads a model in either form and writes it to an empty or new folder.
 
     Args:
         form: `hf`, or `t5x_like` for a checkpoint of step 0.
         dtype: of the parameters written, `float32` or `bfloat16`.
-        system: see `from_pretrained`.
+        system, average: see `from_pretrained`.
 
     Raises:
         ValueError: the source is no model, the target is not empty, or the form cannot hold it.
@@ -49,7 +56,7 @@ def convert(
     write = choose("--format", form, {"hf": _write_hugging_face, "t5x_like": _write_checkpoint})
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={target} is not empty: choose a new folder")
-    write(from_pretrained(source, system=system, param_dtype=dtype), target)
+    write(from_pretrained(source, system=system, param_dtype=dtype, average=average), target)
 
 
 def _write_hugging_face(model: Pretrained, target: pathlib.Path) -> None:
@@ -77,10 +84,16 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--format", default="hf", help="hf or t5x_like; hf unless told")
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
     parser.add_argument("--system", metavar="NAME", help="what to read a Hugging Face folder as")
+    parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")
     given = parser.parse_args(arguments)
     with one_line_errors():
         convert(
-            given.source, given.target, form=given.format, dtype=given.dtype, system=given.system
+            given.source,
+            given.target,
+            form=given.format,
+            dtype=given.dtype,
+            system=given.system,
+            average=given.average,
         )
         print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")
 

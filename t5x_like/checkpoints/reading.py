@@ -4,8 +4,9 @@ import base64
 import contextlib
 import dataclasses
 import difflib
+import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -53,9 +54,13 @@ def read_metadata(path: epath.PathLike) -> dict[str, Any]:
 
 
 def restore_params(
-    path: epath.PathLike, abstract: PyTree | None = None, *, whole: bool = True
+    path: epath.PathLike, abstract: PyTree | None = None, *, whole: bool = True, average: int = 1
 ) -> tuple[PyTree, int]:
     """Reads the parameters and nothing else; call it on all processes.
+
+    With `average` above 1 they are the mean of as many checkpoints' (Vaswani et al. 2017, section
+    6.1), summed in float32. One checkpoint after the other is read and added, so that no more than
+    two are in memory.
 
     Args:
         path: a checkpoint, a folder of checkpoints, or a run with a folder `checkpoints` in it; of
@@ -64,18 +69,48 @@ def restore_params(
             floating dtypes may differ from the stored ones, and without a sharding an array goes to
             the first device. None: NumPy arrays as stored.
         whole: there must be no others; else they are left unread.
+        average: how many of the newest intact checkpoints to take the mean of.
 
     Returns:
-        The parameters and the step that they were saved at.
+        The parameters and the step that they, or the newest of them, were saved at.
 
     Raises:
-        CheckpointError: there is no checkpoint at `path`, none is intact, or a parameter is missing
-            or of another shape.
+        CheckpointError: there is no checkpoint at `path`, none is intact or fewer than `average`,
+            or a parameter is missing or of another shape.
     """
-    folder = newest_intact(path, item=PARAMS)
-    params = _restore_arrays(folder / PARAMS, abstract, cast=True, whole=whole)
+    if average < 1:
+        raise CheckpointError(f"average={average} must be 1 or more")
+    folders = _intact(path, item=PARAMS, count=average)
+    if len(folders) < average:
+        raise CheckpointError(
+            f"average={average}: there are {len(folders)} intact checkpoints at {path}. Give a run "
+            f"or a folder of them, and keep as many while training: checkpoint.keep={average}"
+        )
+    read = functools.partial(_restore_arrays, cast=True, whole=whole)
+    newest = folders[0]
+    params = read(newest / PARAMS, abstract) if average == 1 else _mean(folders, abstract, read)
     # A checkpoint that was given away may have been renamed.
-    return params, int(folder.name) if folder.name.isdecimal() else read_metadata(folder)["step"]
+    return params, int(newest.name) if newest.name.isdecimal() else read_metadata(newest)["step"]
+
+
+def _mean(
+    folders: Sequence[epath.Path], abstract: PyTree | None, read: Callable[..., PyTree]
+) -> PyTree:
+    """The mean of checkpoints' parameters, in the dtypes of one of them."""
+    wide = None
+    if abstract is not None:
+        wide = jax.tree.map(lambda leaf: leaf.update(dtype=np.float32), abstract)
+    first = read(folders[0] / PARAMS, wide)
+    structure = jax.tree.structure(first)
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(first if abstract is None else abstract)]
+    sums = [leaf.astype(np.float32) for leaf in jax.tree.leaves(first)]
+    del first
+    for folder in folders[1:]:
+        # Leaf by leaf, so that an old sum is gone before the next new one is made.
+        for number, leaf in enumerate(jax.tree.leaves(read(folder / PARAMS, wide))):
+            sums[number] = sums[number] + leaf.astype(np.float32)
+    means = [(leaf / len(folders)).astype(dtype) for leaf, dtype in zip(sums, dtypes, strict=True)]
+    return jax.tree.unflatten(structure, means)
 
 
 def parameter_shapes(path: epath.PathLike) -> dict[str, tuple[int, ...]]:
@@ -144,6 +179,11 @@ def _check_match(
 
 def newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
     """The newest of the checkpoints at a path of which the item is whole; reports the others."""
+    return _intact(path, item=item, count=1)[0]
+
+
+def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
+    """As `newest_intact`, the newest `count`, or all if there are fewer; at least one."""
     path = epath.Path(path).absolute()
     if (path / manifest.NAME).exists() or (path / PARAMS).exists():
         candidates = [path]
@@ -152,14 +192,19 @@ def newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
         candidates = [folder / str(step) for step in reversed(agreed_steps(folder))]
     if not candidates:
         raise CheckpointError(_explain_absence(path))
-    problems = []
+    found, problems = [], []
     for candidate in candidates:
+        if len(found) == count:
+            break
         problem = manifest.damage(candidate, within=item)
         if problem is None:
-            return candidate
-        problems.append(f"{candidate} is damaged: {problem}")
-        logging.error("checkpoint %s; trying the one before", problems[-1])
-    raise DamagedCheckpointError(f"no intact checkpoint at {path}: {'; '.join(problems)}")
+            found.append(candidate)
+        else:
+            problems.append(f"{candidate} is damaged: {problem}")
+            logging.error("checkpoint %s; trying the one before", problems[-1])
+    if not found:
+        raise DamagedCheckpointError(f"no intact checkpoint at {path}: {'; '.join(problems)}")
+    return found
 
 
 def _explain_absence(path: epath.Path) -> str:

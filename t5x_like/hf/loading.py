@@ -29,6 +29,7 @@ def from_pretrained(
     dtype: str = "float32",
     param_dtype: str | None = None,
     mesh: Mesh | None = None,
+    average: int = 1,
     **settings: Any,
 ) -> Pretrained:
     """Reads a Hugging Face folder, or one of our checkpoints.
@@ -40,6 +41,7 @@ def from_pretrained(
         dtype: of the computation and of the parameters: `float32` or `bfloat16`.
         param_dtype: of the parameters, if not `dtype`; float32 to train on in bfloat16.
         mesh: to spread the parameters over (`partitioning.make_mesh`); None for one device.
+        average: of a run, how many of its newest checkpoints to take the mean of.
         settings: of the system's `build`, in place of the folder's: attention, dropout, remat, ...
             For an encoder also `head` and `labels`: what the folder lacks of another head than its
             own is drawn at random.
@@ -48,7 +50,7 @@ def from_pretrained(
         ValueError: no such folder, a model or a setting that does not exist here, or tensors
             that are missing, left over or of the wrong shape.
     """
-    source = open_source(pathlib.Path(folder).expanduser(), system=system)
+    source = open_source(pathlib.Path(folder).expanduser(), system=system, average=average)
     config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)

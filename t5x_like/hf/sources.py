@@ -46,25 +46,30 @@ class Source(Protocol):
         """
 
 
-def open_source(path: pathlib.Path, *, system: str | None = None) -> Source:
+def open_source(path: pathlib.Path, *, system: str | None = None, average: int = 1) -> Source:
     """Finds out what a folder is, and reads its settings.
 
     Args:
         system: what to read a folder of Hugging Face's as, where several systems have its form;
             None for the one that its model_type names.
+        average: see `checkpoints.restore_params`; of a run or a folder of checkpoints.
 
     Raises:
         ValueError: there is no such folder, it is neither of the two, or it holds a model that no
-            system here is.
+            system here is, or one to be averaged with none.
     """
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
     config = path / files.CONFIG
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
+        if average != 1:
+            raise ValueError(
+                f"average={average} is for our checkpoints, and {path} holds one model"
+            )
         return _open_hugging_face(path, settings, system)
     if any(path.glob("*.safetensors")):
         raise ValueError(f"{path} has tensors, but no {files.CONFIG} that says of what model_type")
-    source = _open_checkpoint(path)
+    source = _open_checkpoint(path, average=average)
     if system not in (None, source.system):
         raise ValueError(f"{path} is a checkpoint of {source.system!r}, and no {system!r}")
     return source
@@ -197,24 +202,25 @@ class _HuggingFace:
         return original
 
 
-def _open_checkpoint(path: pathlib.Path) -> Source:
+def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
     stored = checkpoints.read_metadata(path)
     config = stored.get("config", {})
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} does not hold the config it was trained with")
     settings = _generation(config["system"], config["model"]) | stored.get("generation", {})
     generation = GenerationSettings(**settings)
-    return _Checkpoint(config["system"], dict(config["model"]), generation, path)
+    return _Checkpoint(config["system"], dict(config["model"]), generation, path, average)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Checkpoint:
-    """A checkpoint of ours, or a run."""
+    """A checkpoint of ours, or a run, or the mean of its newest checkpoints."""
 
     system: str
     config: dict[str, Any]
     generation: GenerationSettings
     path: pathlib.Path
+    average: int
 
     def available(self, wanted: Leaves) -> set[str]:
         shapes = checkpoints.parameter_shapes(self.path)
@@ -222,5 +228,5 @@ class _Checkpoint:
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
         tree = flax.traverse_util.unflatten_dict(wanted, sep="/")
-        params, _ = checkpoints.restore_params(self.path, tree, whole=whole)
+        params, _ = checkpoints.restore_params(self.path, tree, whole=whole, average=self.average)
         return flax.traverse_util.flatten_dict(params, sep="/")
