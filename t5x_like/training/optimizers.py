@@ -1,13 +1,10 @@
 """Optimizers by name, built from plain settings and the logical axes of the parameters.
 
-Parameters of scanned layers come stacked, [N, ...], and attention kernels come with their heads
-apart, [D, H, K]. What an optimizer measures of "a tensor" must not depend on that: a statistic
-belongs to one layer's matrix, as it does where every layer is a parameter of its own. So all here
-reads the logical axes, and nothing guesses from a shape which axes are layers or heads.
+What an optimizer measures of "a tensor" belongs to one layer's matrix, as layer_tensors.py tells it
+from the logical axes.
 """
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,14 +16,18 @@ from jaxtyping import Array, Int
 
 from t5x_like import names
 from t5x_like.training import frozen, schedules
-
-# Axes along which independent tensors are stacked.
-STACKED = frozenset({"layers", "inner_layers", "experts"})
-# T5's attention matrices are [D, H*K]: a head axis and the width of a head after it are one axis.
-HEADS, HEAD_WIDTH = frozenset({"heads", "kv_heads"}), "kv"
+from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
 
 _SCHEDULE_SETTINGS = ("learning_rate", "warmup_steps", "decay_steps", "end_learning_rate")
-_COMMON_SETTINGS = ("name", "schedule", *_SCHEDULE_SETTINGS, "clip_norm", "weight_decay", "frozen")
+_DECAY_SETTINGS = ("weight_decay", "weight_decay_power")
+_COMMON_SETTINGS = (
+    "name",
+    "schedule",
+    *_SCHEDULE_SETTINGS,
+    "clip_norm",
+    *_DECAY_SETTINGS,
+    "frozen",
+)
 
 
 def build(
@@ -39,9 +40,10 @@ def build(
             `decay_steps`, `end_learning_rate` (see `schedules.build`); `clip_norm`, the largest
             global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
             takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases are
-            spared), 0 for none; `frozen`, a tuple of paths of parameters that are left as they are
-            (see `frozen.trainable`): they have no state and count in no norm; and the keywords of
-            the optimizer's own function below. A setting that is None has its default.
+            spared), 0 for none; `weight_decay_power`, 2 for times its square (PaLM; not in lamb);
+            `frozen`, a tuple of paths of parameters that are left as they are (see
+            `frozen.trainable`): they have no state and count in no norm; and the keywords of the
+            optimizer's own function below. A setting that is None has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
 
@@ -60,10 +62,9 @@ def build(
     if settings.get("frozen"):
         trained = frozen.trainable(axes, frozen=settings["frozen"])
         axes = frozen.select(axes, trained=trained)
-    weight_decay = _not_negative(settings, "weight_decay")
     transformations = [make(axes, **own), optax.scale_by_learning_rate(schedule)]
-    if weight_decay and "weight_decay" not in own:
-        transformations.insert(1, optax.add_decayed_weights(weight_decay, mask=_matrices(axes)))
+    if _not_negative(settings, "weight_decay") and "weight_decay" not in own:
+        transformations.insert(1, _weight_decay(settings, schedule=schedule, axes=axes))
     if clip_norm := _not_negative(settings, "clip_norm"):
         transformations.insert(0, optax.clip_by_global_norm(clip_norm))
     optimizer = optax.chain(*transformations)
@@ -76,6 +77,7 @@ def adafactor(
     axes: Any,
     *,
     decay_exponent: float = 0.8,
+    momentum: float = 0.0,
     clipping_threshold: float = 1.0,
     multiply_by_parameter_scale: bool = True,
     min_dim_size_to_factor: int = 128,
@@ -91,9 +93,11 @@ def adafactor(
         U = G / sqrt(V);   U = U / max(1, RMS(U) / clipping_threshold)
         step = U max(epsilon_parameter, RMS(X))       (if multiply_by_parameter_scale)
 
-    There is no momentum. V of a matrix is kept as its row means R and column means C, and is then
-    R C / mean(R), if both its sides have `min_dim_size_to_factor`. Heads and head width count as
-    one side, as in T5's [D, H*K] matrices; of more than two sides the largest two are factored.
+    With `momentum` b, M = b M + (1 - b) step takes the step's place, from M = 0 on.
+
+    V of a matrix is kept as its row means R and column means C, and is then R C / mean(R), if both
+    its sides have `min_dim_size_to_factor`. Heads and head width count as one side, as in T5's
+    [D, H*K] matrices; of more than two sides the largest two are factored.
     Layers and experts are tensors of their own: stacked or apart, the numbers are the same.
     (`optax.adafactor` takes a stack for one tensor and may factor it along the layers.)
     """
@@ -110,7 +114,7 @@ def adafactor(
         ),
         optax.stateless(
             lambda updates, params: jax.tree.map(
-                lambda u, spec: u / jnp.maximum(1.0, _rms(u, spec) / clipping_threshold),
+                lambda u, spec: u / jnp.maximum(1.0, rms(u, spec) / clipping_threshold),
                 updates,
                 axes,
             )
@@ -119,13 +123,15 @@ def adafactor(
     if multiply_by_parameter_scale:
         scale = optax.stateless(
             lambda updates, params: jax.tree.map(
-                lambda u, x, spec: u * jnp.maximum(epsilon_parameter, _rms(x, spec)),
+                lambda u, x, spec: u * jnp.maximum(epsilon_parameter, rms(x, spec)),
                 updates,
                 params,
                 axes,
             )
         )
         transformations.append(scale)
+    if momentum:
+        transformations.append(optax.ema(_below_one("momentum", momentum), debias=False))
     return optax.chain(*transformations)
 
 
@@ -137,9 +143,7 @@ def adamw(
     With `weight_decay` it is AdamW (Loshchilov & Hutter 2019).
     """
     del axes
-    for name, value in {"b1": b1, "b2": b2}.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"optimizer.{name} is {value}; it must lie in [0, 1)")
+    b1, b2 = _below_one("b1", b1), _below_one("b2", b2)
     return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon)
 
 
@@ -163,15 +167,15 @@ def lamb(
     """
 
     def scale(update: Array, param: Array, spec: PartitionSpec) -> Array:
-        if not _is_matrix(spec):
+        if not is_matrix(spec):
             return update
-        norms = _rms(param, spec), _rms(update, spec)  # of as many elements each
+        norms = rms(param, spec), rms(update, spec)  # of as many elements each
         zero = (norms[0] == 0) | (norms[1] == 0)
         return update * jnp.where(zero, 1.0, norms[0] / jnp.where(zero, 1.0, norms[1]))
 
     return optax.chain(
         adamw(axes, b1=b1, b2=b2, epsilon=epsilon),
-        optax.add_decayed_weights(weight_decay, mask=_matrices(axes)),
+        optax.add_decayed_weights(weight_decay, mask=matrices(axes)),
         optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params, axes)),
     )
 
@@ -179,8 +183,7 @@ def lamb(
 def sgd(axes: Any, *, momentum: float = 0.0) -> optax.GradientTransformation:
     """The gradient, with heavy-ball momentum if it is not 0."""
     del axes
-    if not 0 <= momentum < 1:
-        raise ValueError(f"optimizer.momentum is {momentum}; it must lie in [0, 1)")
+    momentum = _below_one("momentum", momentum)
     return optax.trace(decay=momentum) if momentum else optax.identity()
 
 
@@ -216,9 +219,9 @@ def state_axes(state: Any, *, params: Any, axes: Any) -> Any:
     def of_moment(param: Any, spec: PartitionSpec, moment: Any) -> Any:
         if isinstance(moment, optax.MaskedNode):
             return moment
-        sides = _sides(param.shape, spec, min_size=1)
+        sides = two_sides(param.shape, spec, min_size=1)
         if sides and isinstance(moment, Factored):
-            row, column = (PartitionSpec(*_without(tuple(spec), side)) for side in sides)
+            row, column = (PartitionSpec(*without(tuple(spec), side)) for side in sides)
             return Factored(row=row, column=column)
         return spec if moment.shape == param.shape else PartitionSpec()
 
@@ -250,6 +253,23 @@ def _not_negative(settings: Mapping[str, Any], key: str) -> float:
     value = settings.get(key, 0.0)
     if value < 0:
         raise ValueError(f"optimizer.{key} is {value}; it must be 0 (off) or more")
+    return value
+
+
+def _weight_decay(
+    settings: Mapping[str, Any], *, schedule: optax.Schedule, axes: Any
+) -> optax.GradientTransformation:
+    """What a step takes off before it is multiplied by the learning rate."""
+    rate = settings["weight_decay"]
+    powers: dict[Any, Any] = {1: rate, 2: lambda step: rate * schedule(step)}
+    power = settings.get("weight_decay_power", 1)
+    rate_at = names.choose("optimizer.weight_decay_power", power, powers)
+    return optax.add_decayed_weights(rate_at, mask=matrices(axes))
+
+
+def _below_one(key: str, value: float) -> float:
+    if not 0 <= value < 1:
+        raise ValueError(f"optimizer.{key} is {value}; it must lie in [0, 1)")
     return value
 
 
@@ -291,10 +311,10 @@ def _scale_by_factored_rms(
     axes: Any, *, decay_exponent: float, min_size: int, epsilon: float
 ) -> optax.GradientTransformation:
     def zeros(param: Array, spec: PartitionSpec) -> Array | Factored:
-        sides = _sides(param.shape, spec, min_size=min_size)
+        sides = two_sides(param.shape, spec, min_size=min_size)
         if sides is None:
             return jnp.zeros(param.shape, jnp.float32)
-        return Factored(*(jnp.zeros(_without(param.shape, side), jnp.float32) for side in sides))
+        return Factored(*(jnp.zeros(without(param.shape, side), jnp.float32) for side in sides))
 
     def init(params: Any) -> FactoredRmsState:
         _check_axes(params, axes)
@@ -310,7 +330,7 @@ def _scale_by_factored_rms(
             if not isinstance(moment, Factored):
                 moment = decay * moment + (1.0 - decay) * squared
                 return gradient * jax.lax.rsqrt(moment), moment
-            sides = _sides(gradient.shape, spec, min_size=min_size)
+            sides = two_sides(gradient.shape, spec, min_size=min_size)
             moment, inverse_roots = _factored_moment(squared, moment, sides=sides, decay=decay)
             return gradient * inverse_roots[0] * inverse_roots[1], moment
 
@@ -331,49 +351,3 @@ def _factored_moment(
     row, column = (jnp.expand_dims(part, side) for part, side in zip(moment, sides, strict=True))
     row /= jnp.mean(row, axis=sides[1], keepdims=True)
     return moment, (jax.lax.rsqrt(row), jax.lax.rsqrt(column))
-
-
-def _rms(x: Array, spec: PartitionSpec) -> Array:
-    """The root mean square of each layer's tensor, float32, with the axes of x at size 1."""
-    axis = tuple(d for d in range(x.ndim) if not spec or spec[d] not in STACKED)
-    return jnp.sqrt(jnp.mean(jnp.square(x.astype(jnp.float32)), axis=axis, keepdims=True))
-
-
-def _is_matrix(spec: PartitionSpec) -> bool:
-    """Whether one layer's tensor is more than a vector of gains or biases."""
-    return len(_groups(spec)) > 1
-
-
-def _matrices(axes: Any) -> Any:
-    return jax.tree.map(_is_matrix, axes)
-
-
-def _groups(spec: PartitionSpec) -> list[tuple[int, ...]]:
-    """The positions of the sides of one layer's tensor: heads and their width are one side."""
-    groups: list[tuple[int, ...]] = []
-    for position, name in enumerate(spec):
-        if name == HEAD_WIDTH and position and spec[position - 1] in HEADS:
-            groups[-1] += (position,)
-        elif name not in STACKED:
-            groups.append((position,))
-    return groups
-
-
-def _sides(
-    shape: tuple[int, ...], spec: PartitionSpec, *, min_size: int
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The positions of the axes to average over for the row and the column moments, or None."""
-    groups = _groups(spec or PartitionSpec(*[None] * len(shape)))
-
-    def size(group: tuple[int, ...]) -> int:
-        return math.prod(shape[position] for position in group)
-
-    largest = sorted(groups, key=size)[-2:]
-    if len(largest) < 2 or size(largest[0]) < min_size:
-        return None
-    row_side, column_side = sorted(largest)
-    return column_side, row_side
-
-
-def _without(sequence: tuple, positions: tuple[int, ...]) -> tuple:
-    return tuple(item for position, item in enumerate(sequence) if position not in positions)

@@ -115,6 +115,16 @@ def test_adafactor_is_that_of_optax_on_single_tensors():
     assert_same(ours, descend(reference, params, gradients))
 
 
+def test_adafactor_s_momentum_is_that_of_optax():
+    params, *gradients = (layer(draw(seed, ("wi", "norm")), 0) for seed in (0, 1, 2, 3))
+    axes = {name: AXES[name] for name in params}
+    ours = run(config(**ADAFACTOR, momentum=0.9), params, axes=axes, gradients=gradients)
+    reference = optax.adafactor(
+        0.1, min_dim_size_to_factor=5, momentum=0.9, dtype_momentum=jnp.float32
+    )
+    assert_same(ours, descend(reference, params, gradients))
+
+
 def test_adafactor_follows_the_paper_in_the_first_two_steps():
     x = np.linspace(-2, 2, 48).reshape(6, 8)
     gradients = [np.sin(np.arange(48.0)).reshape(6, 8) * scale for scale in (1.0, 5.0)]
@@ -183,6 +193,7 @@ def test_small_matrices_are_not_factored():
         {"name": "lamb"},
         {"name": "sgd"},
         {"name": "sgd", "momentum": 0.9},
+        ADAFACTOR | {"momentum": 0.9, "weight_decay_power": 2.0},
         ADAFACTOR | {"frozen": ("wi", "norm")},
         {"name": "adamw", "frozen": ("query", "norm")},
     ],
@@ -212,6 +223,22 @@ def test_weight_decay_takes_its_part_of_matrices_alone():
         np.testing.assert_allclose(decayed[name], params[name] * 0.95, rtol=1e-6)
     for name in ("norm", "query_bias"):
         np.testing.assert_array_equal(decayed[name], params[name])
+
+
+def test_weight_decay_may_fall_with_the_square_of_the_learning_rate():
+    settings = config(
+        schedule="linear",
+        learning_rate=0.5,
+        end_learning_rate=0.1,
+        decay_steps=1,
+        weight_decay=1.0,
+        weight_decay_power=2.0,
+    )
+    params = {"wi": draw(0)["wi"][0]}
+    zeros = jax.tree.map(np.zeros_like, params)
+    decayed = run(settings, params, axes={"wi": AXES["wi"]}, gradients=[zeros] * 2)
+    expected = params["wi"] * (1 - 0.5**2) * (1 - 0.1**2)
+    np.testing.assert_allclose(decayed["wi"], expected, rtol=1e-6)
 
 
 def test_adamw_is_that_of_optax():
@@ -280,7 +307,9 @@ def test_the_schedule_is_followed():
         ({"learning_rate": None}, "optimizer.learning_rate is not set"),
         ({"clip_norm": -1.0}, "optimizer.clip_norm is -1"),
         ({"weight_decay": -0.1}, "optimizer.weight_decay is -0.1"),
+        ({"weight_decay": 0.1, "weight_decay_power": 3}, "power=3 does not exist. Allowed: 1, 2"),
         ({"momentum": 1.0}, "optimizer.momentum is 1"),
+        ({"name": "adafactor", "momentum": 1.5}, "optimizer.momentum is 1.5"),
         ({"name": "adamw", "b1": 1.0}, "optimizer.b1 is 1"),
         ({"name": "lamb", "b2": 1.0}, "optimizer.b2 is 1"),
         ({"name": "adafactor", "decay_exponent": 1.0}, "optimizer.decay_exponent is 1"),

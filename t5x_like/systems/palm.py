@@ -1,0 +1,104 @@
+"""PaLM: Chowdhery et al. 2022, "PaLM: Scaling Language Modeling with Pathways"."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from t5x_like import language_modeling
+from t5x_like.models.attention import Attention, select_core
+from t5x_like.models.embeddings import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward import GLU
+from t5x_like.models.norms import LayerNorm
+from t5x_like.models.parallel_block import ParallelBlock
+from t5x_like.models.rotary import Rotary
+from t5x_like.models.stack import Stack
+from t5x_like.models.transformer import Decoder, Tower
+
+
+def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
+    return {
+        "vocab_size": 256_000,
+        "layers": layers,
+        "d_model": d_model,
+        "d_ff": 4 * d_model,
+        "heads": heads,
+        "head_width": 256,
+        "dropout": 0.0,  # 0.1 in fine-tuning
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+
+
+# Table 1.
+SIZES: dict[str, dict[str, Any]] = {
+    "8b": _size(32, 4096, 16),
+    "62b": _size(64, 8192, 32),
+    "540b": _size(118, 18432, 48),
+}
+
+# A deviation of n^-0.5 for a kernel with n inputs (section 5, "Weight initialization").
+FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+NORM = functools.partial(LayerNorm, use_bias=False)
+loss = language_modeling.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES (section 2)."""
+    dtype = jnp.dtype(config["dtype"])
+    make_norm = functools.partial(NORM, dtype=dtype)
+    block = functools.partial(
+        ParallelBlock,
+        make_norm=make_norm,
+        make_self_attention=functools.partial(
+            Attention,
+            heads=config["heads"],
+            kv_heads=1,
+            width=config["head_width"],
+            position=Rotary(),
+            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            dropout=config["dropout"],
+            query_init=FAN_IN,
+            kernel_init=FAN_IN,
+            out_init=FAN_IN,
+            dtype=dtype,
+        ),
+        make_feed_forward=functools.partial(
+            GLU,
+            hidden=config["d_ff"],
+            activation=nn.silu,
+            dropout=config["dropout"],
+            wi_init=FAN_IN,
+            wo_init=FAN_IN,
+            dtype=dtype,
+        ),
+        dropout=config["dropout"],
+    )
+    return Decoder(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=config["d_model"],
+            lookup=config["embedding_lookup"],
+            dtype=dtype,
+        ),
+        make_decoder=functools.partial(
+            Tower,
+            make_stack=functools.partial(
+                Stack,
+                make_block=block,
+                layers=config["layers"],
+                loop=config["loop"],
+                remat=config["remat"],
+            ),
+            make_norm=make_norm,
+            dropout=config["dropout"],
+        ),
+        # The embeddings have a deviation of 1, so their products with the output D^0.5.
+        make_head=functools.partial(TiedHead, scale=config["d_model"] ** -0.5),
+    )
