@@ -171,10 +171,11 @@ def _converter(
     settings: dict[str, Any] = {}
     if data.converter in objective.converters:
         settings |= objective.converter_settings
-    # GPT-2 and BART begin a text with the token that ends one; T5 with padding, the default.
+    # GPT-2 and BART begin a text with the token that ends one, LLaMA with one of its own; T5 with
+    # padding, the default.
     starts = hasattr(features.CONVERTERS.get(data.converter), "start")
     if starts and isinstance(vocabulary, MarkedVocabulary):
-        settings["start"] = vocabulary.eos_id
+        settings["start"] = vocabulary.start_id
     return features.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
 
 
