@@ -66,6 +66,12 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "evaluate.every": (1000, "steps between evaluations; 0: only at the end"),
     "evaluate.batches": (20, "batches an evaluation; 0: the whole split"),
     "evaluate.tasks": ((), "tasks to evaluate on; empty: the one trained on"),
+    "score": (
+        {},
+        "what evaluate measures in place of the loss: `kind`, documents, last_word, choice or "
+        "in_context, and its settings: stride; blank; shots, template, by, ... (scoring.py; "
+        "configs/pretrained.py has them all)",
+    ),
     "predict": (
         {},
         "settings of what an encoder says of a text: top, of masked tokens; no_answer, "

@@ -5,7 +5,16 @@ r"""Evaluates a checkpoint on all evaluation tasks of a config.
 
 Without --checkpoint it is the newest of the workdir. The metrics, and beside them the unigram
 entropy of the targets, go to the terminal and as JSON to --output (by default
-WORKDIR/evaluation.json). Question answering has also exact match and F1, as SQuAD measures them.
+WORKDIR/evaluation.json). Question answering has also exact match and F1, as SQuAD measures them; a
+language model (objective language_modeling) has bits per byte and the like of whole documents, as
+many as `evaluate.batches` has rows.
+
+With `score` in the config something else is measured in place of all that: the last word of texts,
+one of several choices, prompts with examples (docs/evaluation.md). It reads runs, checkpoints and
+folders of Hugging Face's:
+
+    python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
+        --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
 """
 
 import itertools
@@ -23,14 +32,18 @@ from t5x_like import (
     checkpoints,
     config,
     experiment,
+    hf,
     initialization,
     inputs,
     partitioning,
     predictions,
+    scoring,
+    text_model,
 )
 from t5x_like.config import one_line_errors
-from t5x_like.evaluation import question_answering
+from t5x_like.evaluation import documents, question_answering
 from t5x_like.experiment import Experiment
+from t5x_like.hf import folder as files
 from t5x_like.inputs import Inputs
 from t5x_like.training import metrics
 
@@ -40,9 +53,29 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
     partitioning.connect_processes()
     with one_line_errors():
         settings = initialization.complete(settings)
-        workdir = pathlib.Path(settings.workdir)
+        path = initialization.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
+    if settings.get("score"):
+        _score(path, settings)
+    else:
+        _evaluate(path, settings)
+
+
+def _score(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
+    with one_line_errors():
+        model = settings.model.to_dict()
+        pretrained = hf.from_pretrained(
+            path,
+            mesh=partitioning.make_mesh(settings.mesh.to_dict()),
+            param_dtype="float32",
+            **model,
+        )
+        step = 0 if files.is_hugging_face(path) else checkpoints.read_metadata(path)["step"]
+        _write(scoring.measure(pretrained, settings), step, settings)
+
+
+def _evaluate(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
+    with one_line_errors():
         model = experiment.build(settings)
-        path = flags.FLAGS.checkpoint or workdir / "checkpoints"
         params, step = checkpoints.restore_params(path, model.abstract_state.params)
         data = inputs.build(config.phase_at(settings, step=step).settings, model.mesh)
     results: dict[str, dict[str, float]] = {}
@@ -55,8 +88,9 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
                 results[task]["unigram_entropy"] = inputs.unigram_entropy(counts)
             if settings.model.get("head") == "question_answering":
                 results[task] |= measure_answers(model, params, data, task)
-    if jax.process_index() == 0:
-        _write(results, step, pathlib.Path(flags.FLAGS.output or workdir / "evaluation.json"))
+            if data.config.data.objective == "language_modeling":
+                results[task] |= measure_documents(model, params, data, task)
+    _write(results, step, settings)
 
 
 def measure(
@@ -98,11 +132,38 @@ def measure_answers(model: Experiment, params: PyTree, data: Inputs, task: str) 
     return question_answering.measure(answers, references, threshold=head.threshold)
 
 
-def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.Path) -> None:
+def measure_documents(
+    model: Experiment, params: PyTree, data: Inputs, task: str
+) -> dict[str, float]:
+    """Bits per byte and the like of whole documents, see `documents.Documents`.
+
+    Call it on all processes. What is of a token is so of the same tokens as the loss is, but each
+    document is read from its own beginning.
+    """
+    settings = data.config
+    pretrained = hf.Pretrained(
+        model.module,
+        params,
+        system=settings.system,
+        config=settings.model.to_dict(),
+        mesh=model.mesh,
+    )
+    rows = scoring.text_rows(task, split="validation")
+    some = list(itertools.islice(rows, scoring.limit(settings)))
+    found, _ = documents.Documents().measure(text_model.build(pretrained, settings), some)
+    return {f"documents/{name}": value for name, value in found.items()}
+
+
+def _write(
+    results: Mapping[str, Mapping[str, float]], step: int, settings: ml_collections.ConfigDict
+) -> None:
+    if jax.process_index() != 0:
+        return
+    path = pathlib.Path(flags.FLAGS.output or pathlib.Path(settings.workdir) / "evaluation.json")
     for task, values in results.items():
         print(f"{task} at step {step}:")
         for name, value in values.items():
-            print(f"  {name:20} {value:.4f}")
+            print(f"  {name:28} {value:.4f}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"step": step, "tasks": results}, indent=2) + "\n")
     print(f"written to {path}")

@@ -4,10 +4,18 @@ r"""Says what a checkpoint makes of texts: a line of text in, a line of JSON out
         --input=questions.txt --output=answers.jsonl --config.decode.num_beams=4
     echo "The cat <extra_id_0> on the mat." | python -m t5x_like.infer --config=... --input=-
     python -m t5x_like.infer --config=configs/t5.py:demo --examples=5
+    python -m t5x_like.infer --config=configs/run.py:runs/gpt2_demo --interactive
+    python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --input=-
 
 Input is a text file or .jsonl (field `inputs`, or `text`), or - for standard input; output lines
-have `inputs` and `prediction`. With --examples=N instead, N held-out examples of the config's task
-are shown with what the model made of them beside what was there.
+have `inputs` and `prediction`, and with --log_probs the `tokens` that were written and the natural
+log p of each. A language model goes on with its input, of which it reads as many of the last tokens
+as `decode.max_new_tokens` leaves room for. With --stream the answers are typed as they come, and
+not as JSON. --interactive asks for prompts, and shows the five likeliest next tokens under each
+text (interactive.py).
+
+With --examples=N instead, N held-out examples of the config's task are shown with what the model
+made of them beside what was there: of a language model's rows the second half.
 
 An encoder says what its head is for (predictions.py): it fills in the marks [MASK] of a text, or
 tells a class, a number, a tag for each word or an answer. Its .jsonl has the fields of
@@ -23,21 +31,29 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import ml_collections
 import numpy as np
 from absl import flags
 
-from t5x_like import config, experiment, fine_tuning, hf, initialization, inputs, predictions
+from t5x_like import (
+    config,
+    experiment,
+    fine_tuning,
+    hf,
+    initialization,
+    inputs,
+    interactive,
+    predictions,
+    text_model,
+)
 from t5x_like.config import one_line_errors
 from t5x_like.models.encoder import Encoder
 from t5x_like.predictions import Predictor
 from t5x_like.preprocessing import vocabularies
-
-if TYPE_CHECKING:
-    import seqio  # at run time after preprocessing, which silences TensorFlow
+from t5x_like.text_model import TextModel
 
 T = TypeVar("T")
 
@@ -51,11 +67,11 @@ def infer(settings: ml_collections.ConfigDict) -> None:
     """Generates or predicts for each input, in batches."""
     arguments = flags.FLAGS
     with one_line_errors():
-        if bool(arguments.input) == bool(arguments.examples):
-            raise ValueError("one of --input=FILE (or -) and --examples=N is needed")
+        if sum(map(bool, (arguments.input, arguments.examples, arguments.interactive))) != 1:
+            raise ValueError("one of --input=FILE (or -), --examples=N, --interactive is needed")
         settings = initialization.complete(settings)
         settings = config.phases(settings)[-1].settings
-        path = arguments.checkpoint or pathlib.Path(settings.workdir) / "checkpoints"
+        path = initialization.model_folder(settings, checkpoint=arguments.checkpoint)
         pretrained = hf.from_pretrained(path)
         if isinstance(pretrained.module, Encoder):
             _predict(pretrained, settings)
@@ -75,14 +91,32 @@ def _predict(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> 
 
 def _generate(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> None:
     arguments = flags.FLAGS
-    data = _inputs(settings)
-    generator = Generator(pretrained, data, settings)
-    if arguments.examples:
-        _show_examples(generator, data, count=arguments.examples)
-        return
-    texts = map(str, _read(arguments.input, with_objects=False))
-    said = generator.texts(texts)
-    _write(({"inputs": text, "prediction": answer} for text, answer in said), arguments.output)
+    model = text_model.build(pretrained, settings)
+    if arguments.interactive:
+        interactive.converse(model, lines=sys.stdin, out=sys.stdout)
+    elif arguments.examples:
+        _show_examples(model, _inputs(settings), count=arguments.examples)
+    elif arguments.stream:
+        for text in map(str, _read(arguments.input, with_objects=False)):
+            interactive.type_out(model, text, out=sys.stdout)
+    else:
+        texts = map(str, _read(arguments.input, with_objects=False))
+        size = settings.data.batch_size
+        _write(_answers(model, texts, size=size, log_probs=arguments.log_probs), arguments.output)
+
+
+def _answers(
+    model: TextModel, texts: Iterable[str], *, size: int, log_probs: bool
+) -> Iterator[dict[str, Any]]:
+    for some in _batched(texts, size):
+        prompts = [model.prompt(text) for text in some]
+        written = model.generate_tokens(prompts)
+        scores = model.score_written(prompts, written) if log_probs else []
+        for number, (prompt, tokens) in enumerate(zip(prompts, written, strict=True)):
+            answer = {"inputs": some[number], "prediction": model.text(tokens, prompt=prompt)}
+            told = {"tokens": [model.piece(token) for token in tokens]} if log_probs else {}
+            log_p = {"log_probs": scores[number].log_probs.tolist()} if log_probs else {}
+            yield {**answer, **told, **log_p}
 
 
 def _inputs(settings: ml_collections.ConfigDict) -> inputs.Inputs:
@@ -96,41 +130,6 @@ def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
             out.flush()
 
 
-class Generator:
-    """Generates from tokens or texts, `data.batch_size` at once, as the config's `decode` says."""
-
-    def __init__(
-        self, pretrained: hf.Pretrained, data: inputs.Inputs, settings: ml_collections.ConfigDict
-    ):
-        self._model, self._vocabulary = pretrained, data.vocabulary
-        self._batch_size = settings.data.batch_size
-        self._length = settings.data.lengths.inputs
-        self._settings = settings.decode.to_dict()
-
-    def tokens(self, rows: Sequence[np.ndarray]) -> list[list[int]]:
-        """What is generated for each row of tokens, up to its end; rows may be of any length."""
-        # One shape for all batches, so that one compiled program serves them all.
-        batch = np.zeros((self._batch_size, self._length), np.int32)
-        for number, row in enumerate(rows):
-            batch[number, : len(row)] = row
-        out = self._model.generate(batch, attention_mask=batch != 0, **self._settings)
-        return [_until_eos(row, self._vocabulary) for row in out[: len(rows), 1:]]
-
-    def texts(self, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Each text with what is generated for it; longer ones lose their end."""
-        for some in _batched(texts, self._batch_size):
-            rows = [
-                np.array([*self._vocabulary.encode(text)[: self._length - 1], self._eos])
-                for text in some
-            ]
-            for text, tokens in zip(some, self.tokens(rows), strict=True):
-                yield text, self._vocabulary.decode(tokens)
-
-    @property
-    def _eos(self) -> int:
-        return self._vocabulary.eos_id
-
-
 def fill(masked: str, spans: str) -> str:
     """A text with its sentinels replaced by what follows each of them in `spans`, in [brackets]."""
     pieces = _SENTINEL.split(spans)
@@ -138,20 +137,34 @@ def fill(masked: str, spans: str) -> str:
     return _SENTINEL.sub(lambda match: f" [{filled.get(match[1], '').strip()}] ", masked)
 
 
-def _show_examples(generator: Generator, data: inputs.Inputs, *, count: int) -> None:
+def _show_examples(model: TextModel, data: inputs.Inputs, *, count: int) -> None:
     examples = list(itertools.islice(inputs.rows(data.eval_batches(data.eval_tasks[0])), count))
-    masked = [example["encoder_input_tokens"] for example in examples]
-    guesses = generator.tokens(masked)
-    decode = data.vocabulary.decode
-    for example, guess in zip(examples, guesses, strict=True):
-        text = decode(_until_eos(example["encoder_input_tokens"], data.vocabulary))
-        targets = decode(_until_eos(example["decoder_target_tokens"], data.vocabulary))
-        shown = {"inputs": text, "model": decode(guess), "original": targets}
+    prompts, originals = zip(*(_prompt_of(example, model) for example in examples), strict=True)
+    written = model.generate_tokens(prompts)
+    for prompt, guess, original in zip(prompts, written, originals, strict=True):
+        text = model.vocabulary.decode(model.until_end(prompt))
+        shown = {"inputs": text, "model": model.text(guess, prompt=prompt)}
+        shown["original"] = model.text(original, prompt=prompt)
         if _SENTINEL.search(text):
-            shown = {"model": fill(text, shown["model"]), "original": fill(text, targets)}
+            shown = {name: fill(text, shown[name]) for name in ("model", "original")}
         print()
         for name, value in shown.items():
             print(f"{name:>9}: {' '.join(value.split())}")
+
+
+def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[list[int], list[int]]:
+    """What a model is given of a row, and what comes after it there."""
+    written = example["decoder_loss_weights"] > 0
+    targets = example["decoder_target_tokens"]
+    if model.encodes:
+        read = example["encoder_input_tokens"]
+        prompt = read[: np.max(np.flatnonzero(read), initial=-1) + 1]
+    elif "decoder_causal_attention" in example:
+        prompt = targets[~written & (example["decoder_segment_ids"] > 0)]
+    else:
+        written = written & (np.cumsum(written) > np.sum(written) // 2)
+        prompt = targets[: np.argmax(written)]
+    return [int(one) for one in prompt], model.until_end(targets[written])
 
 
 def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> Predictor:
@@ -202,15 +215,9 @@ def _show_predictions(predictor: Predictor, data: inputs.Inputs, *, count: int) 
 def _labelled(row: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """What is asked of a row of labelled text, and what it is labelled."""
     asked = ("text_a", "text_b", "words", "question", "context")
-    values = {name: _plain(value) for name, value in row.items()}
+    values = {name: inputs.plain(value) for name, value in row.items()}
     label = next(values[name] for name in ("label", "value", "tags", "answers") if name in values)
     return {name: values[name] for name in asked if name in values}, label
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    return [_plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()
 
 
 def _masked(row: Mapping[str, np.ndarray], data: inputs.Inputs) -> tuple[dict[str, str], str]:
@@ -223,11 +230,6 @@ def _masked(row: Mapping[str, np.ndarray], data: inputs.Inputs) -> tuple[dict[st
     names = ("text_a", "text_b") if np.any(types) else ("text_a",)
     item = {name: decode(part) for name, part in zip(names, parts, strict=False)}
     return item, decode(row["encoder_target_tokens"][1 : size - 1])
-
-
-def _until_eos(tokens: Iterable[int], vocabulary: "seqio.Vocabulary") -> list[int]:
-    ended = itertools.takewhile(lambda t: t not in (0, vocabulary.eos_id), map(int, tokens))
-    return list(ended)
 
 
 def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
@@ -277,4 +279,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("input", None, "file of texts, or - for standard input")
     flags.DEFINE_string("output", "-", "JSON Lines file to write, or - for standard output")
     flags.DEFINE_integer("examples", 0, "held-out examples to show")
+    flags.DEFINE_bool("interactive", False, "ask for prompts in the terminal")
+    flags.DEFINE_bool("stream", False, "type answers as they come")
+    flags.DEFINE_bool("log_probs", False, "tell the tokens that were written and their log p")
     config.run(infer)

@@ -1,20 +1,27 @@
 """What a config leaves to the folder that a run starts from, and to its labelled data."""
 
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import ml_collections
 
-from t5x_like import checkpoints
+from t5x_like import checkpoints, systems
 from t5x_like.hf import folder as files
 from t5x_like.hf.sources import open_source
+from t5x_like.models.transformer import EncoderDecoder
 from t5x_like.preprocessing import sources
+
+_LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
 
 
 def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """The config with what it leaves open filled in; itself if it leaves nothing open.
 
     With `system` "" the system is that of the folder `initialize`, and so are the settings that
-    `model` does not have, or has as None; `data.vocabulary` "" is the folder's. With `model.labels`
+    `model` does not have, or has as None; `data.vocabulary` "" is the folder's, and with
+    `data.converter` "" it and the `data.lengths` that are 0 are those that a run was trained with,
+    or of another folder what its network reads. With `model.labels`
     0 there are as many classes or tags as `data.module` finds in the data; where
     `data.settings.labels` is empty, it gets their names, so that they stay with the run.
 
@@ -42,15 +49,35 @@ def _complete_model(config: ml_collections.ConfigDict) -> None:
     config.system = source.system
     changes = {name: value for name, value in config.model.items() if value is not None}
     config.model = source.config | changes
-    config.data.vocabulary = config.data.vocabulary or _vocabulary(folder)
+    is_run = not files.is_hugging_face(folder)
+    data = checkpoints.read_metadata(folder)["config"].get("data", {}) if is_run else {}
+    config.data.vocabulary = config.data.vocabulary or data.get("vocabulary", str(folder))
+    if not config.data.converter:
+        _complete_reading(config, data)
 
 
-def _vocabulary(folder: pathlib.Path) -> str:
-    """That of a run or a checkpoint of ours, or the files in a folder of Hugging Face's."""
-    config = folder / files.CONFIG
-    if config.is_file() and "model_type" in files.read_json(config):
-        return str(folder)
-    return checkpoints.read_metadata(folder)["config"]["data"]["vocabulary"]
+def _complete_reading(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:
+    """How the network reads a batch: as the `data` of the run says, else what fits the network."""
+    encodes = isinstance(systems.build(config.system, config.model.to_dict()), EncoderDecoder)
+    if not data:
+        longest = config.model.get("positions") or (_LONGEST if encodes else 0)
+        lengths = dict.fromkeys(("inputs", "targets") if encodes else ("targets",), longest)
+        converter = "encoder_decoder" if encodes else "decoder"
+        data = {"converter": converter, "converter_settings": {}, "lengths": lengths}
+    config.data.converter = data["converter"]
+    config.data.converter_settings = data["converter_settings"]
+    given = {name: size for name, size in config.data.lengths.items() if size}
+    config.data.lengths = {**data["lengths"], **given}
+
+
+def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -> pathlib.Path:
+    """The model that a command is about: a checkpoint that is named, or the newest of the run.
+
+    A config without a `workdir` is of no run, and means the folder `initialize`.
+    """
+    if checkpoint or not config.workdir:
+        return pathlib.Path(checkpoint or config.initialize).expanduser()
+    return pathlib.Path(config.workdir) / "checkpoints"
 
 
 def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def build(
     shards = shards or data.shards or number
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
-    converter = _converter(data, objective, vocabulary)
+    converter = make_converter(data, objective, vocabulary)
     _check_labels(config)
     inputs = Inputs(
         config=config,
@@ -162,7 +162,7 @@ def _check_marks(config: ml_collections.ConfigDict, vocabulary: "seqio.Vocabular
             )
 
 
-def _converter(
+def make_converter(
     data: ml_collections.ConfigDict,
     objective: objectives.Objective,
     vocabulary: "seqio.Vocabulary",
@@ -227,3 +227,10 @@ def rows(batches: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.n
             example = {name: values[row] for name, values in batch.items()}
             if any(np.any(example[name]) for name in MARKS if name in example):
                 yield example
+
+
+def plain(value: Any) -> Any:
+    """A field of a source's row as strings, numbers and lists of them."""
+    if isinstance(value, bytes):
+        return value.decode()
+    return [plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()

@@ -1,5 +1,6 @@
 """The commands, from a text file to generated text, and what they say to a mistake."""
 
+import functools
 import json
 import os
 import pathlib
@@ -10,11 +11,10 @@ import sys
 import jax
 import numpy as np
 import pytest
-from absl import flags
 
 import t5x_like
 from t5x_like import checkpoints, config, evaluate, experiment, infer, inputs, reporting, train
-from tests.programs import tiny_t5
+from tests.programs import command_flags, tiny_t5
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -38,11 +38,7 @@ def trained(tmp_path_factory):
 def given(monkeypatch):
     """Sets the flags that a command has besides its config."""
 
-    def give(**values):
-        names = {"checkpoint": None, "output": None, "input": None, "examples": 0} | values
-        monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
-
-    return give
+    return functools.partial(command_flags.give, monkeypatch)
 
 
 def command(name, folder, *arguments, **environment):

@@ -6,10 +6,9 @@ import pathlib
 
 import numpy as np
 import pytest
-from absl import flags
 
 from t5x_like import evaluate, experiment, infer, initialization, systems, train
-from tests.programs import tiny_encoder
+from tests.programs import command_flags, tiny_encoder
 
 ROOT = pathlib.Path(__file__).parents[1]
 TOPICS = {
@@ -109,8 +108,7 @@ def settings(folder, kind, *, pretrained, **changes):
 
 def command(main, config, monkeypatch, **values):
     """Runs a command with the flags that it has besides its config."""
-    names = {"checkpoint": None, "output": None, "input": None, "examples": 0} | values
-    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
+    command_flags.give(monkeypatch, **values)
     main(config)
 
 

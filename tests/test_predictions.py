@@ -5,12 +5,11 @@ import json
 
 import numpy as np
 import pytest
-from absl import flags
 
 from t5x_like import config, infer, predictions
 from t5x_like.hf import from_pretrained
 from t5x_like.preprocessing import vocabularies
-from tests.programs import tiny_encoder
+from tests.programs import command_flags, tiny_encoder
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "who", "?", "."]
 LENGTH = 24
@@ -145,8 +144,7 @@ def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatc
     made.data.module = "data/text_files.py"
     config.check(made)
     output = tmp_path / "said.jsonl"
-    names = {"checkpoint": None, "examples": 0, "input": "-", "output": str(output)}
-    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
+    command_flags.give(monkeypatch, input="-", output=str(output))
     lines = ["the [MASK] sat .", '{"text_a": "the cat", "text_b": "a [MASK]"}', "[MASK]"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
     infer.infer(made)
@@ -167,8 +165,7 @@ def test_infer_shows_held_out_texts_with_their_masks_filled_in(
     made.data.objective, made.data.converter = "bert", "encoder"
     made.data.lengths = {"inputs": LENGTH}
     made.data.batch_size = 8
-    names = {"checkpoint": None, "examples": 2, "input": None, "output": "-"}
-    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), names))
+    command_flags.give(monkeypatch, examples=2, output="-")
     infer.infer(made)
     shown = capsys.readouterr().out
     assert shown.count("text_a: ") == shown.count("model: ") == shown.count("original: ") == 2

@@ -16,6 +16,12 @@ _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5")
 
 
+def is_hugging_face(folder: pathlib.Path) -> bool:
+    """Whether a folder is one of Hugging Face's, whose config.json names a model_type."""
+    config = folder / CONFIG
+    return config.is_file() and "model_type" in read_json(config)
+
+
 def read_json(path: pathlib.Path) -> dict[str, Any]:
     """The settings in a JSON file.
 

@@ -1,0 +1,100 @@
+r"""A pretrained model as it is: what it finds likely, what it writes, without any training.
+
+    python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
+        --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
+    python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --interactive
+
+`initialize` is a folder that Hugging Face wrote (`hf download openai-community/gpt2
+--local-dir=gpt2`), a run here, or a checkpoint of one. The system, its settings, the vocabulary and
+the lengths come from there. Kinds, with the figures that the papers give:
+
+| kind | rows | of | expect |
+|---|---|---|---|
+| `documents` | text | Radford et al. 2019, table 3 | 37.50 word perplexity on WikiText-103 (117M) |
+| `last_word` | text | LAMBADA, table 3 | 45.99% accuracy, perplexity 35.13 (117M) |
+| `choice` | inputs, choices, targets | Children's Book Test, table 3 | 87.65% common nouns (117M) |
+| `in_context` | inputs, targets, choices | Brown et al. 2020, section 2 | as the task |
+| `summary` | inputs, targets | Radford et al. 2019, section 3.6 | ROUGE-1 29.34 (1.5B) |
+| `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
+
+Texts are read by data/text_files.py, rows with several fields by data/prompted_files.py. The first
+`evaluate.batches` batches of the validation split count, 0 for all.
+"""
+
+from typing import Any
+
+import ml_collections
+
+from t5x_like.config import defaults
+
+_IN_CONTEXT: dict[str, Any] = {
+    "kind": "in_context",
+    "shots": 0,
+    "template": "{inputs}\n{targets}",
+    "separator": "\n\n",
+    "description": "",
+    "by": "likelihood",
+    "answer": "Answer:",
+    "stop": "\n",
+    "sentences": 0,
+    "metrics": ("exact_match", "f1"),
+    "too_long": "error",
+    "seed": 0,
+    "pool": 100_000,
+}
+_FREE: dict[str, Any] = {**_IN_CONTEXT, "by": "generation"}
+KINDS: dict[str, dict[str, Any]] = {
+    "documents": {"kind": "documents", "stride": 0, "end": True},
+    "last_word": {"kind": "last_word"},
+    "choice": {"kind": "choice", "blank": "XXXXX"},
+    "in_context": _IN_CONTEXT,
+    "summary": {
+        **_FREE,
+        "template": "{inputs}\nTL;DR: {targets}",
+        "stop": "",
+        "sentences": 3,
+        "metrics": ("rouge_1", "rouge_2", "rouge_l"),
+    },
+    "translation": {
+        **_FREE,
+        "shots": 5,
+        "template": "{inputs} = {targets}",
+        "separator": "\n",
+        "metrics": ("exact_match", "f1"),
+    },
+}
+_OF_TEXTS = ("documents", "last_word")
+
+
+def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
+    """The config of one of the kinds above."""
+    if kind not in KINDS:
+        raise ValueError(f"configs/pretrained.py has no {kind!r}: choose {', '.join(KINDS)}")
+    config = defaults()
+    config.system = ""  # that of the folder `initialize`, as are all that is not set here
+    config.data.converter = ""
+    config.data.lengths = {"inputs": 0, "targets": 0}
+    config.data.batch_size = 8
+    config.evaluate.batches = 0
+    config.score = {**KINDS[kind], "predictions": ""}
+    if kind in _OF_TEXTS:
+        config.data.task = "text_files"
+        config.data.module = "data/text_files.py"
+        config.data.objective = "language_modeling"
+        config.data.settings = {"files": "", "text": "text", "held_out": 1.0}
+    else:
+        config.data.module = "data/prompted_files.py"
+        config.data.task = "prompted_files"
+        config.data.objective = "text_to_text"
+        names = {name: name for name in ("inputs", "targets", "choices")}
+        config.data.settings = {"train": "", "validation": "", **names}
+    config.decode = {
+        "max_new_tokens": 100,
+        "num_beams": 1,
+        "do_sample": kind == "summary",
+        "temperature": 1.0,
+        "top_k": 2 if kind == "summary" else 50,
+        "top_p": 1.0,
+        "seed": 0,
+    }
+    return config

@@ -1,0 +1,167 @@
+r"""Tasks to be told in a prompt: JSON Lines of what is asked, what is right, and perhaps choices.
+
+    --config.data.module=data/prompted_files.py --config.data.task=prompted_files
+    --config.data.objective=text_to_text --config.data.settings.validation=questions.jsonl
+
+| field | what | setting with its name in your files |
+|---|---|---|
+| inputs | string: the question, a passage, a sentence to be translated | inputs |
+| targets | string: the right answer | targets |
+| choices | list of two strings or more, targets one of them; or not there | choices |
+| any other | a string, which a template may name | |
+
+    {"inputs": "Is grass green?", "targets": "yes", "choices": ["yes", "no"]}
+
+A Children's Book question has its blank in the inputs: the passage, then the sentence with XXXXX.
+All rows have the same fields. `validation` are the rows that are asked, `train` those that examples
+in a prompt are drawn from; one that is not named is empty, and both may be one file. Every row is
+read and checked at the beginning, a bad one is an error that names its file and line. They are kept
+in memory, and can be trained on too.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.names import hint
+from t5x_like.preprocessing import sources
+from t5x_like.preprocessing.objectives import Objective
+
+Row = dict[str, Any]  # inputs, targets, perhaps choices, other strings
+
+
+def register(
+    vocabulary: seqio.Vocabulary,
+    objective: Objective,
+    *,
+    name: str = "prompted_files",
+    **settings: Any,
+) -> None:
+    """Adds the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of the tokens.
+        objective: what to make of pairs: text_to_text.
+        name: of the task.
+        settings: those of `read`.
+
+    Raises:
+        ValueError: as `read`.
+    """
+    sources.check_settings(read, settings)
+    splits = {split: _columns(rows) for split, rows in read(**settings).items()}
+    # An empty split has the fields of the other.
+    shapes = next(columns for columns in splits.values() if columns)
+    splits = {
+        split: columns or {field: column[:0] for field, column in shapes.items()}
+        for split, columns in splits.items()
+    }
+
+    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
+        columns = splits[split]
+        size = int(columns["inputs"].shape[0])
+        # Numbers, so that the position in the data that a checkpoint keeps has no text in it.
+        numbers = tf.data.Dataset.range(size)
+        numbers = numbers.shuffle(max(size, 1), seed=seed) if shuffle_files else numbers
+        return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
+
+    sources.add_task(
+        name,
+        source=seqio.FunctionDataSource(dataset, splits=sources.SPLITS),
+        vocabulary=vocabulary,
+        preprocessors=objective.preprocessors,
+        features=objective.features,
+    )
+
+
+def documents(split: str, **settings: Any) -> tf.data.Dataset:
+    """Returns {"text": scalar string}: what is asked and what is right, in turn."""
+    sources.check_settings(read, settings)
+    rows = read(**settings)[split]
+    texts = [row[field] for row in rows for field in ("inputs", "targets")]
+    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
+
+
+def read(
+    *,
+    train: str = "",
+    validation: str = "",
+    inputs: str = "inputs",
+    targets: str = "targets",
+    choices: str = "choices",
+) -> Mapping[str, Sequence[Row]]:
+    """Reads and checks the rows of both splits.
+
+    Args:
+        train, validation: files; "" for a split without rows.
+        inputs, targets, choices: the fields' names in the files; rows have choices if the first
+            has.
+
+    Raises:
+        ValueError: neither file, no such file or field, with the nearest, or a bad row.
+    """
+    if not train and not validation:
+        raise ValueError("data.settings.validation is not set: a .jsonl file of questions")
+    names = {"inputs": inputs, "targets": targets, "choices": choices}
+    files = {"train": train, "validation": validation}
+    return {split: _rows(split, path, names) if path else () for split, path in files.items()}
+
+
+def _rows(setting: str, path: str, names: Mapping[str, str]) -> list[Row]:
+    path = os.path.expanduser(path)
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        folder = os.path.dirname(path) or "."
+        there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        near = hint(os.path.basename(path), [one for one in there if one.endswith(".jsonl")])
+        raise ValueError(f"data.settings.{setting}={path!r} is no file.{near}")
+    rows: list[Row] = []
+    with tf.io.gfile.GFile(path, "r") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                row = _row(line, names, where=f"{path}:{number}")
+                if rows and row.keys() != rows[0].keys():
+                    _fail(f"{path}:{number}", f"the fields {list(row)} are not {list(rows[0])}")
+                rows.append(row)
+    return rows or _fail(path, "it has no rows")
+
+
+def _row(line: str, names: Mapping[str, str], *, where: str) -> Row:
+    try:
+        raw = json.loads(line)
+    except ValueError as error:
+        _fail(where, f"it is no JSON: {error}")
+    if not isinstance(raw, dict):
+        _fail(where, "it is no JSON object")
+    for field in ("inputs", "targets"):
+        if not isinstance(raw.get(names[field]), str):
+            _fail(where, f"there is no string {names[field]!r}.{hint(names[field], raw)}")
+    others = {k: v for k, v in raw.items() if k not in names.values() and isinstance(v, str)}
+    row = {**others, "inputs": raw[names["inputs"]], "targets": raw[names["targets"]]}
+    choices = raw.get(names["choices"])
+    if choices is None:
+        return row
+    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+        _fail(where, f"{names['choices']}={choices!r} is no list of strings")
+    if row["targets"] not in choices or len(choices) < 2:
+        _fail(where, f"{row['targets']!r} is none of two choices or more: {choices}")
+    return {**row, "choices": choices}
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+    columns = {}
+    for field in rows[0] if rows else ():
+        values = [row[field] for row in rows]
+        if field != "choices":
+            columns[field] = tf.constant(values)
+            continue
+        flat = tf.constant([one for choices in values for one in choices])
+        columns[field] = tf.RaggedTensor.from_row_lengths(flat, [len(one) for one in values])
+    return columns
+
+
+def _fail(where: str, problem: str) -> NoReturn:
+    raise ValueError(f"{where}: {problem}")

@@ -1,0 +1,98 @@
+"""Without any training on the task: the last word of a passage, and one of several for a blank.
+
+Radford et al. 2019, sections 3.2 (the Children's Book Test, Hill et al. 2016) and 3.3 (LAMBADA,
+Paperno et al. 2016).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from t5x_like.evaluation.documents import exp
+from t5x_like.evaluation.interface import Measured, Row, TextModel, choices_of, text_of
+
+
+@dataclasses.dataclass(frozen=True)
+class LastWord:
+    """The last word of each `text`: what stands after its last blank, with all that it is made of.
+
+    As in LAMBADA a word is right if greedy decoding would have written all of its tokens; what
+    would have come after it is not asked.
+    """
+
+    def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
+        """`accuracy`, and `perplexity` of a last word, exp of the mean of -log p over the texts.
+
+        Raises:
+            ValueError: there is no row, or a text of one word.
+        """
+        pairs = [_last_word(text_of(row, "text")) for row in rows]
+        scores = model.score(pairs)
+        said = [
+            {"text": prompt + word, "log_prob": score.total, "correct": score.greedy}
+            for (prompt, word), score in zip(pairs, scores, strict=True)
+        ]
+        return {
+            "accuracy": float(np.mean([score.greedy for score in scores])),
+            "perplexity": exp(-float(np.mean([score.total for score in scores]))),
+            "cut": _share_cut(model, pairs),
+            "examples": len(rows),
+        }, said
+
+
+def _last_word(text: str) -> tuple[str, str]:
+    """What comes before the last word of a text, and that word after the blank before it."""
+    text = text.rstrip()
+    word = text.split()[-1] if text else ""
+    prompt = text.removesuffix(word).rstrip()
+    if not prompt:
+        raise ValueError(f"a text needs two words, to predict the last one: {text!r:.80}")
+    return prompt, text.removeprefix(prompt)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Which of `choices` belongs into the blank of `inputs`; `targets` is the one that does.
+
+    Each choice is as likely as it and all that comes after the blank are together, given what comes
+    before it (section 3.2). Without a blank in the inputs the choices come after them.
+
+    Attributes:
+        blank: how it is written.
+    """
+
+    blank: str = "XXXXX"
+
+    def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
+        """`accuracy` by log p, and `accuracy_per_token` by log p per token.
+
+        Raises:
+            ValueError: a row without choices, or whose target is none of them.
+        """
+        asked = [choices_of(row) for row in rows]
+        pairs = []
+        for row, choices in zip(rows, asked, strict=True):
+            before, found, after = text_of(row, "inputs").partition(self.blank)
+            joint = "" if found or before[-1:].isspace() else " "
+            pairs += [(before + joint, choice + after) for choice in choices]
+        scores = iter(model.score(pairs))
+        said, right = [], []
+        for row, choices in zip(rows, asked, strict=True):
+            own = [next(scores) for _ in choices]
+            by = [[score.total for score in own], [score.per_token for score in own]]
+            picked = [choices[int(np.argmax(values))] for values in by]
+            right.append([one == row["targets"] for one in picked])
+            said.append({"prediction": picked[0], "targets": row["targets"], "log_probs": by[0]})
+        total, per_token = np.mean(right, axis=0)
+        return {
+            "accuracy": float(total),
+            "accuracy_per_token": float(per_token),
+            "cut": _share_cut(model, pairs),
+            "examples": len(rows),
+        }, said
+
+
+def _share_cut(model: TextModel, pairs: Sequence[tuple[str, str]]) -> float:
+    """How many of the prompts were too long and lost their beginning, from 0 to 1."""
+    return float(np.mean([model.excess(*pair) > 0 for pair in pairs]))

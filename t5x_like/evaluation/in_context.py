@@ -1,0 +1,203 @@
+"""What a model does with a task that it is told in its prompt: no, one or some examples of it.
+
+Brown et al. 2020, sections 2 and 2.4 (GPT-3), and the prompts of Radford et al. 2019, sections 3.6
+(summaries) and 3.7 (translation).
+"""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from t5x_like.evaluation import question_answering, rouge
+from t5x_like.evaluation.interface import Measured, Row, TextModel, choices_of, text_of
+from t5x_like.names import choose
+
+BY = ("likelihood", "generation")
+TOO_LONG = ("error", "fewer_shots")
+METRICS: Mapping[str, Callable[[str, Sequence[str]], float]] = {
+    "exact_match": question_answering.exact_match,
+    "f1": question_answering.f1,
+    "rouge_1": rouge.rouge_1,
+    "rouge_2": rouge.rouge_2,
+    "rouge_l": rouge.rouge_l,
+}
+_FIELD = re.compile(r"\{(\w+)\}")
+_TARGETS = "{targets}"
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclasses.dataclass(frozen=True)
+class InContext:
+    r"""Prompts of `shots` examples and a question, answered by likelihood or in free form.
+
+    Rows have `inputs` and `targets`, and by likelihood `choices`; other fields of strings may stand
+    in the template. Each question has examples of its own, drawn without replacement from the
+    training split (never the question itself).
+
+    Attributes:
+        shots: K: 0, 1 or more.
+        template: of an example, which ends in "{targets}"; a question ends before that.
+        separator: between examples.
+        description: of the task, before all examples.
+        by: "likelihood" of the choices, or "generation".
+        answer: the context that calibrates: p(choice | prompt) / p(choice | answer).
+        stop: generated text ends before this one; "" for none.
+        sentences: generated text ends after so many; 0 for all.
+        metrics: of generated text, names in METRICS.
+        too_long: what is done where a prompt is longer than the model reads: "error", or
+            "fewer_shots", as many as fit, and `mean_shots` tells.
+        seed: of the draws.
+    """
+
+    shots: int = 0
+    template: str = "{inputs}\n{targets}"
+    separator: str = "\n\n"
+    description: str = ""
+    by: str = "likelihood"
+    answer: str = "Answer:"
+    stop: str = "\n"
+    sentences: int = 0
+    metrics: Sequence[str] = ("exact_match", "f1")
+    too_long: str = "error"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choose("score.by", self.by, dict.fromkeys(BY))
+        choose("score.too_long", self.too_long, dict.fromkeys(TOO_LONG))
+        for name in self.metrics:
+            choose("score.metrics", name, METRICS)
+        if self.shots < 0:
+            raise ValueError(f"score.shots={self.shots} must be 0 or more")
+        if self.template.count(_TARGETS) != 1 or not self.template.endswith(_TARGETS):
+            raise ValueError(
+                f"score.template={self.template!r} must end in {_TARGETS}, and have it once"
+            )
+
+    def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
+        """The accuracies by likelihood, or the metrics of generated text; `mean_shots`.
+
+        Args:
+            rows: to be answered.
+            examples: of the training split; needed if shots is not 0.
+
+        Raises:
+            ValueError: fewer examples than shots, a field that rows lack, or a prompt that is too
+                long, even without examples.
+        """
+        # By likelihood the longest choice has to fit, else all that may be generated.
+        counted = collections.Counter(text_of(one, "inputs") for one in examples)
+        prompts, shots = [], []
+        for number, row in enumerate(rows):
+            drawn = self._draw(row, number, examples, same=counted[text_of(row, "inputs")])
+            prompt, used = self._fitting(model, row, drawn, where=number)
+            prompts.append(prompt)
+            shots.append(used)
+        answer = self._choose if self.by == "likelihood" else self._generate
+        found, said = answer(model, rows, prompts)
+        for one, prompt in zip(said, prompts, strict=True):
+            one["prompt"] = prompt
+        return found | {"mean_shots": float(np.mean(shots)), "examples": len(rows)}, said
+
+    def prompt(self, row: Row, examples: Sequence[Row]) -> str:
+        """The text of a question after some examples of the task."""
+        question = _filled(self.template.removesuffix(_TARGETS), row)
+        first = [self.description] if self.description else []
+        shown = [_filled(self.template, one) for one in examples]
+        return self.separator.join([*first, *shown, question])
+
+    def _draw(self, row: Row, number: int, examples: Sequence[Row], *, same: int) -> list[Row]:
+        """The examples of a row, where `same` have its own question."""
+        if not self.shots:
+            return []
+        if len(examples) - same < self.shots:
+            raise ValueError(
+                f"score.shots={self.shots}, and the training split has {len(examples) - same} "
+                "examples to draw from"
+            )
+        random = np.random.default_rng([self.seed, number])
+        drawn = random.choice(len(examples), size=self.shots + same, replace=False)
+        others = [examples[n] for n in drawn if examples[n]["inputs"] != row["inputs"]]
+        return others[: self.shots]
+
+    def _fitting(
+        self, model: TextModel, row: Row, drawn: Sequence[Row], *, where: int
+    ) -> tuple[str, int]:
+        """The prompt of a row and how many examples it has: all, unless fewer have to do."""
+        answers = choices_of(row) if self.by == "likelihood" else [None]
+        for shots in range(len(drawn), -1, -1):
+            prompt = self.prompt(row, drawn[:shots])
+            excess = max(model.excess(prompt, answer) for answer in answers)
+            if not excess:
+                return prompt, shots
+            if self.too_long == "error":
+                break
+        raise ValueError(
+            f"score.shots={shots}: the prompt of row {where} and its answer are {excess} tokens "
+            f"more than the {model.length} that the model reads; take fewer, or "
+            "score.too_long='fewer_shots'"
+        )
+
+    def _choose(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
+        """Section 2.4: the likeliest choice, by log p, per token, and beside its log p alone."""
+        asked = [
+            (prompt, choice)
+            for prompt, row in zip(prompts, rows, strict=True)
+            for choice in choices_of(row)
+        ]
+        alone = sorted({choice for _, choice in asked})
+        scores = model.score([*asked, *((f"{self.answer} ", choice) for choice in alone)])
+        base = dict(zip(alone, scores[len(asked) :], strict=True))
+        own = iter(scores)
+        said, right = [], []
+        for row in rows:
+            choices = choices_of(row)
+            found = [next(own) for _ in choices]
+            by = {
+                "log_prob": [one.total for one in found],
+                "per_token": [one.per_token for one in found],
+                "calibrated": [
+                    one.total - base[choice].total
+                    for one, choice in zip(found, choices, strict=True)
+                ],
+            }
+            picked = {name: choices[int(np.argmax(values))] for name, values in by.items()}
+            right.append([one == row["targets"] for one in picked.values()])
+            said.append(
+                {"predictions": picked, "targets": row["targets"], "choices": choices, **by}
+            )
+        total, per_token, calibrated = map(float, np.mean(right, axis=0))
+        return {
+            "accuracy": total,
+            "accuracy_per_token": per_token,
+            "accuracy_calibrated": calibrated,
+        }, said
+
+    def _generate(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
+        said = [
+            {"prediction": self._cut(text), "targets": text_of(row, "targets")}
+            for text, row in zip(model.generate(prompts), rows, strict=True)
+        ]
+        return {
+            name: float(
+                np.mean([METRICS[name](one["prediction"], [one["targets"]]) for one in said])
+            )
+            for name in self.metrics
+        }, said
+
+    def _cut(self, text: str) -> str:
+        """What counts of generated text: up to the stop, and so many sentences."""
+        text = text.lstrip()
+        if self.stop:
+            text = text.partition(self.stop)[0]
+        if self.sentences:
+            ends = [match.start() for match in _END_OF_SENTENCE.finditer(text)]
+            text = text[: ends[self.sentences - 1]] if len(ends) >= self.sentences else text
+        return text.strip()
+
+
+def _filled(template: str, row: Row) -> str:
+    """A template with the fields of a row; what stands in a field is no template."""
+    return _FIELD.sub(lambda match: text_of(row, match[1]), template)

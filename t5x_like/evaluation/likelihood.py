@@ -1,0 +1,188 @@
+"""How likely a network finds a continuation of a prompt: its log p, token by token, in batches."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jaxtyping import Array, Bool, Float, PyTree
+
+Batch = dict[str, np.ndarray]
+
+_SHORTEST = 16  # tokens of a row; longer rows are twice as long, and so on, up to the form's
+
+
+class Pair(NamedTuple):
+    """Tokens that are given, and those after them whose likelihood is asked."""
+
+    prompt: Sequence[int]
+    continuation: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """What a network thinks of a continuation.
+
+    Attributes:
+        log_probs: natural log p of each token, given all before it; float32.
+        greedy: whether each token is the likeliest, so that greedy decoding would have said them.
+    """
+
+    log_probs: Float[np.ndarray, "n"]
+    greedy: bool
+
+    @property
+    def total(self) -> float:
+        """Natural log p of the whole continuation."""
+        return float(np.sum(self.log_probs, dtype=np.float64))
+
+    @property
+    def tokens(self) -> int:
+        """Their number."""
+        return len(self.log_probs)
+
+    @property
+    def per_token(self) -> float:
+        """The mean log p of a token, 0 of none."""
+        return self.total / max(self.tokens, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How a network reads a prompt, and what comes after it.
+
+    Attributes:
+        length: tokens of a row of the decoder at most: the continuation, and without an encoder the
+            prompt before it.
+        inputs: tokens of the encoder's row at most; 0 for a network without an encoder.
+        start: the token that the decoder reads first.
+        sees_prompt: the tokens of a prompt see each other, those after it too (a prefix LM).
+        ends: (of the prompt, of the continuation) an end token follows, as it did in training.
+    """
+
+    length: int
+    inputs: int = 0
+    start: int = 0
+    sees_prompt: bool = False
+    ends: tuple[bool, bool] = (False, False)
+
+    def excess(self, pair: Pair) -> int:
+        """How many tokens of the prompt, or else of the continuation, are too many; 0 if none."""
+        own, after = len(pair.prompt), len(pair.continuation)
+        if self.inputs:
+            return max(own - self.inputs, after - self.length, 0)
+        return max(own + after - self.length, 0)
+
+    def sizes(self, pair: Pair) -> tuple[int, int]:
+        """The tokens that it takes of the decoder's row and of the encoder's."""
+        own, after = len(pair.prompt), len(pair.continuation)
+        return (after, own) if self.inputs else (own + after, 0)
+
+    def lay_out(self, pairs: Sequence[Pair], *, rows: int) -> Batch:
+        """The batch of some pairs, padded on the right to one of a few lengths: [rows, L] int32.
+
+        Raises:
+            ValueError: one is longer than a row.
+        """
+        for pair in pairs:
+            if self.excess(pair):
+                raise ValueError(
+                    f"a prompt of {len(pair.prompt)} tokens and {len(pair.continuation)} after it "
+                    f"are more than the {self.inputs or self.length} that the model reads"
+                )
+        longest = np.max([self.sizes(pair) for pair in pairs], axis=0)
+        shape = (rows, _rounded(longest[0], most=self.length))
+        names = ("input_tokens", "target_tokens", "segment_ids", "causal_attention")
+        batch = {f"decoder_{name}": np.zeros(shape, np.int32) for name in names}
+        if self.inputs:
+            wide = (rows, _rounded(longest[1], most=self.inputs))
+            batch |= {f"encoder_{name}": np.zeros(wide, np.int32) for name in (names[0], names[2])}
+        for row, pair in enumerate(pairs):
+            own = len(pair.prompt)
+            if self.inputs:
+                batch["encoder_input_tokens"][row, :own] = pair.prompt
+                batch["encoder_segment_ids"][row, :own] = 1
+            said = pair.continuation if self.inputs else [*pair.prompt, *pair.continuation]
+            batch["decoder_input_tokens"][row, : len(said)] = [self.start, *said[:-1]]
+            batch["decoder_target_tokens"][row, : len(said)] = said
+            batch["decoder_segment_ids"][row, : len(said)] = 1
+            batch["decoder_causal_attention"][row, : own + 1] = 1
+        if not self.sees_prompt:
+            del batch["decoder_causal_attention"]
+        return batch
+
+
+def _rounded(size: int, *, most: int) -> int:
+    """The next power of two, so that few programs are compiled, and not more than the most."""
+    return min(max(_SHORTEST, 1 << (int(size) - 1).bit_length()), most)
+
+
+class Scorer:
+    """Scores pairs, `batch_size` rows at once.
+
+    Args:
+        module: `module.apply({"params": params}, batch)` gives logits [B, L, V].
+        params: its parameters, spread over any mesh; call it within the mesh's layout.
+        batch_size: rows of a global batch.
+        put: from a batch to arrays where the parameters are.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        params: PyTree,
+        form: Form,
+        *,
+        batch_size: int,
+        put: Callable[[Batch], Any] = lambda batch: batch,
+    ):
+        self._params, self._form, self._put, self._rows = params, form, put, batch_size
+
+        def score(params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, Array]:
+            return score_targets(
+                module.apply({"params": params}, batch), batch["decoder_target_tokens"]
+            )
+
+        self._score = jax.jit(score)
+
+    def __call__(self, pairs: Sequence[Pair]) -> list[Score]:
+        """The score of each pair. Call it on all processes with the same pairs.
+
+        Raises:
+            ValueError: one is longer than a row.
+        """
+        # Those of like length together, since a batch is as long as its longest row.
+        order = sorted(range(len(pairs)), key=lambda n: self._form.sizes(pairs[n]))
+        scores: dict[int, Score] = {}
+        for first in range(0, len(order), self._rows):
+            some = order[first : first + self._rows]
+            found = self._of_batch([pairs[n] for n in some])
+            scores |= dict(zip(some, found, strict=True))
+        return [scores[n] for n in range(len(pairs))]
+
+    def _of_batch(self, pairs: Sequence[Pair]) -> list[Score]:
+        batch = self._put(self._form.lay_out(pairs, rows=self._rows))
+        found = self._score(self._params, batch)
+        if jax.process_count() > 1:
+            found = multihost_utils.process_allgather(found, tiled=True)
+        log_probs, likeliest = (np.asarray(array) for array in found)
+        scores = []
+        for row, pair in enumerate(pairs):
+            last = self._form.sizes(pair)[0]
+            own = slice(last - len(pair.continuation), last)
+            scores.append(Score(log_probs[row, own], bool(np.all(likeliest[row, own]))))
+        return scores
+
+
+def score_targets(
+    logits: Float[Array, "B L V"], targets: Array
+) -> tuple[Float[Array, "B L"], Bool[Array, "B L"]]:
+    """The natural log p of each target, in float32, and whether it is the likeliest token."""
+    logits = logits.astype(jnp.float32)
+    own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    likeliest = jnp.argmax(logits, axis=-1) == targets
+    return own - jax.nn.logsumexp(logits, axis=-1), likeliest

@@ -1,0 +1,15 @@
+"""The flags that commands have besides their config, for tests that call them as functions."""
+
+import pytest
+from absl import flags
+
+_UNSET = {
+    **dict.fromkeys(("checkpoint", "input", "output")),
+    **dict.fromkeys(("interactive", "stream", "log_probs"), False),
+    "examples": 0,
+}
+
+
+def give(monkeypatch: pytest.MonkeyPatch, **values: object) -> None:
+    """Sets flags; those that are not named are as if nobody had given them."""
+    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), _UNSET | values))
