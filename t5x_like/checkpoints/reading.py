@@ -192,7 +192,8 @@ def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
         candidates = [folder / str(step) for step in reversed(agreed_steps(folder))]
     if not candidates:
         raise CheckpointError(_explain_absence(path))
-    found, problems = [], []
+    found: list[epath.Path] = []
+    problems: list[str] = []
     for candidate in candidates:
         if len(found) == count:
             break

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from t5x_like import decoding
 from t5x_like.decoding.interface import Extend
 from t5x_like.hf import folder as files
-from t5x_like.names import hint
+from t5x_like.names import choose, hint
 
 # Settings that Hugging Face has and this has not, with the values at which they do nothing.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -39,6 +39,10 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 _ID = r"(?!forced_)\w+_token_id$"  # of a token, in config.json
 
 
+_PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
+_OF_BEAMS = ("length_penalty", "length_penalty_kind", "early_stopping")
+
+
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
     """How to generate. The defaults are those of Hugging Face.
@@ -46,10 +50,14 @@ class GenerationSettings:
     Attributes:
         max_new_tokens: tokens to generate at most, 20 unless told.
         max_length: the same with the prompt counted; max_new_tokens goes before it.
+        max_extra_tokens: tokens to generate at most beyond as many as are read, padding counted;
+            max_new_tokens holds too. Not Hugging Face's: Vaswani et al. 2017, section 6.1.
         min_new_tokens, min_length: tokens before the end token may come.
         num_beams: of beam search; 1 is greedy, or with `do_sample` sampling.
         do_sample: draw tokens, changed by `temperature`, `top_k` (0: all) and `top_p`.
         length_penalty: alpha of beam search, which ranks by log p / length^alpha.
+        length_penalty_kind: `power` for that; `google_nmt`, which Hugging Face has not, for
+            log p / ((5 + length) / 6)^alpha, as the papers of the Transformer and T5 have it.
         early_stopping: True, False or "never", see `decoding.beam_search`.
         num_return_sequences: beams or samples to return for each input.
         no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all.
@@ -63,6 +71,7 @@ class GenerationSettings:
 
     max_new_tokens: int | None = None
     max_length: int | None = None
+    max_extra_tokens: int | None = None
     min_new_tokens: int | None = None
     min_length: int = 0
     num_beams: int = 1
@@ -71,6 +80,7 @@ class GenerationSettings:
     top_k: int = 50
     top_p: float = 1.0
     length_penalty: float = 1.0
+    length_penalty_kind: str = "power"
     early_stopping: bool | str = False
     num_return_sequences: int = 1
     no_repeat_ngram_size: int = 0
@@ -98,6 +108,7 @@ class GenerationSettings:
         return new
 
     def _check(self, given: Mapping[str, Any]) -> None:
+        choose("length_penalty_kind", self.length_penalty_kind, _PENALTIES)
         if self.do_sample and self.num_beams > 1:
             raise ValueError(
                 f"do_sample=True with num_beams={self.num_beams}: sampling or beams, not both"
@@ -109,19 +120,25 @@ class GenerationSettings:
             )
         for switch, on, dependents in [
             ("do_sample=True", self.do_sample, ("temperature", "top_k", "top_p")),
-            ("num_beams above 1", self.num_beams > 1, ("length_penalty", "early_stopping")),
+            ("num_beams above 1", self.num_beams > 1, _OF_BEAMS),
         ]:
             for name in dependents:
                 if not on and name in given and given[name] != getattr(_DEFAULTS, name):
                     raise ValueError(f"{name}={given[name]!r} has no effect without {switch}")
 
-    def new_tokens(self, *, prompt: int) -> tuple[int, int]:
+    def new_tokens(self, *, prompt: int, read: int | None = None) -> tuple[int, int]:
         """The least and the most tokens to generate after a prompt of that many.
+
+        Args:
+            read: tokens of the encoder's inputs, or of a language model's prompt.
 
         Raises:
             ValueError: there is no room for any.
         """
         most = self.max_new_tokens
+        if read is not None and self.max_extra_tokens is not None:
+            allowed = read + self.max_extra_tokens
+            most = allowed if most is None else min(most, allowed)
         if most is None:
             most = 20 if self.max_length is None else self.max_length - prompt
         if most < 1:
@@ -222,7 +239,7 @@ def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> 
         request |= {
             "beams": settings.num_beams,
             "returned": settings.num_return_sequences,
-            "length_penalty": decoding.PowerPenalty(settings.length_penalty),
+            "length_penalty": _PENALTIES[settings.length_penalty_kind](settings.length_penalty),
             "early_stopping": settings.early_stopping,
         }
     elif settings.do_sample:

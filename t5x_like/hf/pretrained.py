@@ -160,7 +160,7 @@ class Pretrained:
             if not mask[:, -1].all():
                 raise ValueError("input_ids is padded on the right: pad it on the left to generate")
             prompt, arguments = tokens, {"decoder_mask": mask != 0}
-        least, most = wanted.new_tokens(prompt=prompt.shape[1])
+        least, most = wanted.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
         arguments["decoder_input_tokens"] = prompt
         with self._layout():
             start = self.writer.prefill(arguments, cache_length=prompt.shape[1] + most)
