@@ -29,6 +29,7 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("vocab", "model"),
     ("heads", "model"),
     ("kv_heads", "model"),
+    ("single_head", None),
     ("mlp", "model"),
     ("kv", None),
     ("layers", None),

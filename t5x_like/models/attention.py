@@ -196,9 +196,11 @@ class Attention(nn.Module):
         if self.heads % groups:
             raise ValueError(f"heads={self.heads} is not a multiple of kv_heads={groups}")
 
+        # A single head cannot be cut, and every device that has heads of queries needs it.
+        axis = "kv_heads" if groups > 1 else "single_head"
         self.query = self._into_heads(self.heads, "heads", self.query_init)
-        self.key = self._into_heads(groups, "kv_heads", self.kernel_init)
-        self.value = self._into_heads(groups, "kv_heads", self.kernel_init)
+        self.key = self._into_heads(groups, axis, self.kernel_init)
+        self.value = self._into_heads(groups, axis, self.kernel_init)
         self.scale_factor = self.width**-0.5 if self.scale is None else self.scale
 
     def _into_heads(self, heads: int, axis: str, init: Initializer) -> Linear:

@@ -17,7 +17,7 @@ from jaxtyping import Array
 # Axes along which independent tensors are stacked.
 STACKED = frozenset({"layers", "inner_layers", "experts"})
 # T5's attention matrices are [D, H*K]: a head axis and the width of a head after it are one axis.
-HEADS, HEAD_WIDTH = frozenset({"heads", "kv_heads"}), "kv"
+HEADS, HEAD_WIDTH = frozenset({"heads", "kv_heads", "single_head"}), "kv"
 
 
 def rms(x: Array, spec: PartitionSpec) -> Array:

@@ -1,0 +1,109 @@
+"""LLaMA, pretrained as a language model.
+
+    python -m t5x_like.train --config=configs/llama.py:7b --config.workdir=runs/llama_7b \
+        --config.data.vocabulary=tokenizer.model
+
+tokenizer.model is LLaMA's, or one trained by `python -m t5x_like.vocabulary --kind=llama`. Sizes:
+`demo`, `7b`, `13b`, `33b`, `65b`.
+
+| Touvron et al. 2023, section 2 | here |
+|---|---|
+| sizes, section 2.2 and table 2 | systems/llama.py: SIZES |
+| learning rate 3e-4, from 33B on 1.5e-4 (table 2) | optimizer.learning_rate |
+| batches of 4M tokens | data.lengths.targets=2048, data.batch_size=2048 |
+| 1.0T tokens, from 33B on 1.4T | train.steps |
+| AdamW, beta 0.9 and 0.95, decay 0.1, norms up to 1.0 | optimizer |
+| warmup of 2,000 steps, a cosine to 10% | optimizer.schedule, end_learning_rate |
+| byte pairs of SentencePiece, digits apart, bytes, 32,000 pieces | data.vocabulary |
+| a mixture of seven sources (table 1) | C4 alone; docs/systems.md has the shares |
+
+The paper does not tell the initial weights: here a normal deviation of 0.02, as in GPT-2.
+
+LLaMA 2, LLaMA 3 and Mistral are read from the folders of Hugging Face (configs/pretrained.py).
+
+The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
+held-out loss of PENDING nats at the end, where the unigram entropy of the targets is PENDING:
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=llama --size=4096 \
+        --output=runs/llama_demo/tokenizer.model
+    python -m t5x_like.train --config=configs/llama.py:demo
+"""
+
+import ml_collections
+
+from t5x_like.config import defaults
+from t5x_like.systems.llama import SIZES
+
+# Table 2: the learning rate and the tokens in all.
+_TRAINING = {
+    "7b": (3e-4, 1.0e12),
+    "13b": (3e-4, 1.0e12),
+    "33b": (1.5e-4, 1.4e12),
+    "65b": (1.5e-4, 1.4e12),
+}
+
+
+def get_config(size: str = "7b") -> ml_collections.ConfigDict:
+    """The config of one of the sizes above."""
+    if size == "demo":
+        return _demo()
+    if size not in _TRAINING:
+        allowed = ", ".join(_TRAINING)
+        raise ValueError(f"configs/llama.py has no size {size!r}: choose demo, {allowed}")
+    learning_rate, tokens = _TRAINING[size]
+    config = defaults()
+    config.system = "llama"
+    config.workdir = f"runs/llama_{size}"
+    config.model = SIZES[size]
+    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
+    config.data.module = "data/c4.py"
+    config.data.task = "c4_en"
+    config.data.objective = "language_modeling"
+    config.data.converter = "decoder"
+    config.data.lengths = {"targets": 2048}
+    config.data.batch_size = 2048
+    # References, so that the schedule follows --config.train.steps.
+    steps = ml_collections.FieldReference(round(tokens / 2048**2))
+    config.train.steps = steps
+    config.optimizer = {
+        "name": "adamw",
+        "b2": 0.95,
+        "weight_decay": 0.1,
+        "clip_norm": 1.0,
+        "schedule": "cosine",
+        "learning_rate": learning_rate,
+        "end_learning_rate": learning_rate / 10,
+        "warmup_steps": 2_000,
+        "decay_steps": steps,
+    }
+    config.checkpoint.every = 5_000
+    config.evaluate.every = 5_000
+    return config
+
+
+def _demo() -> ml_collections.ConfigDict:
+    config = get_config("7b")
+    config.workdir = "runs/llama_demo"
+    config.model.update(
+        {
+            "vocab_size": 4096,
+            "positions": 128,
+            "layers": 2,
+            "d_model": 128,
+            "d_ff": 344,
+            "heads": 4,
+            "kv_heads": 4,
+            "head_width": 32,
+        }
+    )
+    config.data.module = "data/pydocs.py"
+    config.data.task = "pydocs"
+    config.data.vocabulary = "runs/llama_demo/tokenizer.model"
+    config.data.lengths = {"targets": 128}
+    config.data.batch_size = 16
+    config.train.steps = 1000
+    config.train.log_every = 20
+    config.optimizer.update({"learning_rate": 2e-3, "end_learning_rate": 2e-4, "warmup_steps": 100})
+    config.checkpoint.every = 500
+    config.evaluate.every = 200
+    return config
