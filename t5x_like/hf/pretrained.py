@@ -18,10 +18,16 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
-from t5x_like import partitioning, systems
+from t5x_like import decoding, partitioning, systems
+from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.hf import folder as files
 from t5x_like.hf import inputs, weight_map
-from t5x_like.hf.generation import GenerationSettings, decode, write_generation
+from t5x_like.hf.generation import (
+    GenerationSettings,
+    decode,
+    decoding_request,
+    write_generation,
+)
 from t5x_like.hf.heads import write_head
 from t5x_like.hf.writer import Writer
 from t5x_like.models.transformer import EncoderDecoder
@@ -47,6 +53,17 @@ class ModelOutput:
     end_logits: Float[Array, "B L"] | None = None
     hidden: Float[Array, "B L D"] | None = None
     summary: Float[Array, "B D"] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    """A prompt that was read, what comes next, and the least and the most tokens to write."""
+
+    prompt: Int[np.ndarray, "B P"]
+    logits: Float[Array, "B V"]
+    cache: Any
+    least: int
+    most: int
 
 
 class Pretrained:
@@ -144,9 +161,59 @@ class Pretrained:
             ValueError: a model that writes no text, a setting that does not exist or is out of
                 range, or a prompt padded on the right.
         """
+        wanted = self.generation.override(settings)
+        with self._layout():
+            read = self._read(input_ids, attention_mask, wanted)
+            new, lengths = decode(
+                self.writer.extend,
+                read.logits,
+                read.cache,
+                settings=wanted,
+                least=read.least,
+                most=read.most,
+            )
+        prompts = np.repeat(read.prompt, len(new) // len(read.prompt), axis=0)
+        return np.concatenate([prompts, new[:, : lengths.max()]], axis=1)
+
+    def stream(
+        self,
+        input_ids: ArrayLike,
+        attention_mask: ArrayLike | None = None,
+        *,
+        callback: Callable[[StreamStep], bool | None],
+        **settings: Any,
+    ) -> Generated:
+        """Generates as `generate` does, and tells of every token as it comes.
+
+        Args:
+            input_ids, attention_mask, settings: as for `generate`.
+            callback: gets a `decoding.StreamStep` per token, and may end it by returning True.
+
+        Returns:
+            What was generated, without the prompt.
+
+        Raises:
+            ValueError: as `generate`, or beams, of which none is the text until the end.
+        """
+        wanted = self.generation.override(settings)
+        if wanted.num_beams > 1:
+            raise ValueError(
+                f"num_beams={wanted.num_beams}: a stream needs num_beams=1, as beams are chosen "
+                "from only at the end"
+            )
+        with self._layout():
+            read = self._read(input_ids, attention_mask, wanted)
+            request = decoding_request(wanted, least=read.least, most=read.most)
+            return decoding.stream(
+                self.writer.extend, read.logits, read.cache, callback=callback, **request
+            )
+
+    def _read(
+        self, input_ids: ArrayLike, attention_mask: ArrayLike | None, wanted: GenerationSettings
+    ) -> "_Read":
+        """Reads a prompt, or an encoder's input and the token that begins the decoder's text."""
         if not hasattr(self.module, "prefill"):
             raise ValueError(f"this {self.system} reads text, and writes none: it has no generate")
-        wanted = self.generation.override(settings)
         tokens = self._tokens("input_ids", input_ids)
         mask = (
             inputs.infer_mask(tokens, wanted)
@@ -162,13 +229,8 @@ class Pretrained:
             prompt, arguments = tokens, {"decoder_mask": mask != 0}
         least, most = wanted.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
         arguments["decoder_input_tokens"] = prompt
-        with self._layout():
-            start = self.writer.prefill(arguments, cache_length=prompt.shape[1] + most)
-            new, lengths = decode(
-                self.writer.extend, *start, settings=wanted, least=least, most=most
-            )
-        prompts = np.repeat(prompt, len(new) // len(prompt), axis=0)
-        return np.concatenate([prompts, new[:, : lengths.max()]], axis=1)
+        logits, cache = self.writer.prefill(arguments, cache_length=prompt.shape[1] + most)
+        return _Read(prompt, logits, cache, least, most)
 
     def save_pretrained(
         self, folder: str | os.PathLike, *, max_shard_size: int = 5 * 10**9
