@@ -26,6 +26,7 @@ COMMANDS = [
     "matplotlib>=3.9",
     "pyarrow>=18",
     "rich>=13.7",
+    "sacrebleu>=2.5",
     "sentencepiece>=0.2",
     "seqio>=0.0.20",
     "tensorboard>=2.18",

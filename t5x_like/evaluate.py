@@ -7,7 +7,8 @@ Without --checkpoint it is the newest of the workdir. The metrics, and beside th
 entropy of the targets, go to the terminal and as JSON to --output (by default
 WORKDIR/evaluation.json). Question answering has also exact match and F1, as SQuAD measures them; a
 language model (objective language_modeling) has bits per byte and the like of whole documents, as
-many as `evaluate.batches` has rows.
+many as `evaluate.batches` has rows; translation (objective translation) BLEU, of as many sources,
+decoded as `decode` says. With --average=N the parameters are the mean of the newest N checkpoints.
 
 With `score` in the config something else is measured in place of all that: the last word of texts,
 one of several choices, prompts with examples (docs/evaluation.md). It reads runs, checkpoints and
@@ -41,7 +42,9 @@ from t5x_like import (
     text_model,
 )
 from t5x_like.config import one_line_errors
-from t5x_like.evaluation import documents, question_answering
+from t5x_like.evaluation import question_answering
+from t5x_like.evaluation.documents import Documents
+from t5x_like.evaluation.translation import Translation
 from t5x_like.experiment import Experiment
 from t5x_like.hf import folder as files
 from t5x_like.inputs import Inputs
@@ -67,6 +70,7 @@ def _score(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
             path,
             mesh=partitioning.make_mesh(settings.mesh.to_dict()),
             param_dtype="float32",
+            average=flags.FLAGS.average,
             **model,
         )
         step = 0 if files.is_hugging_face(path) else checkpoints.read_metadata(path)["step"]
@@ -76,7 +80,9 @@ def _score(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
 def _evaluate(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         model = experiment.build(settings)
-        params, step = checkpoints.restore_params(path, model.abstract_state.params)
+        params, step = checkpoints.restore_params(
+            path, model.abstract_state.params, average=flags.FLAGS.average
+        )
         data = inputs.build(config.phase_at(settings, step=step).settings, model.mesh)
     results: dict[str, dict[str, float]] = {}
     size = settings.model.vocab_size
@@ -89,7 +95,9 @@ def _evaluate(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
             if settings.model.get("head") == "question_answering":
                 results[task] |= measure_answers(model, params, data, task)
             if data.config.data.objective == "language_modeling":
-                results[task] |= measure_documents(model, params, data, task)
+                results[task] |= measure_texts(Documents(), model, params, data, task)
+            if data.config.data.objective == "translation" and _is_alone("BLEU"):
+                results[task] |= measure_texts(Translation(), model, params, data, task)
     _write(results, step, settings)
 
 
@@ -132,13 +140,13 @@ def measure_answers(model: Experiment, params: PyTree, data: Inputs, task: str) 
     return question_answering.measure(answers, references, threshold=head.threshold)
 
 
-def measure_documents(
-    model: Experiment, params: PyTree, data: Inputs, task: str
+def measure_texts(
+    kind: Documents | Translation, model: Experiment, params: PyTree, data: Inputs, task: str
 ) -> dict[str, float]:
-    """Bits per byte and the like of whole documents, see `documents.Documents`.
+    """What `kind` measures of the held-out texts of a task as its source has them.
 
-    Call it on all processes. What is of a token is so of the same tokens as the loss is, but each
-    document is read from its own beginning.
+    Call it on all processes. What is of a token of a document is so of the same tokens as the loss
+    is, but each document is read from its own beginning.
     """
     settings = data.config
     pretrained = hf.Pretrained(
@@ -150,8 +158,17 @@ def measure_documents(
     )
     rows = scoring.text_rows(task, split="validation")
     some = list(itertools.islice(rows, scoring.limit(settings)))
-    found, _ = documents.Documents().measure(text_model.build(pretrained, settings), some)
-    return {f"documents/{name}": value for name, value in found.items()}
+    found, _ = kind.measure(text_model.build(pretrained, settings), some)
+    name = type(kind).__name__.lower()
+    return {f"{name}/{key}": value for key, value in found.items()}
+
+
+def _is_alone(measure: str) -> bool:
+    """Whether there is one process; else it says that a measure, which needs that, is left out."""
+    alone = jax.process_count() == 1
+    if not alone and jax.process_index() == 0:
+        print(f"{measure} is left out: what is written is measured by one process alone")
+    return alone
 
 
 def _write(
@@ -172,4 +189,5 @@ def _write(
 if __name__ == "__main__":
     flags.DEFINE_string("checkpoint", None, "a checkpoint, or a folder of them")
     flags.DEFINE_string("output", None, "JSON file for the metrics")
+    flags.DEFINE_integer("average", 1, "newest checkpoints to take the mean of")
     config.run(evaluate)

@@ -72,7 +72,7 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         settings = initialization.complete(settings)
         settings = config.phases(settings)[-1].settings
         path = initialization.model_folder(settings, checkpoint=arguments.checkpoint)
-        pretrained = hf.from_pretrained(path)
+        pretrained = hf.from_pretrained(path, average=arguments.average)
         if isinstance(pretrained.module, Encoder):
             _predict(pretrained, settings)
         else:
@@ -276,6 +276,7 @@ def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 if __name__ == "__main__":
     flags.DEFINE_string("checkpoint", None, "a checkpoint, or a folder of them")
+    flags.DEFINE_integer("average", 1, "newest checkpoints to take the mean of")
     flags.DEFINE_string("input", None, "file of texts, or - for standard input")
     flags.DEFINE_string("output", "-", "JSON Lines file to write, or - for standard output")
     flags.DEFINE_integer("examples", 0, "held-out examples to show")

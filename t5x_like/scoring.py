@@ -6,6 +6,7 @@
 | last_word | text | LAMBADA: the same, section 3.3 |
 | choice | inputs with a blank, choices, targets | Children's Book Test: section 3.2 |
 | in_context | inputs, targets, by likelihood choices | Brown et al. 2020, section 2 |
+| translation | inputs, targets | Vaswani et al. 2017, section 6.1 |
 
 The settings of a kind are the fields of its class in t5x_like/evaluation/. Rows are those of
 `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective: of its split
@@ -27,17 +28,19 @@ from t5x_like.evaluation.cloze import Choice, LastWord
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.interface import Row
+from t5x_like.evaluation.translation import Translation
 from t5x_like.names import choose
 from t5x_like.preprocessing import objectives, sources, vocabularies
 from t5x_like.preprocessing.pipeline import source_rows
 
-Kind = Documents | LastWord | Choice | InContext
+Kind = Documents | LastWord | Choice | InContext | Translation
 
 KINDS: dict[str, type[Kind]] = {
     "documents": Documents,
     "last_word": LastWord,
     "choice": Choice,
     "in_context": InContext,
+    "translation": Translation,
 }
 _OWN = ("kind", "pool", "predictions")
 _POOL = 100_000
@@ -69,8 +72,9 @@ def measure(
     """
     score = settings.score.to_dict()
     kind = make_kind(score)
-    if jax.process_count() > 1 and getattr(kind, "by", "") == "generation":
-        raise ValueError("score.by='generation' is for one process")
+    writes = isinstance(kind, Translation) or getattr(kind, "by", "") == "generation"
+    if jax.process_count() > 1 and writes:
+        raise ValueError("what a model writes is measured by one process alone")
     model = text_model.build(pretrained, settings)
     _register(settings.data)
     results, predictions = {}, []

@@ -111,7 +111,8 @@ def test_every_kind_is_learned_and_measured(kind, tmp_path, pretrained, monkeypa
     write(tmp_path / "train.jsonl", MAKE[kind], rows=1500, seed=0)
     write(tmp_path / "validation.jsonl", MAKE[kind], rows=200, seed=1)
     train.train(settings(tmp_path, kind, pretrained=pretrained))
-    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), {"checkpoint": None, "output": None}))
+    values = {"checkpoint": None, "output": None, "average": 1}
+    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), values))
     evaluate.evaluate(config_file("run")(str(tmp_path / "run")))
     measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())["tasks"]
     measured = measured["labelled_files"]

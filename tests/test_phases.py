@@ -105,7 +105,7 @@ def test_a_checkpoint_is_evaluated_on_the_data_of_its_phase(straight, monkeypatc
     monkeypatch.setattr(evaluate, "measure", record)
     for step in (3, 4):
         path = straight[0] / "checkpoints" / str(step)
-        values = {"checkpoint": path, "output": straight[0] / "evaluation.json"}
+        values = {"checkpoint": path, "output": straight[0] / "evaluation.json", "average": 1}
         monkeypatch.setattr(flags, "FLAGS", type("Flags", (), values))
         evaluate.evaluate(settings(straight[0].parent))
     assert measured == [(8, 32), (16, 48)]

@@ -5,6 +5,7 @@ from absl import flags
 
 _UNSET = {
     **dict.fromkeys(("checkpoint", "input", "output")),
+    "average": 1,
     **dict.fromkeys(("interactive", "stream", "log_probs"), False),
     "examples": 0,
 }
