@@ -36,6 +36,8 @@ def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> d
         "rope_scaling": {},
         "window": 0,  # of Mistral; 0 is none
         "tied_head": False,
+        "bos_id": 1,
+        "eos_id": 2,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -51,6 +53,8 @@ _LLAMA_3 = {
     "norm_epsilon": 1e-5,
     "rope_theta": 500_000.0,
     "kv_heads": 8,
+    "bos_id": 128_000,
+    "eos_id": 128_001,
 }
 _MISTRAL = {"positions": 32_768, "norm_epsilon": 1e-5, "kv_heads": 8, "window": 4096}
 
@@ -185,6 +189,11 @@ _FIXED = {
 }
 
 
+def generation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What ends a text that the model writes."""
+    return {"eos_token_id": config["eos_id"]}
+
+
 def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
     """The settings of `build` for a Hugging Face config.json of `llama` or `mistral`.
 
@@ -212,6 +221,8 @@ def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict
             "head_width": config.get("head_dim") or config["hidden_size"] // heads,
             "window": (config.get("sliding_window") or 0) if sliding else 0,
             "tied_head": config.get("tie_word_embeddings", False),
+            "bos_id": config.get("bos_token_id", 1),
+            "eos_id": config.get("eos_token_id", 2),
         }
     )
 
@@ -247,6 +258,8 @@ def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
         "num_key_value_heads": config["kv_heads"],
         "head_dim": config["head_width"],
         "tie_word_embeddings": config["tied_head"],
+        "bos_token_id": config["bos_id"],
+        "eos_token_id": config["eos_id"],
         "rope_parameters": rotary,
         # As transformers before 5 reads it.
         "rope_theta": config["rope_theta"],

@@ -26,6 +26,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "d_ff": 4 * d_model,
         "heads": heads,
         "head_width": 256,
+        "eos_id": 2,
         "dropout": 0.0,  # 0.1 in fine-tuning
         "attention": "auto",
         "dtype": "float32",
@@ -102,3 +103,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         # The embeddings have a deviation of 1, so their products with the output D^0.5.
         make_head=functools.partial(TiedHead, scale=config["d_model"] ** -0.5),
     )
+
+
+def generation(config: Mapping[str, Any]) -> dict[str, int]:
+    """What ends a text that the model writes."""
+    return {"eos_token_id": config["eos_id"]}
+
+
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises ValueError: there is no such class."""
+    del config
+    raise ValueError("Hugging Face has no class of PaLM's network: it cannot be written for it")

@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import llama as llama_config
+from t5x_like.config import check
 from t5x_like.systems import llama
+from t5x_like.training import optimizers
 
 # Of the released checkpoints; table 2 says 6.7B, 13.0B, 32.5B and 65.2B.
 PUBLISHED = {
@@ -130,9 +133,14 @@ def test_settings_come_back_from_those_of_hugging_face():
         {"window": 5},
         {"rope_scaling": scaling, "rope_theta": 5e5},
         {"tied_head": True, "norm_epsilon": 1e-5},
+        {"bos_id": 128_000, "eos_id": [128_001, 128_009]},
     ):
         settings = TINY | changes
         assert llama.from_hf_config(llama.to_hf_config(settings), names=()) == settings
+
+
+def test_a_text_ends_where_the_settings_say():
+    assert llama.generation(llama.SIZES["3_8b"]) == {"eos_token_id": 128_001}
 
 
 def test_settings_of_older_folders():
@@ -166,3 +174,20 @@ def test_what_this_llama_does_not_have(changes, message):
 def test_a_setting_that_is_missing():
     with pytest.raises(ValueError, match=r"has no rms_norm_eps"):
         llama.from_hf_config({k: v for k, v in hf().items() if k != "rms_norm_eps"}, names=())
+
+
+@pytest.mark.parametrize("size", ["demo", "7b", "13b", "33b", "65b"])
+def test_the_configs_are_valid_and_end_at_a_tenth_of_the_rate(size):
+    config = llama_config.get_config(size)
+    check(config)
+    _, schedule = optimizers.build(config.optimizer, axes=())
+    peak = max(float(schedule(step)) for step in range(0, 3000, 100))
+    np.testing.assert_allclose(peak, config.optimizer.learning_rate, rtol=1e-3)
+    np.testing.assert_allclose(schedule(config.train.steps), peak / 10, rtol=1e-3)
+
+
+def test_batches_and_tokens_are_those_of_table_2():
+    config = llama_config.get_config("65b")
+    batch = config.data.batch_size * config.data.lengths.targets
+    assert batch == 4 * 2**20
+    np.testing.assert_allclose(config.train.steps * batch, 1.4e12, rtol=1e-5)

@@ -1,6 +1,7 @@
 """PaLM: its published sizes, its initialization, its layer by hand, its loss, its cache."""
 
 import functools
+import itertools
 import math
 
 import flax.linen as nn
@@ -9,7 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import palm as palm_config
+from t5x_like.config import check, phases
+from t5x_like.hf.pretrained import Pretrained
 from t5x_like.systems import palm
+from t5x_like.training import optimizers
 
 # Table 1 says 8.63B, 62.50B and 540.35B. It leaves out the gains of the norms, which are 0.002B of
 # the largest.
@@ -161,3 +166,25 @@ def test_the_loss_adds_the_square_of_the_log_of_the_normalizer():
     total, weight, _ = loss(params, batch, None)
     np.testing.assert_allclose(total, expected, rtol=1e-5)
     assert weight == 3
+
+
+def test_it_is_not_written_for_hugging_face(tmp_path):
+    module, params = make()
+    model = Pretrained(module, params, system="palm", config=TINY)
+    with pytest.raises(ValueError, match="no class of PaLM's network"):
+        model.save_pretrained(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("size", ["demo", *palm.SIZES])
+def test_the_batch_grows_twice(size):
+    config = palm_config.get_config(size)
+    check(config)
+    sizes = [part.settings.data.batch_size for part in phases(config)]
+    assert [two / one for one, two in itertools.pairwise(sizes)] == [2, 2]
+    assert phases(config)[-1].last == config.train.steps
+
+
+def test_the_learning_rate_and_the_decay_are_those_of_section_5():
+    _, schedule = optimizers.build(palm_config.get_config("8b").optimizer, axes=())
+    np.testing.assert_allclose([schedule(0), schedule(9_999)], 1e-2, rtol=1e-6)
+    np.testing.assert_allclose(schedule(40_000), 40_000**-0.5, rtol=1e-6)
