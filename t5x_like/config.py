@@ -127,19 +127,23 @@ class Phase:
         name: its key in `phases`, "" for the only one of a run without phases.
         settings: the config, with the phase's `data`.
         first, last: the steps that are done when it begins, and when it ends.
+        reading: the phase in which it was begun to read the data: its own, unless it differs from
+            the one before in its batch size alone, and goes on where that one stopped.
     """
 
     name: str
     settings: ml_collections.ConfigDict
     first: int
     last: int
+    reading: str = ""
 
 
 def phases(config: ml_collections.ConfigDict) -> list[Phase]:
     """The parts of a run, in order: one, or those of `phases` as `train.phases` orders them.
 
-    A ConfigDict has no order of its own, its keys are sorted: so there is a setting for it. Each
-    phase but the first reads its data in another order, as its `data.seed` is another.
+    A ConfigDict has no order of its own, its keys are sorted: so there is a setting for it. A phase
+    that changes nothing but `batch_size` reads on where the one before stopped; every other reads
+    its data anew in another order, as its `data.seed` is another.
 
     Raises:
         ValueError: `train.phases` and `phases` differ, the steps do not add up to `train.steps`, or
@@ -159,9 +163,9 @@ def phases(config: ml_collections.ConfigDict) -> list[Phase]:
         steps = changes.pop("steps", 0)
         if not isinstance(steps, int) or steps < 1:
             raise ValueError(f"phases.{name}.steps={steps!r} must be 1 or more")
-        changes.setdefault("seed", config.data.seed + len(parts))
-        first = parts[-1].last if parts else 0
-        parts.append(Phase(name, _changed(config, name, changes), first, first + steps))
+        parts.append(
+            _phase(config, name, changes, before=parts[-1] if parts else None, steps=steps)
+        )
     if parts[-1].last != config.train.steps:
         sizes = " + ".join(f"{part.last - part.first} ({part.name})" for part in parts)
         raise ValueError(
@@ -169,6 +173,24 @@ def phases(config: ml_collections.ConfigDict) -> list[Phase]:
             f"{sizes} = {parts[-1].last}"
         )
     return parts
+
+
+def _phase(
+    config: ml_collections.ConfigDict,
+    name: str,
+    changes: Mapping[str, Any],
+    *,
+    before: Phase | None,
+    steps: int,
+) -> Phase:
+    if before is None:
+        return Phase(name, _changed(config, name, changes), 0, steps, name)
+    same = _changed(config, name, {"seed": before.settings.data.seed, **changes})
+    last, of_data = before.last + steps, before.settings.data.to_dict()
+    if same.data.to_dict() == of_data | {"batch_size": same.data.batch_size}:
+        return Phase(name, same, before.last, last, before.reading)
+    seed = config.data.seed + list(config.train.phases).index(name)
+    return Phase(name, _changed(config, name, {"seed": seed, **changes}), before.last, last, name)
 
 
 def phase_at(config: ml_collections.ConfigDict, *, step: int) -> Phase:

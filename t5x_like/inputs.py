@@ -56,6 +56,27 @@ class Inputs:
         """This process's part of each training batch, without end."""
         return self._batches(self.config.data.task, split="train")
 
+    def stop_reading(self) -> None:
+        """Drops the training batches, whose buffers would go on to be filled in the background."""
+        vars(self).pop("train_batches", None)
+
+    def epochs(self, *, batches: int) -> dict[str, float]:
+        """How often each task's source has been read, where its size in tokens is known.
+
+        Call it on all processes.
+
+        Args:
+            batches: that were drawn since training began or went on: one more may have been.
+        """
+        sizes = self.train_batches.sizes()
+        read = self.train_batches.tokens(batches=batches)
+        counts = np.array([read[task] for task in sizes], np.int64)
+        if sizes and jax.process_count() > 1:  # JAX has 32 bits
+            halves = np.stack(np.divmod(counts, 2**24)).astype(np.int32)
+            halves = np.sum(multihost_utils.process_allgather(halves), axis=0, dtype=np.int64)
+            counts = halves[0] * 2**24 + halves[1]
+        return {task: float(n) / sizes[task] for task, n in zip(sizes, counts, strict=True)}
+
     @property
     def eval_tasks(self) -> tuple[str, ...]:
         """The tasks to evaluate on."""

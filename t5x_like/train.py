@@ -39,6 +39,8 @@ from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
 
+_EPOCHS = "epochs/"  # what the metrics of sources begin with
+
 
 def train(settings: ml_collections.ConfigDict) -> None:
     """Trains to the config's `train.steps`, from the newest checkpoint if there is one."""
@@ -74,6 +76,9 @@ def train(settings: ml_collections.ConfigDict) -> None:
                     log=log,
                     saver=saver,
                 )
+                if phase.last < settings.train.steps:  # another phase may read on
+                    position = data.train_batches.state()
+                    data.stop_reading()
     step = int(np.asarray(outcome.state.step))
     if not outcome.interrupted:
         _report(step, workdir, parts[-1])
@@ -101,7 +106,7 @@ def _stored_shards(workdir: pathlib.Path) -> int | None:
 def _inputs(phases: Sequence[Phase], *, model: Experiment, shards: int | None) -> list[Inputs]:
     """The data of each phase."""
     return [
-        inputs.build(phase.settings, model.mesh, shards=shards, phase=phase.name)
+        inputs.build(phase.settings, model.mesh, shards=shards, phase=phase.reading)
         for phase in phases
     ]
 
@@ -131,8 +136,8 @@ def _train_phase(
     with one_line_errors():
         data.register()
         batches = data.train_batches
-        if state.step > phase.first:  # else it begins here, whatever was read before it
-            batches.restore(position)
+        if state.step > phase.first or phase.reading != phase.name:
+            batches.restore(position)  # else it begins here, whatever was read before it
     if phase.name and jax.process_index() == 0:
         print(f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True)
     with one_line_errors(FloatingPointError, CheckpointWriteError):
@@ -144,7 +149,7 @@ def _train_phase(
             steps=phase.last,
             log=log,
             checkpoints=saver,
-            evaluate=_evaluation(model, data),
+            evaluate=_evaluation(model, data, first=int(state.step)),
             evaluate_every=model.config.evaluate.every,
         )
 
@@ -184,9 +189,18 @@ def _work(model: Experiment, data: Inputs) -> Work:
     )
 
 
-def _evaluation(model: Experiment, data: Inputs) -> Callable[[TrainState], Mapping[str, float]]:
+def _evaluation(
+    model: Experiment, data: Inputs, *, first: int
+) -> Callable[[TrainState], Mapping[str, float]]:
+    """What is measured of a state, and how often each source has been read.
+
+    Args:
+        first: the step at which it was begun, or gone on, to draw batches.
+    """
+
     def measure(state: TrainState) -> dict[str, float]:
-        return {
+        epochs = data.epochs(batches=int(state.step) - first)
+        return {f"{_EPOCHS}{task}": value for task, value in epochs.items()} | {
             f"{task}/{name}": value
             for task in data.eval_tasks
             for name, value in evaluate.measure(
@@ -210,6 +224,10 @@ def _report(step: int, workdir: pathlib.Path, data: Inputs) -> None:
     log = reporting.read_log(workdir)
     held_out = log.get(f"{task}/cross_entropy", log[f"{task}/loss"])
     print(f"held-out loss {held_out[max(held_out)]:.3f} at step {step}")
+    read = {name: log[name][max(log[name])] for name in log if name.startswith(_EPOCHS)}
+    if read:
+        epochs = (f"{value:.2f} of {name.removeprefix(_EPOCHS)}" for name, value in read.items())
+        print(f"epochs read: {', '.join(epochs)}")
     if entropy is not None:
         print(f"unigram entropy of the held-out targets {entropy:.3f} nats")
     print(f"loss curve: {reporting.plot_loss(workdir, unigram_entropy=entropy)}")

@@ -114,6 +114,10 @@ class Batches(Iterator[Batch]):
             shard: _Shard(readers, shares, shard=shard, converter=converter, pack=pack)
             for shard in range(first, after_last)
         }
+        self._sizes = {name: _tokens_of(one.task, split=split) for name, one in readers.items()}
+        # After the newest batch and the one before: a loop draws one ahead.
+        self._tokens = collections.deque([self._tokens_now()], maxlen=2)
+        self._drawn = 0
 
     def __next__(self) -> Batch:
         """The next batch: [B, L] int32, and float32 for loss weights."""
@@ -123,6 +127,8 @@ class Batches(Iterator[Batch]):
         more = any(parts)
         if not (self._any_process(more) if self._any_process else more):
             raise StopIteration
+        self._tokens.append(self._tokens_now())
+        self._drawn += 1
         return self._batch([row for part in parts for row in _padded(part, self._rows)])
 
     def blank(self) -> Batch:
@@ -134,6 +140,27 @@ class Batches(Iterator[Batch]):
         total: collections.Counter[str] = collections.Counter()
         for shard in self._shards.values():
             total.update({stream.task.name: stream.drawn for stream in shard.streams})
+        return dict(total)
+
+    def sizes(self) -> dict[str, int]:
+        """The tokens of each task's source, of those that know it (`num_tokens`)."""
+        return {task: size for task, size in self._sizes.items() if size}
+
+    def tokens(self, *, batches: int) -> dict[str, int]:
+        """How many tokens of each task were read for this process, over all epochs.
+
+        Those of `inputs` and `targets`; what waits for a row to be packed into counts as read.
+
+        Args:
+            batches: drawn since the start or the last `restore`: all of them, or all but one.
+        """
+        return dict(self._tokens[batches - self._drawn - 1])
+
+    def _tokens_now(self) -> dict[str, int]:
+        total: collections.Counter[str] = collections.Counter()
+        for shard in self._shards.values():
+            for stream in shard.streams:
+                total[stream.task.name] += stream.tokens
         return dict(total)
 
     def state(self) -> dict[int, bytes]:
@@ -168,6 +195,8 @@ class Batches(Iterator[Batch]):
                         f"restored with {name}={now!r}"
                     )
             shard.restore(saved["position"])
+        self._tokens.append(self._tokens_now())
+        self._drawn = 0
 
     def _batch(self, rows: list[Row]) -> Batch:
         return packing.to_batch(
@@ -259,6 +288,11 @@ def _with_buffer_share(reading: Reading, share: float) -> Reading:
     least = min(_LEAST_BUFFER, reading.shuffle_buffer)
     buffer = max(least, round(share * reading.shuffle_buffer))
     return dataclasses.replace(reading, shuffle_buffer=buffer)
+
+
+def _tokens_of(task: seqio.Task, *, split: str) -> int | None:
+    tell = getattr(task.source, "num_tokens", None)
+    return None if tell is None else tell(split)
 
 
 def _padded(rows: list[Row], count: int) -> list[Row]:

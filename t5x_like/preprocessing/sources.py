@@ -112,6 +112,10 @@ class FileSource(seqio.DataSource):
     many units as shards, a shard takes whole units; with fewer, it takes every n-th raw row of
     each unit, before anything is parsed. What comes at a position depends on nothing but the
     position (and the seed), so that tf.data can save and restore an iterator over it.
+
+    Attributes:
+        tokens: how many each split has, set by who knows it: then a run tells how often it has
+            read the source.
     """
 
     def __init__(
@@ -138,6 +142,7 @@ class FileSource(seqio.DataSource):
         self._examples = examples
         self._count = count
         self._cycle = cycle
+        self.tokens: dict[str, int] = {}
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -151,6 +156,10 @@ class FileSource(seqio.DataSource):
     def num_input_examples(self, split: str) -> int | None:
         """Returns the number of examples of a split, before preprocessing; None if unknown."""
         return self._count(self._checked(split))
+
+    def num_tokens(self, split: str) -> int | None:
+        """Returns the number of tokens of a split; None if unknown."""
+        return self.tokens.get(self._checked(split))
 
     @staticmethod
     def _checked(split: str) -> str:

@@ -177,11 +177,11 @@ class TaskStream:
 
     Attributes:
         task: whose examples they are.
-        drawn: how many examples it has given.
+        drawn, tokens: how many examples it has given, and tokens of their inputs and targets.
     """
 
     def __init__(self, reader: TaskReader, *, shard: int):
-        self.task, self.drawn = reader.task, 0
+        self.task, self.drawn, self.tokens = reader.task, 0, 0
         self._reader, self._shard = reader, shard
         self._epoch = self._fetched = 0
         self._last_size = 0
@@ -212,8 +212,10 @@ class TaskStream:
                 self._end_epoch()
             else:
                 return None
+        example = self._waiting.popleft()
         self.drawn += 1
-        return self._waiting.popleft()
+        self.tokens += sum(len(example[name]) for name in ("inputs", "targets") if name in example)
+        return example
 
     def state(self) -> dict[str, Any]:
         """The position, of numbers, bytes and arrays."""
@@ -222,6 +224,7 @@ class TaskStream:
             "fetched": self._fetched,
             "last_size": self._last_size,
             "drawn": self.drawn,
+            "tokens": self.tokens,
             "waiting": list(self._waiting),
             "iterator": self._current and _save(self._current.iterator, task=self.task.name),
             "fingerprint": self._reader.fingerprint,
@@ -240,6 +243,7 @@ class TaskStream:
             )
         self._epoch, self._fetched, self.drawn = state["epoch"], state["fetched"], state["drawn"]
         self._last_size = state["last_size"]
+        self.tokens = state.get("tokens", 0)  # they were not always counted
         self._waiting = collections.deque(state["waiting"])
         self._current = self._upcoming = None  # not begun, or to be read up to the position
         if state["iterator"] is not None:
