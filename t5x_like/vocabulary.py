@@ -44,7 +44,13 @@ KINDS = (
     "palm",
 )
 # Not every kind has each of these, so only what differs from the default is passed on.
-_TRAINING = ("byte_fallback", "character_coverage", "split_digits", "keep_case")
+_TRAINING = (
+    "byte_fallback",
+    "character_coverage",
+    "split_digits",
+    "keep_case",
+    "keep_characters",
+)
 _FLAGS: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "FILE", "help": "a module of data/"},
     "--size": {"required": True, "type": int, "help": "pieces, padding and other marks included"},
@@ -69,6 +75,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
     },
     "--split_digits": {"action": "store_true", "help": "each digit is a piece of its own"},
     "--keep_case": {"action": "store_true", "help": "do not lower the case"},
+    "--keep_characters": {"action": "store_true", "help": "no NFKC, for kind unigram"},
     "--overwrite": {"action": "store_true", "help": "replace a model made with other settings"},
 }
 

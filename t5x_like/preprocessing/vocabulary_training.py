@@ -76,6 +76,7 @@ def _unigram(
     byte_fallback: bool = False,
     character_coverage: float = 0.9995,
     split_digits: bool = False,
+    keep_characters: bool = False,
 ) -> dict[str, bytes]:
     """T5's: a unigram SentencePiece model (Kudo 2018).
 
@@ -87,6 +88,9 @@ def _unigram(
         character_coverage: the part of the text's characters that must have a piece; the rarest
             are left out. 1.0 suits an alphabet without noise, 0.9995 large sets of characters.
         split_digits: give each digit a piece of its own.
+        keep_characters: without NFKC, as in Chinchilla (Hoffmann et al. 2022, section 4.1). Blanks
+            are still one; a line break, which is a blank to NFKC, is no piece, and so is spelled in
+            bytes if they are there.
     """
     content = _sentence_pieces(
         documents,
@@ -97,6 +101,7 @@ def _unigram(
         byte_fallback=byte_fallback,
         character_coverage=character_coverage,
         split_digits=split_digits,
+        normalization_rule_name="identity" if keep_characters else "nmt_nfkc",
     )
     return {"": content}
 

@@ -79,6 +79,17 @@ def test_digits_can_be_split(tmp_path):
     assert pieces[-4:] == ["1", "0", "2", "4"]
 
 
+def test_characters_can_be_kept_that_nfkc_would_replace(tmp_path):
+    texts, text = [f"Of x² + {n} half is ½ of it." for n in range(50)], "x²\n½"
+    decoded = {}
+    for keep in (False, True):
+        path = tmp_path / f"{keep}.model"
+        train(texts, vocab_size=286, output=path, byte_fallback=True, keep_characters=keep)
+        loaded = vocabularies.load(path)
+        decoded[keep] = loaded.decode(loaded.encode(text))
+    assert decoded == {False: "x2 1\u20442", True: text}
+
+
 def test_a_line_of_any_length_is_trained_on(tmp_path):
     text = " ".join(f"word{n % 50}" for n in range(20_000))
     train([text], vocab_size=20, output=tmp_path / "long.model")

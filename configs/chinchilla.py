@@ -1,0 +1,135 @@
+"""Chinchilla: Gopher's network, as large and trained for as long as its compute is best spent.
+
+    python -m t5x_like.vocabulary --data=data/c4.py --size=31900 --byte_fallback --keep_characters \
+        --output=runs/chinchilla.model
+    python -m t5x_like.train --config=configs/chinchilla.py:306m \
+        --config.workdir=runs/chinchilla_306m --config.data.vocabulary=runs/chinchilla.model
+
+Sizes: `demo`, `74m`, `306m`, `552m`, `1.1b`, `1.6b`, `6.8b`, `70b`. All but the demo are trained on
+20 tokens a parameter, which for the 70b is the paper's 1.4 trillion. For another budget,
+`compute_optimal` says how large a network is best, and how many tokens it should see.
+
+| Hoffmann et al. 2022, section 4.1, table 4; appendix D for the other sizes | here |
+|---|---|
+| 1.4 trillion tokens for 70B, in rows of 2048 | train.steps, data.lengths.targets |
+| AdamW and not Adam; a cosine to a tenth, as long as the run | optimizer |
+| rate 1e-4; others 2e-4 (the smallest) to 1.25e-4 (the largest) | optimizer.learning_rate |
+| 1.5 million tokens a batch, doubled midway; in section D.4 0.5 | data.batch_size, `phases` |
+| bfloat16 compute, weights kept in float32 too | model.dtype; weights are float32 |
+| SentencePiece of 32,000 pieces, without NFKC | data.vocabulary, with 100 sentinels of T5 |
+| MassiveText | C4, since MassiveText was not released |
+
+The rest is "as Gopher"; of the sizes below 70B the paper tells neither the warmup nor, but for
+section D.4, the batch. How much AdamW decays is not told: it is GPT-3's 0.1.
+
+The demo is Gopher's with AdamW, on Gopher's vocabulary, so that the two losses compare, and by far
+not compute-optimal: it sees 2 tokens a parameter. COMPARISON
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 --byte_fallback \
+        --output=runs/gopher_demo/vocabulary.model
+    python -m t5x_like.train --config=configs/chinchilla.py:demo
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from t5x_like.config import defaults
+from t5x_like.systems.chinchilla import SIZES
+
+TOKENS_PER_PARAMETER = 20
+_LENGTH = 2048
+_RATES = {**dict.fromkeys(SIZES, 2e-4), "6.8b": 1.25e-4, "70b": 1e-4}
+
+
+def compute_optimal(flops: float) -> tuple[float, float]:
+    """How many parameters are best, and how many tokens, for a budget of training FLOPs.
+
+    With C = 6 N D FLOPs for N parameters and D tokens, and D = 20 N, to which table 3 of the paper
+    comes within 10% from 400 million parameters to 10 trillion (approach 1). `docs/systems.md` has
+    the other approaches.
+    """
+    parameters = math.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
+    return parameters, TOKENS_PER_PARAMETER * parameters
+
+
+def parameters(model: Mapping[str, Any]) -> int:
+    """Parameters of the settings of a network, as table A9 counts them: without gains of norms."""
+    width, inner = model["d_model"], model["heads"] * model["head_width"]
+    attention = 5 * width * inner + 5 * inner + width
+    feed_forward = 2 * width * model["d_ff"] + model["d_ff"] + width
+    return model["vocab_size"] * width + model["layers"] * (attention + feed_forward)
+
+
+def get_config(size: str = "306m") -> ml_collections.ConfigDict:
+    """The config of one of the sizes above."""
+    if size == "demo":
+        return _demo()
+    if size not in SIZES:
+        raise ValueError(
+            f"configs/chinchilla.py has no size {size!r}: choose demo, {', '.join(SIZES)}"
+        )
+    config = defaults()
+    config.system = "chinchilla"
+    config.workdir = f"runs/chinchilla_{size}"
+    config.model = SIZES[size] | {"dtype": "bfloat16"}
+    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
+    config.data.module = "data/c4.py"
+    config.data.task = "c4_en"
+    config.data.objective = "language_modeling"
+    config.data.converter = "decoder"
+    config.data.lengths = {"targets": _LENGTH}
+    config.data.batch_size = rows = 768 if size == "70b" else 256
+    tokens = TOKENS_PER_PARAMETER * parameters(SIZES[size])
+    # References, so that the schedule follows --config.train.steps.
+    steps = ml_collections.FieldReference(round(tokens / (rows * _LENGTH)))
+    config.train.steps = steps
+    if size == "70b":  # half of the tokens, and the other half in batches of twice the size
+        first = round(tokens / 2 / (rows * _LENGTH))
+        second = {"steps": round(first / 2), "batch_size": 2 * rows}
+        config.train.phases = ("first", "second")
+        config.phases = {"first": {"steps": first}, "second": second}
+        steps.set(first + second["steps"])
+    config.optimizer = {
+        "name": "adamw",
+        "b2": 0.95,
+        "weight_decay": 0.1,
+        "clip_norm": 1.0 if parameters(SIZES[size]) < 6e9 else 0.25,
+        "schedule": "cosine",
+        "learning_rate": _RATES[size],
+        "end_learning_rate": _RATES[size] / 10,
+        "warmup_steps": 1_500,
+        "decay_steps": steps,
+    }
+    config.checkpoint.every = 5_000
+    config.evaluate.every = 5_000
+    return config
+
+
+def _demo() -> ml_collections.ConfigDict:
+    config = get_config("74m")
+    config.workdir = "runs/chinchilla_demo"
+    config.model.update(
+        {
+            "vocab_size": 4096,
+            "layers": 2,
+            "d_model": 128,
+            "d_ff": 512,
+            "heads": 4,
+            "head_width": 32,
+            "dtype": "float32",
+        }
+    )
+    config.data.module = "data/pydocs.py"
+    config.data.task = "pydocs"
+    config.data.vocabulary = "runs/gopher_demo/vocabulary.model"
+    config.data.lengths = {"targets": 128}
+    config.data.batch_size = 16
+    config.train.steps = 1000
+    config.train.log_every = 20
+    config.optimizer.update({"learning_rate": 2e-3, "end_learning_rate": 2e-4, "warmup_steps": 100})
+    config.checkpoint.every = 500
+    config.evaluate.every = 200
+    return config

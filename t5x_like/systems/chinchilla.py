@@ -1,0 +1,22 @@
+"""Chinchilla: Hoffmann et al. 2022, "Training Compute-Optimal Large Language Models".
+
+The network is Gopher's; what the paper changes is how large it is and how long it is trained.
+"""
+
+from typing import Any
+
+from t5x_like.systems import gopher
+
+# Table 4, and before it those of the fifty networks of table A9 whose compute table A4 counts.
+SIZES: dict[str, dict[str, Any]] = {
+    "74m": gopher.size(10, 640, heads=10, head_width=64),
+    "306m": gopher.size(20, 1024, heads=16, head_width=64),
+    "552m": gopher.size(24, 1280, heads=10, head_width=128),
+    "1.1b": gopher.size(26, 1792, heads=14, head_width=128),
+    "1.6b": gopher.size(28, 2048, heads=16, head_width=128),
+    "6.8b": gopher.size(40, 3584, heads=28, head_width=128),
+    "70b": gopher.size(80, 8192, heads=64, head_width=128),
+}
+
+build = gopher.build
+loss = gopher.loss

@@ -1,0 +1,111 @@
+"""Gopher: Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights"."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from t5x_like import language_modeling
+from t5x_like.models.attention import select_core
+from t5x_like.models.blocks import PreNormBlock
+from t5x_like.models.embeddings import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward import MLP
+from t5x_like.models.norms import RMSNorm
+from t5x_like.models.stack import Stack
+from t5x_like.models.transformer import Decoder, Tower
+from t5x_like.models.transformer_xl import TransformerXLAttention
+
+
+def size(layers: int, d_model: int, *, heads: int, head_width: int) -> dict[str, Any]:
+    """The settings of `build` for a row of the paper's table: d_ff is always 4 d_model."""
+    return {
+        "vocab_size": 32_000,
+        "layers": layers,
+        "d_model": d_model,
+        "d_ff": 4 * d_model,
+        "heads": heads,
+        "head_width": head_width,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+
+
+# Table 1.
+SIZES: dict[str, dict[str, Any]] = {
+    "44m": size(8, 512, heads=16, head_width=32),
+    "117m": size(12, 768, heads=12, head_width=64),
+    "417m": size(12, 1536, heads=12, head_width=128),
+    "1.4b": size(24, 2048, heads=16, head_width=128),
+    "7.1b": size(32, 4096, heads=32, head_width=128),
+    "280b": size(80, 16384, heads=128, head_width=128),
+}
+
+NORMAL = nn.initializers.normal
+loss = language_modeling.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES (section 2.1): GPT-2's but for two parts.
+
+    Those are RMSNorm, and Transformer-XL's relative positions in place of learned ones.
+    """
+    dtype = jnp.dtype(config["dtype"])
+    tower = functools.partial(
+        Tower,
+        make_stack=functools.partial(
+            Stack,
+            make_block=_block(config),
+            layers=config["layers"],
+            loop=config["loop"],
+            remat=config["remat"],
+        ),
+        make_norm=functools.partial(RMSNorm, dtype=dtype),
+    )
+    return Decoder(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=config["d_model"],
+            lookup=config["embedding_lookup"],
+            embedding_init=NORMAL(0.02),
+            dtype=dtype,
+        ),
+        make_decoder=tower,
+        make_head=TiedHead,
+    )
+
+
+def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config["dtype"])
+    # As in GPT-2, what adds to the residual path is drawn smaller, as 2N of them add up.
+    residual = NORMAL(0.02 * (2 * config["layers"]) ** -0.5)
+    return functools.partial(
+        PreNormBlock,
+        make_norm=functools.partial(RMSNorm, dtype=dtype),
+        make_self_attention=functools.partial(
+            TransformerXLAttention,
+            features=config["d_model"],
+            heads=config["heads"],
+            width=config["head_width"],
+            core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+            use_bias=True,
+            query_init=NORMAL(0.02),
+            kernel_init=NORMAL(0.02),
+            out_init=residual,
+            dtype=dtype,
+        ),
+        make_feed_forward=functools.partial(
+            MLP,
+            hidden=config["d_ff"],
+            activation=functools.partial(nn.gelu, approximate=True),
+            use_bias=True,
+            wi_init=NORMAL(0.02),
+            wo_init=residual,
+            dtype=dtype,
+        ),
+    )
