@@ -1,7 +1,7 @@
 """PaLM: Chowdhery et al. 2022, "PaLM: Scaling Language Modeling with Pathways"."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -53,7 +53,36 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """The network of a config with the keys of SIZES (section 2)."""
     dtype = jnp.dtype(config["dtype"])
     make_norm = functools.partial(NORM, dtype=dtype)
-    block = functools.partial(
+    return Decoder(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=config["d_model"],
+            lookup=config["embedding_lookup"],
+            dtype=dtype,
+        ),
+        make_decoder=functools.partial(
+            Tower,
+            make_stack=functools.partial(
+                Stack,
+                make_block=_block(config, make_norm=make_norm),
+                layers=config["layers"],
+                loop=config["loop"],
+                remat=config["remat"],
+            ),
+            make_norm=make_norm,
+            dropout=config["dropout"],
+        ),
+        # The embeddings have a deviation of 1, so their products with the output D^0.5.
+        make_head=functools.partial(TiedHead, scale=config["d_model"] ** -0.5),
+    )
+
+
+def _block(
+    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module]
+) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
         ParallelBlock,
         make_norm=make_norm,
         make_self_attention=functools.partial(
@@ -79,29 +108,6 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             dtype=dtype,
         ),
         dropout=config["dropout"],
-    )
-    return Decoder(
-        make_embedding=functools.partial(
-            TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
-            dtype=dtype,
-        ),
-        make_decoder=functools.partial(
-            Tower,
-            make_stack=functools.partial(
-                Stack,
-                make_block=block,
-                layers=config["layers"],
-                loop=config["loop"],
-                remat=config["remat"],
-            ),
-            make_norm=make_norm,
-            dropout=config["dropout"],
-        ),
-        # The embeddings have a deviation of 1, so their products with the output D^0.5.
-        make_head=functools.partial(TiedHead, scale=config["d_model"] ** -0.5),
     )
 
 
