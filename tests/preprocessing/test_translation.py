@@ -1,10 +1,11 @@
-"""The objective of translation: an example to read by eye, and pairs that do not fit left out."""
+"""The objective of translation: an example by eye, pairs that do not fit, rows that are full."""
 
+import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import objectives, packing
 
 VOCABULARY = seqio.ByteVocabulary(extra_ids=0)
 FEATURES = {name: seqio.Feature(VOCABULARY) for name in ("inputs", "targets")}
@@ -36,3 +37,23 @@ def test_a_pair_is_left_out_where_a_side_and_its_end_do_not_fit():
 def test_lengths_are_needed():
     with pytest.raises(ValueError, match=r"translation needs lengths.targets of 2 or more"):
         run([("a", "b")], inputs=9)
+
+
+def test_packing_sentences_pads_less_than_buckets_of_like_lengths():
+    random = np.random.default_rng(0)
+    # As long as WMT's: some 29 tokens, half of them under 24, now and then 200.
+    sources = np.round(np.exp(random.normal(3.15, 0.62, 8000))).astype(int) + 2
+    targets = np.round(sources * np.exp(random.normal(0.05, 0.2, 8000))).astype(int) + 2
+    pairs = [pair for pair in zip(sources, targets, strict=True) if max(pair) <= 256]
+    packer = packing.Packer({"encoder": 256, "decoder": 256})
+    rows = []
+    for source, target in pairs:
+        sides = {"encoder": source, "decoder": target}
+        rows += packer.add({name: np.zeros((1, size)) for name, size in sides.items()})
+    tokens = np.sum([[x["encoder"].size, x["decoder"].size] for row in rows for x in row], axis=0)
+    packed = 1 - tokens / (256 * len(rows))
+    widths = np.unique(np.geomspace(8, 256, 37).astype(int))  # each a tenth above the one before
+    longest = np.max(pairs, axis=1)
+    buckets = 1 - np.sum(pairs, axis=0) / widths[np.searchsorted(widths, longest)].sum()
+    assert packed.max() < 0.1  # docs/systems.md: 8% and 2%, beside 13% and 7%
+    assert (packed < buckets - 0.03).all()

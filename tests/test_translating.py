@@ -1,0 +1,89 @@
+"""From parallel files to BLEU by the commands: trained, averaged, decoded; and a grammar learnt."""
+
+import json
+
+import pytest
+
+from configs import transformer
+from t5x_like import config, evaluate, infer, inputs, partitioning, reporting, train
+from tests.programs import command_flags
+
+WORDS = ("one", "two", "three", "four", "five", "six")
+TINY = {"layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "d_k": 8, "d_v": 8, "vocab_size": 259}
+
+
+def settings(folder, **changes):
+    """The demo's config on a corpus of sentences and the same backwards, in bytes."""
+    sides = {"source": [], "target": []}
+    for number in range(120):
+        words = [WORDS[(number * k + k * k) % 6] for k in range(1, 2 + number % 3)]
+        sides["source"].append(f"{number} {' '.join(words)}")
+        sides["target"].append(f"{' '.join(reversed(words))} {number}")
+    for name, lines in sides.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    tiny = transformer.get_config("demo")
+    tiny.workdir = str(folder / "run")
+    tiny.model.update(TINY)
+    files = {name: str(folder / name) for name in sides}
+    tiny.data.update(
+        {
+            "module": "data/parallel_text.py",
+            "settings": {**files, "held_out": 0.1},
+            "task": "parallel_text",
+            "vocabulary": "bytes:0",
+            "lengths": {"inputs": 48, "targets": 48},
+            "batch_size": 8,
+        }
+    )
+    tiny.train.steps = 3
+    tiny.checkpoint.every = 1
+    tiny.evaluate.update({"every": 0, "batches": 2})
+    tiny.decode.update({"num_beams": 2, "max_extra_tokens": 2})
+    tiny.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+    config.check(tiny)
+    return tiny
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    train.train(settings(folder))
+    return folder
+
+
+def test_a_batch_of_the_config_is_packed_and_full(tmp_path):
+    mesh = partitioning.make_mesh({"data": 1, "fsdp": 8})
+    data = inputs.build(settings(tmp_path), mesh)
+    batch = next(data.train_batches)
+    assert batch["encoder_input_tokens"].shape == batch["decoder_target_tokens"].shape == (8, 48)
+    assert batch["encoder_segment_ids"].max() > 1
+    # Sentences of up to 21 bytes: at most so much of a row may be left over.
+    assert (batch["encoder_segment_ids"] > 0).mean() > 27 / 48
+
+
+def test_evaluate_has_bleu_of_the_mean_of_checkpoints(trained, monkeypatch, capsys):
+    command_flags.give(monkeypatch, average=3)
+    evaluate.evaluate(settings(trained))
+    measured = json.loads((trained / "run/evaluation.json").read_text())["tasks"]["parallel_text"]
+    assert {"cross_entropy", "translation/bleu", "translation/length_ratio"} <= set(measured)
+    assert 0 <= measured["translation/bleu"] <= 100
+    [newest] = reporting.read_log(trained / "run")["parallel_text/cross_entropy"].values()
+    assert measured["cross_entropy"] != newest
+
+
+def test_infer_translates_with_the_mean_of_checkpoints(trained, monkeypatch, tmp_path):
+    source, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text("7 one two\n")
+    command_flags.give(monkeypatch, input=str(source), output=str(out), average=2)
+    infer.infer(settings(trained))
+    [row] = [json.loads(line) for line in out.read_text().splitlines()]
+    assert row["inputs"] == "7 one two"
+    # Nine bytes and an end, in a row of 16, and at most two more.
+    assert len(row["prediction"].encode()) <= 18
+
+
+def test_too_few_checkpoints_are_told(trained, monkeypatch, capsys):
+    command_flags.give(monkeypatch, average=9)
+    with pytest.raises(SystemExit):
+        evaluate.evaluate(settings(trained))
+    assert "average=9: there are 3 intact checkpoints" in capsys.readouterr().err
