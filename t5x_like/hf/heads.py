@@ -9,6 +9,7 @@ from t5x_like.names import choose
 _HEADS = {
     "ForPreTraining": "pretraining",
     "ForMaskedLM": "masked_lm",
+    "ForConditionalGeneration": "generation",
     "ForSequenceClassification": "classification",
     "ForTokenClassification": "tagging",
     "ForQuestionAnswering": "question_answering",

@@ -110,10 +110,11 @@ def load(
         found = _read(source, wanted, whole=True, rows=rows)
         return flax.traverse_util.unflatten_dict(found, sep="/")
     available = source.available(wanted)
+    may_be_new = (_HEAD, *getattr(systems.find(system), "MAY_BE_NEW", ()))
     new = {
         path: leaf
         for path, leaf in wanted.items()
-        if path.startswith(_HEAD) and path not in available
+        if path.startswith(may_be_new) and path not in available
     }
     shorter = {
         path: _shortened(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)

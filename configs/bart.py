@@ -1,0 +1,185 @@
+r"""BART, pretrained by putting right what was corrupted, and tuned to write and to translate.
+
+    python -m t5x_like.train --config=configs/bart.py:large --config.workdir=runs/bart_large \
+        --config.data.vocabulary=FOLDER
+
+where FOLDER has vocab.json and merges.txt, RoBERTa's as published or trained by
+t5x_like.vocabulary.
+
+Sizes: `demo`, `base`, `large`; and from a pretrained folder `pairs` and `translation`. `large`
+follows the paper (Lewis et al. 2019, section 5.1), on C4 in place of RoBERTa's corpora:
+
+| section 5.1 (what is not told there is RoBERTa's, table 9 of Liu et al. 2019) | here |
+|---|---|
+| 12 + 12 layers of width 1024 (`base`, section 4: 6 + 6 of 768) | model |
+| text infilling of 30% of the tokens, all sentences permuted | data.objective_settings |
+| batch of 8,000, 500,000 steps | data.batch_size, train.steps |
+| 512 tokens | data.lengths |
+| Adam 0.9, 0.98, 1e-6, decay 0.01, 4e-4 after 30,000 steps, then linear | optimizer |
+| dropout 0.1, none in the last 10% of the steps | model.dropout; the two commands below |
+
+    python -m t5x_like.train --config=configs/bart.py:large --config.train.steps=450000 ...
+    python -m t5x_like.train --config=configs/bart.py:large --config.model.dropout=0.0 ...
+
+The comparison of section 4, each corruption alone, from the same file:
+
+    --config.data.objective_settings.corruptions="('token_deletion',)"
+    (or token_masking, text_infilling, sentence_permutation, document_rotation; several in order)
+
+`pairs` (sections 3.3 and 5.3: summaries, answers, dialogue) starts from a folder or a run, and
+`configs/fine_tuning.py` does so for classes (section 3.1) and other labels:
+
+    python -m t5x_like.train --config=configs/bart.py:pairs --config.initialize=bart-large \
+        --config.workdir=runs/summaries --config.data.settings.files="cnn/*.jsonl" \
+        --config.data.settings.inputs=article --config.data.settings.targets=highlights
+
+| section 5.3 | here |
+|---|---|
+| label smoothing 0.1 | loss.label_smoothing |
+| 5 beams, no trigram twice | decode |
+| rate, batch and steps are not told; fairseq's for summaries | 3e-5, 64, 20,000 |
+
+`translation` (section 3.4) puts a new encoder of 6 layers in the place of the tokens that a
+pretrained folder's encoder reads. Its first stage, which trains it with the positions and the first
+layer's maps into queries, keys and values, then the second, which trains all for a few steps:
+
+    python -m t5x_like.train --config=configs/bart.py:translation --config.initialize=bart-large \
+        --config.workdir=runs/ro_en --config.data.settings.files="ro-en/*.jsonl" \
+        --config.data.settings.inputs=ro --config.data.settings.targets=en
+    python -m t5x_like.train --config=configs/run.py:runs/ro_en --config.initialize=runs/ro_en \
+        --config.workdir=runs/ro_en_all --config.optimizer.frozen="()" --config.train.steps=5000
+
+It is for a folder of the size `large`; `translation_base` is for one of `base`. The folder has to
+be Hugging Face's (`t5x_like.convert` makes one of a run), since single layers are frozen.
+
+The demo learns on documentation strings in minutes on 2 CPU cores:
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
+        --output=runs/bart_demo/vocabulary
+    python -m t5x_like.train --config=configs/bart.py:demo
+"""
+
+import ml_collections
+from ml_collections.config_dict import placeholder
+
+from t5x_like.config import defaults
+from t5x_like.systems.bart import SIZES, frozen_at_first
+
+_OTHERS = ("demo", "pairs", "translation", "translation_base")
+
+
+def get_config(size: str = "large") -> ml_collections.ConfigDict:
+    """The config of one of the sizes above."""
+    if size == "demo":
+        return _demo()
+    if size == "pairs":
+        return _pairs()
+    if size in ("translation", "translation_base"):
+        return _translation("base" if size.endswith("base") else "large")
+    if size not in SIZES:
+        known = ", ".join((*SIZES, *_OTHERS))
+        raise ValueError(f"configs/bart.py has no size {size!r}: choose {known}")
+    config = defaults()
+    config.system = "bart"
+    config.workdir = f"runs/bart_{size}"
+    config.model = SIZES[size]
+    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
+    config.data.module = "data/c4.py"
+    config.data.task = "c4_en"
+    config.data.objective = "bart"
+    config.data.objective_settings = {
+        "corruptions": ("sentence_permutation", "text_infilling"),
+        "rate": 0.3,
+        "mean_span": 3.0,
+    }
+    config.data.lengths = {"inputs": 512, "targets": 512}
+    config.data.batch_size = 8000
+    config.train.steps = 500_000
+    config.optimizer = _adam(4e-4, warmup_steps=30_000, decay_steps=500_000)
+    config.checkpoint.every = 5_000
+    config.evaluate.every = 5_000
+    config.decode = {"max_new_tokens": 128, "num_beams": 4}
+    return config
+
+
+def _adam(learning_rate: float, *, warmup_steps: int, decay_steps: int) -> dict:
+    return {
+        "name": "adamw",
+        "b2": 0.98,
+        "epsilon": 1e-6,
+        "weight_decay": 0.01,
+        "schedule": "linear",
+        "learning_rate": learning_rate,
+        "warmup_steps": warmup_steps,
+        "decay_steps": decay_steps,
+    }
+
+
+def _tuning(head: str) -> ml_collections.ConfigDict:
+    """From a folder, whose settings are the model's but for the head."""
+    config = get_config("large")
+    config.system = ""
+    config.model = {"head": head, "dropout": placeholder(float), "dtype": placeholder(str)}
+    config.loss.label_smoothing = 0.1
+    config.data.module = "data/text_files.py"
+    config.data.task = "text_files"
+    config.data.settings = {"files": "", "inputs": "", "targets": ""}
+    config.data.objective = "marked_text_to_text"
+    config.data.objective_settings = {}
+    config.evaluate.every = 1_000
+    config.checkpoint.every = 1_000
+    return config
+
+
+def _pairs() -> ml_collections.ConfigDict:
+    config = _tuning("generation")
+    config.workdir = "runs/bart_pairs"
+    config.data.lengths = {"inputs": 1024, "targets": 256}
+    config.data.batch_size = 64
+    config.train.steps = 20_000
+    config.optimizer = _adam(3e-5, warmup_steps=500, decay_steps=20_000)
+    config.optimizer.clip_norm = 0.1
+    config.decode = {"max_new_tokens": 142, "num_beams": 5, "no_repeat_ngram_size": 3}
+    return config
+
+
+def _translation(size: str) -> ml_collections.ConfigDict:
+    config = _tuning("translation")
+    config.workdir = "runs/bart_translation"
+    config.model.update({"source_layers": 6, "source_vocab_size": 0, "loop": "unroll"})
+    config.data.lengths = {"inputs": 256, "targets": 256}
+    config.data.batch_size = 128
+    config.train.steps = 50_000
+    config.optimizer = _adam(3e-4, warmup_steps=4_000, decay_steps=50_000)
+    config.optimizer.frozen = frozen_at_first(SIZES[size])
+    config.decode = {"max_new_tokens": 256, "num_beams": 5, "length_penalty": 1.0}
+    return config
+
+
+def _demo() -> ml_collections.ConfigDict:
+    config = get_config("base")
+    config.workdir = "runs/bart_demo"
+    config.model.update(
+        {
+            "vocab_size": 4096,
+            "positions": 64,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "d_model": 128,
+            "d_ff": 512,
+            "heads": 4,
+        }
+    )
+    config.model.dropout = 0.0  # the run sees no text twice
+    config.data.module = "data/pydocs.py"
+    config.data.task = "pydocs"
+    config.data.vocabulary = "runs/bart_demo/vocabulary"
+    config.data.lengths = {"inputs": 64, "targets": 64}
+    config.data.batch_size = 16
+    config.train.steps = 1500
+    config.train.log_every = 20
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": 1500})
+    config.checkpoint.every = 500
+    config.evaluate.every = 250
+    config.decode = {"max_new_tokens": 64, "num_beams": 4}
+    return config

@@ -1,0 +1,60 @@
+"""A further encoder in the place of an encoder's tokens, for a language that it has not learnt."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_like.models.blocks import Shared
+from t5x_like.models.masks import AttentionMask
+from t5x_like.models.transformer import Batch, EncoderDecoder
+
+
+class SourceEncoder(nn.Module):
+    """Tokens of another vocabulary to what takes the place of a pretrained encoder's tokens.
+
+    Attributes:
+        make_embedding: factory of the tokens' vectors.
+        make_encoder: of the tower.
+    """
+
+    make_embedding: Callable[..., nn.Module]
+    make_encoder: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        self.token_embedder = self.make_embedding()
+        self.encoder = self.make_encoder()
+
+    def __call__(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
+        """The output of the last layer."""
+        return self.encoder(self.token_embedder(tokens), shared)[0]
+
+
+class Translator(EncoderDecoder, kw_only=True):
+    """Lewis et al. 2019, section 3.4: a pretrained network that denoises what an encoder gives it.
+
+    Attributes:
+        make_source: factory of the `SourceEncoder`.
+    """
+
+    make_source: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        super().setup()
+        self.source = self.make_source()
+
+    def encode(
+        self, batch: Batch, *, deterministic: bool = True
+    ) -> tuple[Float[Array, "B S D"], Int[Array, "B S"]]:
+        """The pretrained encoder's output and its segments (0 is padding: token 0 unless told)."""
+        tokens = batch["encoder_input_tokens"]
+        segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
+        places = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        shared = Shared(
+            mask=AttentionMask(query_segments=segments, key_segments=segments),
+            positions=batch.get("encoder_positions", places),
+            deterministic=deterministic,
+        )
+        x, _ = self.encoder(self.source(tokens, shared), shared)
+        return x, segments

@@ -1,0 +1,352 @@
+"""BART: Lewis et al. 2019, "BART: Denoising Sequence-to-Sequence ..." (arXiv:1910.13461)."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from t5x_like import language_modeling
+from t5x_like.models.attention import Attention, select_core
+from t5x_like.models.blocks import PostNormBlock
+from t5x_like.models.embeddings import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward import MLP
+from t5x_like.models.heads import Features, Summary, select_head
+from t5x_like.models.norms import LayerNorm
+from t5x_like.models.positions import Entrance, LearnedPositions
+from t5x_like.models.rereading import LastTokenHead, Rereader
+from t5x_like.models.source_encoder import SourceEncoder, Translator
+from t5x_like.models.stack import Stack
+from t5x_like.models.transformer import EncoderDecoder, Tower
+
+
+def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
+    return {
+        "head": "generation",
+        "labels": 2,
+        "vocab_size": 50265,
+        "sep_id": 2,
+        "padding": 1,
+        "positions": 1024,
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+        "source_layers": 6,
+        "source_vocab_size": 0,
+        "d_model": d_model,
+        "d_ff": 4 * d_model,
+        "heads": heads,
+        "logits_bias": False,
+        "dropout": 0.1,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+
+
+# Sections 4 and 5.1; the heads and the positions are the released code's.
+SIZES: dict[str, dict[str, Any]] = {"base": _size(6, 768, 12), "large": _size(12, 1024, 16)}
+
+INIT = nn.initializers.normal(0.02)
+GELU = functools.partial(nn.gelu, approximate=False)
+NORM = functools.partial(LayerNorm, epsilon=1e-5)
+_RESERVED = 2  # rows of the positions that are no position of a text, as in fairseq
+loss = language_modeling.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES (section 2.1).
+
+    `head` is "generation", "translation" (section 3.4: with `source_layers` of a new encoder on
+    `source_vocab_size` tokens, 0 for as many as there are), or one for labelled text: those of
+    models/heads.py, on the decoder's states (sections 3.1 and 3.2). `sep_id`, the token that ends
+    a text, is also what the decoder reads first.
+    """
+    make_encoder = tower(config, layers=config["encoder_layers"])
+    make_decoder = tower(config, layers=config["decoder_layers"], reads_memory=True)
+    if config["head"] not in ("generation", "translation"):
+        return Rereader(
+            make_embeddings=embedding(config),
+            make_encoder=make_encoder,
+            make_decoder=make_decoder,
+            make_head=_head(config),
+            start_id=config["sep_id"],
+        )
+    parts = {
+        "make_embedding": embedding(config),
+        "make_encoder": make_encoder,
+        "make_decoder": make_decoder,
+        "make_head": functools.partial(TiedHead, use_bias=config["logits_bias"]),
+    }
+    if config["head"] == "generation":
+        return EncoderDecoder(**parts)
+    size = config["source_vocab_size"] or config["vocab_size"]
+    make_source = functools.partial(
+        SourceEncoder,
+        make_embedding=embedding({**config, "vocab_size": size}),
+        make_encoder=tower(config, layers=config["source_layers"]),
+    )
+    return Translator(**parts, make_source=make_source)
+
+
+def embedding(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The tokens' vectors, of the encoder, the decoder and the output layer."""
+    return functools.partial(
+        TokenEmbed,
+        vocab_size=config["vocab_size"],
+        features=config["d_model"],
+        lookup=config["embedding_lookup"],
+        embedding_init=INIT,
+        dtype=jnp.dtype(config["dtype"]),
+    )
+
+
+def tower(
+    config: Mapping[str, Any],
+    *,
+    layers: int,
+    reads_memory: bool = False,
+    make_norm: Callable[..., nn.Module] = NORM,
+    reserved: int = _RESERVED,
+) -> Callable[..., nn.Module]:
+    """Positions, a norm, and layers that end in one.
+
+    Args:
+        reads_memory: layers have cross-attention.
+        make_norm: of all norms.
+        reserved: rows of the table of positions before that of position 0.
+    """
+    dtype = jnp.dtype(config["dtype"])
+    norm = functools.partial(make_norm, dtype=dtype)
+    make_positions = functools.partial(
+        LearnedPositions,
+        length=config["positions"] + reserved,
+        offset=reserved,
+        features=config["d_model"],
+        embedding_init=INIT,
+        dtype=dtype,
+    )
+    return functools.partial(
+        Tower,
+        make_entrance=functools.partial(Entrance, make_positions=make_positions, make_norm=norm),
+        make_stack=functools.partial(
+            Stack,
+            make_block=_block(config, reads_memory=reads_memory, make_norm=norm),
+            layers=layers,
+            loop=config["loop"],
+            remat=config["remat"],
+        ),
+        dropout=config["dropout"],
+    )
+
+
+def _block(
+    config: Mapping[str, Any], *, reads_memory: bool, make_norm: Callable[..., nn.Module]
+) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config["dtype"])
+    attention = functools.partial(
+        Attention,
+        heads=config["heads"],
+        width=config["d_model"] // config["heads"],
+        core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+        dropout=config["dropout"],
+        use_bias=True,
+        query_init=INIT,
+        kernel_init=INIT,
+        out_init=INIT,
+        dtype=dtype,
+    )
+    return functools.partial(
+        PostNormBlock,
+        make_norm=make_norm,
+        make_self_attention=attention,
+        make_cross_attention=attention if reads_memory else None,
+        make_feed_forward=functools.partial(
+            MLP,
+            hidden=config["d_ff"],
+            activation=GELU,
+            use_bias=True,
+            wi_init=INIT,
+            wo_init=INIT,
+            dtype=dtype,
+        ),
+        dropout=config["dropout"],
+    )
+
+
+def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    make_summary = functools.partial(
+        Summary, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
+    )
+    row = functools.partial(LastTokenHead, make_summary=make_summary, kernel_init=INIT)
+    own = {
+        "classification": functools.partial(row, outputs=config["labels"]),
+        "regression": functools.partial(row, outputs=1),
+        "features": Features,
+    }
+    return select_head(config, own, make_summary=make_summary, kernel_init=INIT)
+
+
+def frozen_at_first(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the first stage of section 3.4 leaves as it is, for `optimizer.frozen`.
+
+    All but the new encoder, the positions, and the first layer's maps into queries, keys and
+    values. For a config with `loop` "unroll": scanned layers cannot be frozen one by one.
+    """
+    first = "encoder/layers/layer_0"
+    rest = (
+        "self_attention/out",
+        "self_attention_norm",
+        "feed_forward",
+        "feed_forward_norm",
+    )
+    later = (f"encoder/layers/layer_{n}" for n in range(1, config["encoder_layers"]))
+    norms = ("encoder/entrance/norm", "decoder/entrance/norm")
+    return (
+        "token_embedder",
+        *norms,
+        *(f"{first}/{part}" for part in rest),
+        *later,
+        "decoder/layers",
+    )
+
+
+# Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
+
+MODEL_TYPES = ("bart",)
+HF_CLASS = "Bart"
+# A folder without them, or of another head, is read all the same: they begin as drawn.
+MAY_BE_NEW = ("source/", "lm_head/bias")
+
+Weights = dict[str, str | tuple[str, str]]
+
+
+def _norm(here: str, there: str) -> Weights:
+    return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
+
+
+def _dense(here: str, there: str) -> Weights:
+    return {
+        f"{here}/kernel": (f"{there}.weight", "F D -> D F"),
+        f"{here}/bias": f"{there}.bias",
+    }
+
+
+def _attention(here: str, there: str) -> Weights:
+    weights: Weights = {}
+    for name, theirs in {"query": "q_proj", "key": "k_proj", "value": "v_proj"}.items():
+        weights[f"{here}/{name}/kernel"] = (f"{there}.{theirs}.weight", "(H K) D -> D H K")
+        weights[f"{here}/{name}/bias"] = (f"{there}.{theirs}.bias", "(H K) -> H K")
+    weights[f"{here}/out/kernel"] = (f"{there}.out_proj.weight", "D (H K) -> H K D")
+    return weights | {f"{here}/out/bias": f"{there}.out_proj.bias"}
+
+
+def _tower(here: str, attentions: Mapping[str, str]) -> Weights:
+    layer, theirs = f"{here}/layers/{{layer}}", f"model.{here}.layers.{{layer}}"
+    weights: Weights = {
+        f"{here}/entrance/position/embedding": f"model.{here}.embed_positions.weight",
+        **_norm(f"{here}/entrance/norm", f"model.{here}.layernorm_embedding"),
+        **_dense(f"{layer}/feed_forward/wi", f"{theirs}.fc1"),
+        **_dense(f"{layer}/feed_forward/wo", f"{theirs}.fc2"),
+        **_norm(f"{layer}/feed_forward_norm", f"{theirs}.final_layer_norm"),
+    }
+    for ours, name in attentions.items():
+        weights |= _attention(f"{layer}/{ours}", f"{theirs}.{name}")
+        weights |= _norm(f"{layer}/{ours}_norm", f"{theirs}.{name}_layer_norm")
+    return weights
+
+
+WEIGHTS: Weights = {
+    "token_embedder/embedding": "model.shared.weight",
+    **_tower("encoder", {"self_attention": "self_attn"}),
+    **_tower("decoder", {"self_attention": "self_attn", "cross_attention": "encoder_attn"}),
+    "lm_head/bias": ("final_logits_bias", "0/1 V -> V"),
+    **_dense("head/first/dense", "classification_head.dense"),
+    **_dense("head/classifier", "classification_head.out_proj"),
+    **_dense("head/answer", "qa_outputs"),
+}
+WEIGHT_ALIASES = {
+    "shared.weight": "model.shared.weight",  # a model without a head
+    "encoder.*": "model.encoder.*",
+    "decoder.*": "model.decoder.*",
+    # Copies.
+    "model.encoder.embed_tokens.weight": "model.shared.weight",
+    "model.decoder.embed_tokens.weight": "model.shared.weight",
+    "lm_head.weight": "model.shared.weight",
+}
+# Zeros in every published folder: they are read where a folder's own settings are, by which there
+# is such a bias.
+UNUSED_WEIGHTS = ("final_logits_bias", "model.encoder.version", "model.decoder.version")
+
+_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "positions",
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "d_model": "d_model",
+    "encoder_ffn_dim": "d_ff",
+    "encoder_attention_heads": "heads",
+}
+_IDS = {"eos_token_id": "sep_id", "decoder_start_token_id": "sep_id", "pad_token_id": "padding"}
+_DECODERS = {"decoder_ffn_dim": "d_ff", "decoder_attention_heads": "heads"}
+_FIXED = {
+    "is_encoder_decoder": True,
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": False,
+    "tie_word_embeddings": True,
+}
+
+
+def generation(config: Mapping[str, Any]) -> dict[str, int]:
+    """What begins, ends and fills up a text that the model writes."""
+    return {name: config[ours] for name, ours in _IDS.items()}
+
+
+def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    """The settings of `build` for a Hugging Face config.json of BART.
+
+    Args:
+        names: of the tensors in its files.
+
+    Raises:
+        ValueError: a setting is missing, or asks for what this BART does not have.
+    """
+    for key in _SETTINGS:
+        if key not in config:
+            raise ValueError(f"config.json has no {key}")
+    ours = {name: config[key] for key, name in _SETTINGS.items()}
+    ours |= {name: config[key] for key, name in _IDS.items() if config.get(key) is not None}
+    ours["dropout"] = config.get("dropout", 0.1)
+    ours["logits_bias"] = "final_logits_bias" in names
+    ours = SIZES["large"] | ours
+    fixed = _FIXED | {key: ours[name] for key, name in {**_DECODERS, **_IDS}.items()}
+    for key, value in fixed.items():
+        if config.get(key, value) not in (value, None):
+            raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
+    return ours
+
+
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config.json that makes Hugging Face build the network of a config.
+
+    Raises:
+        ValueError: it has no such network.
+    """
+    if config["head"] in ("translation", "tagging"):
+        raise ValueError(f"Hugging Face has no BART with model.head={config['head']!r}")
+    theirs = {**_SETTINGS, **_DECODERS, **_IDS}
+    dropout = dict.fromkeys(
+        ("dropout", "attention_dropout", "activation_dropout"), config["dropout"]
+    )
+    return {
+        **_FIXED,
+        **{key: config[name] for key, name in theirs.items()},
+        **dropout,
+        "model_type": "bart",
+    }

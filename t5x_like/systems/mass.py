@@ -1,0 +1,50 @@
+"""MASS: Song et al. 2019, "MASS: Masked Sequence to Sequence ..." (arXiv:1905.02450)."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+
+from t5x_like import language_modeling
+from t5x_like.models.embeddings import TiedHead
+from t5x_like.models.norms import LayerNorm
+from t5x_like.models.transformer import EncoderDecoder
+from t5x_like.systems import bart
+
+# Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096; 8 heads, the
+# places and the vocabulary of 60,000 pieces are those of the released code.
+SIZES: dict[str, dict[str, Any]] = {
+    "big": {
+        "vocab_size": 60_000,
+        "positions": 512,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "d_model": 1024,
+        "d_ff": 4096,
+        "heads": 8,
+        "dropout": 0.1,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+}
+
+NORM = functools.partial(LayerNorm, epsilon=1e-12)
+loss = language_modeling.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES: layers as BART's.
+
+    What the decoder reads of a fragment keeps its places in the sentence, `decoder_positions`.
+    """
+    tower = functools.partial(bart.tower, config, make_norm=NORM, reserved=0)
+    return EncoderDecoder(
+        make_embedding=bart.embedding(config),
+        make_encoder=tower(layers=config["encoder_layers"]),
+        make_decoder=tower(layers=config["decoder_layers"], reads_memory=True),
+        make_head=functools.partial(TiedHead, use_bias=True),
+    )
