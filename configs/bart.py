@@ -176,9 +176,9 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.vocabulary = "runs/bart_demo/vocabulary"
     config.data.lengths = {"inputs": 64, "targets": 64}
     config.data.batch_size = 16
-    config.train.steps = 1500
+    config.train.steps = 1200
     config.train.log_every = 20
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": 1500})
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": 1200})
     config.checkpoint.every = 500
     config.evaluate.every = 250
     config.decode = {"max_new_tokens": 64, "num_beams": 4}

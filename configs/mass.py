@@ -107,7 +107,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.vocabulary = "runs/mass_demo/vocab.txt"
     config.data.lengths = {"inputs": 64, "targets": 32}
     config.data.batch_size = 16
-    config.train.steps = 1500
+    config.train.steps = 1200
     config.train.log_every = 20
     config.optimizer = {
         "name": "adamw",

@@ -13,7 +13,7 @@ from t5x_like.models.masks import AttentionMask
 from t5x_like.models.transformer import Batch
 
 
-class Rereader(Encoder, kw_only=True):
+class Rereader(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
     """Lewis et al. 2019, section 3.1: the same input to both sides, and a head on the decoder.
 
     To the rest of the program it is an encoder, whose hidden states are the decoder's: each has

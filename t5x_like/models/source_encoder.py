@@ -31,7 +31,7 @@ class SourceEncoder(nn.Module):
         return self.encoder(self.token_embedder(tokens), shared)[0]
 
 
-class Translator(EncoderDecoder, kw_only=True):
+class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
     """Lewis et al. 2019, section 3.4: a pretrained network that denoises what an encoder gives it.
 
     Attributes:

@@ -181,7 +181,7 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         Summary, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
     )
     row = functools.partial(LastTokenHead, make_summary=make_summary, kernel_init=INIT)
-    own = {
+    own: dict[str, Callable[..., nn.Module]] = {
         "classification": functools.partial(row, outputs=config["labels"]),
         "regression": functools.partial(row, outputs=1),
         "features": Features,

@@ -16,6 +16,8 @@ TINY = {
     "mask_id": 4,
     "positions": 64,
     "layers": 2,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
     "embedding": 32,
     "d_embedding": 32,
     "d_model": 128,
