@@ -45,6 +45,14 @@ import ml_collections
 from t5x_like.config import defaults
 from t5x_like.systems.transformer import SIZES
 
+_ADAM = {
+    "name": "adamw",
+    "b1": 0.9,
+    "b2": 0.98,
+    "epsilon": 1e-9,
+    "schedule": "warmup_rsqrt",
+    "warmup_steps": 4000,
+}
 _SMOOTHING = {"d_smoothing_0.0": 0.0, "d_smoothing_0.2": 0.2}
 
 
@@ -73,15 +81,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     # A reference, so that the rate follows --config.model.d_model.
     d_model = ml_collections.FieldReference(known[size]["d_model"])
     config.model.d_model = d_model
-    config.optimizer = {
-        "name": "adamw",
-        "b1": 0.9,
-        "b2": 0.98,
-        "epsilon": 1e-9,
-        "schedule": "warmup_rsqrt",
-        "learning_rate": d_model.to_float() ** -0.5,
-        "warmup_steps": 4000,
-    }
+    config.optimizer = _ADAM | {"learning_rate": d_model.to_float() ** -0.5}
     config.checkpoint.every = 600 if size == "big" else 1_500
     config.checkpoint.keep = 20 if size == "big" else 5
     config.evaluate.every = 6_000
