@@ -163,7 +163,10 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
         prompt = targets[~written & (example["decoder_segment_ids"] > 0)]
     else:
         written = written & (np.cumsum(written) > np.sum(written) // 2)
+        # A row has several documents: the one in which its first half ends.
         prompt = targets[: np.argmax(written)]
+        ends = [n + 1 for n, token in enumerate(prompt) if model.is_end(int(token))]
+        prompt = prompt[max(ends, default=0) :]
     return [int(one) for one in prompt], model.until_end(targets[written])
 
 

@@ -19,7 +19,6 @@ from t5x_like import hf, inputs, partitioning
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.evaluation.likelihood import Batch, Form, Pair, Score, Scorer
-from t5x_like.hf.streaming import Streamer
 from t5x_like.models.transformer import EncoderDecoder
 from t5x_like.preprocessing import objectives, vocabularies
 from t5x_like.preprocessing.features import PrefixLM
@@ -33,9 +32,10 @@ _SHORTEST = 16  # tokens of a row of prompts; longer rows are twice as long, and
 class TextModel:
     """Scores and continues texts, `batch_size` at once.
 
-    Args:
+    Attributes:
+        pretrained, vocabulary: of the texts.
         form: how the network reads.
-        decode: settings of `generate`, by Hugging Face's names.
+        decode: settings of `generate`, by Hugging Face's names, with the vocabulary's end token.
     """
 
     def __init__(
@@ -54,12 +54,11 @@ class TextModel:
         if vocabulary.eos_id is not None and not isinstance(ends, Sequence):
             ends = vocabulary.eos_id
         ids = {"eos_token_id": ends, "decoder_start_token_id": form.start}
-        self._decode = {**ids, **decode}
-        self._ends = np.atleast_1d([] if ends is None else self._decode["eos_token_id"]).tolist()
+        self.decode = {**ids, **decode}
+        self._ends = np.atleast_1d([] if ends is None else self.decode["eos_token_id"]).tolist()
         self._scorer = Scorer(
             pretrained.module, pretrained.params, form, batch_size=batch_size, put=self._put
         )
-        self._streamer = Streamer(pretrained)
 
     @property
     def length(self) -> int:
@@ -74,7 +73,7 @@ class TextModel:
     @property
     def new_tokens(self) -> int:
         """Tokens that are written at most."""
-        return self.pretrained.generation.override(self._decode).new_tokens(prompt=1)[1]
+        return self.pretrained.generation.override(self.decode).new_tokens(prompt=1)[1]
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
         """The tokens of a text, and the end token after them if it is asked for."""
@@ -144,7 +143,7 @@ class TextModel:
             # One number of rows for all batches, so that one compiled program serves them all.
             rows = [*some, *[some[0]] * (self._batch_size - len(some))]
             tokens, mask = self.lay_out(rows)
-            out = self.pretrained.generate(tokens, mask, **self._decode)
+            out = self.pretrained.generate(tokens, mask, **self.decode)
             new = out[:, 1 if self.encodes else tokens.shape[1] :]
             written += [self.until_end(row) for row in new[:: len(out) // len(rows)][: len(some)]]
         return written
@@ -162,15 +161,15 @@ class TextModel:
         """Writes after one prompt's tokens, each of them told at once.
 
         Args:
-            callback: see `hf.streaming.Streamer`.
+            callback: see `Pretrained.stream`.
             seed: added to that of `decode`, for another text after the same prompt.
 
         Raises:
             ValueError: as `generate_tokens`, or beams.
         """
         tokens, mask = self.lay_out([prompt])
-        settings = {**self._decode, "seed": self._decode.get("seed", 0) + seed}
-        self._streamer(tokens, mask, callback=callback, **settings)
+        settings = {**self.decode, "seed": self.decode.get("seed", 0) + seed}
+        self.pretrained.stream(tokens, mask, callback=callback, **settings)
 
     def is_end(self, token: int) -> bool:
         """Whether a token ends a text."""

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 
@@ -23,7 +24,7 @@ SAMPLERS = {
     "top_k": {"do_sample": True, "top_k": 3},
     "top_p": {"do_sample": True, "top_p": 0.7, "temperature": 0.8},
 }
-PROMPTS = ["A", "The cat sat", "naïve — 世界", "x" * 100]
+PROMPTS = ["The cat", "A", "ï 世界"]
 # Float32 sums over other lengths of padding differ in their order.
 TOLERANCE = 1e-4
 
@@ -77,13 +78,13 @@ def logits_of(model, pair):
         if model.form.sees_prompt:
             batch["decoder_causal_attention"] = np.arange(row.shape[1])[None] <= len(prompt)
         skipped = len(prompt)
-    module, params = model.pretrained.module, model.pretrained.params
-    return np.asarray(module.apply({"params": params}, batch)[0, skipped:])
+    apply = jax.jit(model.pretrained.module.apply)
+    return np.asarray(apply({"params": model.pretrained.params}, batch)[0, skipped:])
 
 
 def test_scores_are_the_log_softmax_of_the_logits_at_the_continuation(build):
     model = build()
-    pairs = [(prompt, after) for prompt in PROMPTS[:3] for after in ("a", " dog on it")]
+    pairs = [("The cat", " sat"), ("A", " dog on it")]
     scores = model.score(pairs)
     for pair, score in zip(pairs, scores, strict=True):
         tokens = model.pair(*pair)
@@ -98,7 +99,7 @@ def test_scores_are_the_log_softmax_of_the_logits_at_the_continuation(build):
 
 def test_what_greedy_decoding_writes_is_what_it_would_have_said(build):
     model = build()
-    prompts = [model.prompt(text) for text in PROMPTS[:3]]
+    prompts = [model.prompt(text) for text in PROMPTS]
     written = model.generate_tokens(prompts)
     assert all(score.greedy for score in model.score_written(prompts, written))
     other = [[*tokens[:-1], (tokens[-1] + 1) % 256 + 3] for tokens in written]
@@ -114,23 +115,67 @@ def test_the_probabilities_of_all_next_tokens_are_one(build):
 
 
 def test_a_mesh_changes_no_score(build):
-    pairs = [(prompt, after) for prompt in PROMPTS for after in ("a", " dog")]
+    pairs = [(prompt, " dog") for prompt in PROMPTS]
     mesh = partitioning.make_mesh({"data": 4, "model": 2})
     for one, two in zip(build().score(pairs), build(mesh=mesh).score(pairs), strict=True):
         np.testing.assert_allclose(one.log_probs, two.log_probs, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_prompts_of_unequal_length_are_continued_as_each_alone(build, sampler):
-    if "do_sample" in SAMPLERS[sampler]:
-        # What is drawn depends on the row: each prompt in the first one, by the same numbers.
-        orders = [[*PROMPTS[n:], *PROMPTS[:n]] for n in range(len(PROMPTS))]
-    else:
-        orders = [[prompt] for prompt in PROMPTS]
+def test_prompts_of_unequal_length_are_continued_as_each_is_without_padding(build, sampler):
     model = build(*SAMPLERS[sampler].items())
-    together = model.generate(PROMPTS)
-    assert len(set(together)) > 1
-    alone = [model.generate(order)[0] for order in orders]
-    if "do_sample" in SAMPLERS[sampler]:
-        together = [model.generate([prompt])[0] for prompt in PROMPTS]
-    assert alone == together
+    prompts = [model.prompt(text) for text in PROMPTS]
+    together = model.generate_tokens(prompts)
+    # In as many rows, since what is drawn depends on them.
+    row = prompts[0] if model.encodes else [model.form.start, *prompts[0]]
+    tokens = np.array([row] * 8)
+    alone = model.pretrained.generate(tokens, np.ones_like(tokens), **model.decode)
+    alone = alone[0, 1 if model.encodes else len(row) :]
+    assert together[0] == model.until_end(alone)
+    assert len(set(map(tuple, together))) > 1
+
+
+def test_a_stream_says_what_generate_does(build):
+    model = build(*SAMPLERS["no repetition"].items())
+    prompts = [model.prompt(text) for text in PROMPTS]
+    written = model.generate_tokens(prompts)
+    steps = []
+    model.stream(prompts[1], steps.append)
+    assert model.until_end(int(step.tokens[0]) for step in steps) == written[1]
+    [score] = model.score_written([prompts[1]], [[int(step.tokens[0]) for step in steps]])
+    said = [float(step.log_probs[0, step.tokens[0]]) for step in steps]
+    np.testing.assert_allclose(score.log_probs, said, atol=TOLERANCE, rtol=0)
+    few = []
+    model.stream(prompts[1], lambda step: few.append(step) or len(few) == 2)
+    assert [int(step.tokens[0]) for step in few] == written[1][:2]
+
+
+def test_a_prompt_that_is_too_long_is_cut_where_it_matters_least(build):
+    model = build()
+    text = "".join(chr(ord("a") + n % 26) for n in range(80))
+    [own] = model.score([(text, "!")])
+    kept = model.length - (0 if model.encodes else 1)
+    closed = 1 if model.form.ends[0] else 0
+    kept -= closed + (closed if not model.encodes else 0)
+    [cut] = model.score([(text[-kept:], "!")])
+    np.testing.assert_allclose(own.log_probs, cut.log_probs, atol=TOLERANCE, rtol=0)
+    assert model.excess(text, "!") == 80 - kept
+    assert model.excess(text[-kept:], "!") == 0
+    room = model.length - closed - (0 if model.encodes else 12)
+    assert model.generate([text]) == model.generate(
+        [text[:room] if model.encodes else text[-room:]]
+    )
+
+
+def test_tokens_without_a_room_are_refused(build):
+    model = build(("max_new_tokens", 64))
+    if not model.encodes:
+        with pytest.raises(ValueError, match=r"decode.max_new_tokens=64 leaves no room"):
+            model.generate(["a"])
+    with pytest.raises(ValueError, match=r"more than the 64 that the model reads"):
+        model.score([("a", "b" * 65)])
+
+
+def test_beams_are_not_streamed(build):
+    with pytest.raises(ValueError, match="num_beams=3: a stream needs num_beams=1"):
+        build(("num_beams", 3)).stream([5], lambda step: None)

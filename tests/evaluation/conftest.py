@@ -1,0 +1,48 @@
+"""A text model for tests: its tokens are characters, what it thinks of them a plain function."""
+
+import numpy as np
+import pytest
+
+from t5x_like.evaluation.likelihood import Form, Pair, Score
+
+
+class Characters:
+    """Each character's log p is what `think(before, character)` says; it writes what it is told."""
+
+    encodes = False
+
+    def __init__(self, think, *, length=1000, written="", new_tokens=5):
+        self.think, self.length, self.written, self.new_tokens = think, length, written, new_tokens
+        self.asked = []
+
+    def tokens(self, text, *, end):
+        return [*map(ord, text), *([0] if end else [])]
+
+    def excess(self, prompt, continuation):
+        after = self.new_tokens if continuation is None else len(continuation)
+        return Form(self.length).excess(Pair(prompt, range(after)))
+
+    def score(self, pairs):
+        return self.score_tokens(
+            [Pair(self.tokens(a, end=False), [*map(ord, b)]) for a, b in pairs]
+        )
+
+    def score_tokens(self, pairs):
+        return [self._score(pair) for pair in pairs]
+
+    def _score(self, pair):
+        before, log_probs = "".join(map(chr, pair.prompt)), []
+        self.asked.append((before, "".join(map(chr, pair.continuation))))
+        for token in pair.continuation:
+            log_probs.append(self.think(before, chr(token)))
+            before += chr(token)
+        return Score(np.array(log_probs), all(one > np.log(0.5) for one in log_probs))
+
+    def generate(self, prompts):
+        self.asked += prompts
+        return [self.written] * len(prompts)
+
+
+@pytest.fixture
+def characters():
+    return Characters

@@ -1,0 +1,137 @@
+"""Prompts with examples: what is drawn and written, how answers are chosen, what does not fit."""
+
+import pytest
+
+from t5x_like.evaluation.in_context import InContext
+
+POOL = [{"inputs": f"{n}+{n}", "targets": str(2 * n)} for n in range(20)]
+ROWS = [
+    {"inputs": "3+3", "targets": "6", "choices": ["6", "7"]},
+    {"inputs": "{targets}", "targets": "no", "choices": ["yes", "no"]},
+]
+TEMPLATE = "Q: {inputs}\nA: {targets}"
+
+
+def flat(before, character):
+    return -1.0
+
+
+def test_a_prompt_is_the_description_the_examples_and_the_question(characters):
+    kind = InContext(template=TEMPLATE, separator="\n##\n", description="Add.")
+    assert kind.prompt(ROWS[0], POOL[:2]) == (
+        "Add.\n##\nQ: 0+0\nA: 0\n##\nQ: 1+1\nA: 2\n##\nQ: 3+3\nA: "
+    )
+    # What stands in a field is no template.
+    assert InContext(template=TEMPLATE).prompt(ROWS[1], []) == "Q: {targets}\nA: "
+
+
+@pytest.mark.parametrize("shots", [0, 1, 5])
+def test_each_question_has_examples_of_its_own_and_never_itself(characters, shots):
+    rows = [{**ROWS[0], "inputs": f"{n}+{n}", "targets": "6"} for n in range(10)]
+    kind = InContext(shots=shots, template=TEMPLATE)
+    found, said = kind.measure(characters(flat), rows, POOL)
+    assert found["mean_shots"] == shots
+    drawn = [one["prompt"].split("\n\n") for one in said]
+    for (*shown, question), row in zip(drawn, rows, strict=True):
+        assert question == f"Q: {row['inputs']}\nA: "
+        assert len(set(shown)) == shots
+        texts = {f"Q: {one['inputs']}\nA: {one['targets']}" for one in POOL}
+        assert set(shown) <= texts - {f"Q: {row['inputs']}\nA: {int(row['inputs'][0]) * 2}"}
+    if shots:
+        assert len({tuple(shown) for *shown, _ in drawn}) > len(rows) // 2
+    again, same = kind.measure(characters(flat), rows, POOL)
+    assert (again, same) == (found, said)
+    if shots:
+        _, other = InContext(shots=shots, template=TEMPLATE, seed=1).measure(
+            characters(flat), rows, POOL
+        )
+        assert other != said
+
+
+def test_every_example_is_as_likely_to_be_drawn(characters):
+    rows = [{**ROWS[0], "inputs": str(n)} for n in range(400)]
+    _, said = InContext(shots=5).measure(characters(flat), rows, POOL)
+    drawn = " ".join(one["prompt"] for one in said).split()
+    counts = [drawn.count(one["inputs"]) for one in POOL]
+    assert sum(counts) == 2000
+    # Of 400 draws of a quarter each: 100, with a standard deviation of 9.
+    assert min(counts) > 60
+    assert max(counts) < 140
+
+
+def test_three_ways_to_choose_differ_as_they_should(characters):
+    """One answer is long, one is always likely, and one is what the question makes likely."""
+    log_p = {"l": -1.0, "f": -1.2, "r": -1.6}  # each character of an answer of this letter
+
+    def think(before, character):
+        if character == "f" and before.startswith("Answer:"):
+            return -0.1
+        if character == "r" and before.startswith("Answer:"):
+            return -9.0
+        return log_p.get(character, 0.0)
+
+    row = {"inputs": "q", "choices": ["llllll", "ff", "rr"], "targets": "rr"}
+    found, [said] = InContext(template=TEMPLATE).measure(characters(think), [row], [])
+    assert said["predictions"] == {"log_prob": "ff", "per_token": "llllll", "calibrated": "rr"}
+    assert said["calibrated"] == pytest.approx([-6.0 + 6.0, -2.4 + 0.2, -3.2 + 18.0])
+    assert found == {
+        "accuracy": 0.0,
+        "accuracy_per_token": 0.0,
+        "accuracy_calibrated": 1.0,
+        "mean_shots": 0.0,
+        "examples": 1,
+    }
+
+
+def test_generated_answers_end_where_they_should(characters):
+    kind = InContext(template=TEMPLATE, by="generation")
+    model = characters(flat, written=" The 6.\nQ: 4+4")
+    found, said = kind.measure(model, ROWS[:1], [])
+    assert said[0]["prediction"] == "The 6."
+    assert (found["exact_match"], found["f1"]) == (1.0, 1.0)
+    assert model.asked == ["Q: 3+3\nA: "]
+    kind = InContext(by="generation", stop="", sentences=2, metrics=("rouge_1",))
+    model = characters(flat, written="One is.\nTwo is! Three is? No")
+    found, said = kind.measure(model, [{"inputs": "x", "targets": "one two"}], [])
+    assert said[0]["prediction"] == "One is.\nTwo is!"
+    assert found["rouge_1"] == pytest.approx(2 * 2 / 6)
+
+
+def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters):
+    rows = [{"inputs": "q" * 10, "targets": "a", "choices": ["a", "bb"]}]
+    pool = [{"inputs": f"{n:010}", "targets": "a"} for n in range(9)]
+    # Ten and a newline, then of each example 14: 10, a newline, an answer, two newlines.
+    for length, shots in [(11 + 2 + 3 * 14, 3), (11 + 2 + 3 * 14 - 1, 2), (13, 0)]:
+        model = characters(flat, length=length)
+        found, _ = InContext(shots=3, too_long="fewer_shots").measure(model, rows, pool)
+        assert found["mean_shots"] == shots
+    with pytest.raises(ValueError, match=r"score.shots=3.*row 0.*42 tokens more than the 13"):
+        InContext(shots=3).measure(model, rows, pool)
+    with pytest.raises(ValueError, match=r"score.shots=0.*1 tokens more than the 12"):
+        InContext(shots=3, too_long="fewer_shots").measure(characters(flat, length=12), rows, pool)
+    with pytest.raises(ValueError, match=r"5 tokens more than the 11"):
+        InContext(by="generation").measure(characters(flat, length=11), rows, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"by": "likelyhood"}, "score.by='likelyhood' does not exist. Did you mean 'likelihood'"),
+        ({"too_long": "fewer"}, "Did you mean 'fewer_shots'"),
+        ({"metrics": ("rouge",)}, "score.metrics='rouge'"),
+        ({"shots": -1}, "score.shots=-1"),
+        ({"template": "{inputs}"}, "must end in {targets}"),
+        ({"template": "{inputs}{targets}."}, "must end in {targets}"),
+    ],
+)
+def test_settings_that_are_wrong_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message.replace("{", r"\{")):
+        InContext(**settings)
+
+
+def test_fields_and_examples_that_are_missing_are_named(characters):
+    with pytest.raises(ValueError, match="no field 'question'"):
+        InContext(template="{question}{targets}").measure(characters(flat), ROWS, [])
+    pool = [*POOL[:2], {"inputs": "3+3", "targets": "6"}]
+    with pytest.raises(ValueError, match=r"score\.shots=3, and the training split has 2"):
+        InContext(shots=3).measure(characters(flat), ROWS[:1], pool)

@@ -1,0 +1,331 @@
+"""The commands on models that write: infer, a conversation, scores of all kinds, on any folder."""
+
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from t5x_like import config, evaluate, infer, interactive, text_model
+from t5x_like.hf import from_pretrained
+from tests.programs import command_flags, tiny_writer
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Each system that writes text, and settings of its own.
+SYSTEMS = {"gpt2": {}, "t5": {}}
+ROWS = [
+    {"inputs": f"Is {n} even?", "targets": ["yes", "no"][n % 2], "choices": ["yes", "no"]}
+    for n in range(6)
+]
+LINES = [f"line {n} of naïve text\n" for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The run of each system, and files to score."""
+    folder = tmp_path_factory.mktemp("writers")
+    for system, model in SYSTEMS.items():
+        made = tiny_writer.settings(system, **model)
+        made.data.module, made.data.task = "data/text_files.py", "text_files"
+        made.data.settings = {"files": str(folder / "text.txt"), "held_out": 0.5}
+        if made.data.objective == "text_to_text":
+            made.data.objective = "span_corruption"
+        tiny_writer.write(folder / system, made)
+        made.workdir = str(folder / system)
+        (folder / system / "config.json").write_text(json.dumps(config.to_dict(made)))
+    (folder / "text.txt").write_text("".join(LINES))
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return folder
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request):
+    return request.param
+
+
+def load(name, argument):
+    spec = importlib.util.spec_from_file_location(f"config_{name}", ROOT / "configs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config(argument)
+
+
+def pretrained(kind, folder, *, files, **changes):
+    """The config of configs/pretrained.py, with e.g. `score__shots=2`."""
+    made = load("pretrained", kind)
+    made.initialize = str(folder)
+    if "files" in made.data.settings:
+        made.data.settings.files = str(files / "text.txt")
+    else:
+        made.data.settings.train = made.data.settings.validation = str(files / "rows.jsonl")
+    made.decode.max_new_tokens = 4
+    made.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+    config.check(made)
+    return made
+
+
+def measure(made, tmp_path, monkeypatch):
+    """What evaluate writes, and the predictions."""
+    command_flags.give(monkeypatch, output=str(tmp_path / "out.json"))
+    made.score.predictions = str(tmp_path / "said.jsonl")
+    evaluate.evaluate(made)
+    [(task, found)] = json.loads((tmp_path / "out.json").read_text())["tasks"].items()
+    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    assert {one["task"] for one in said} == {task}
+    return found, said
+
+
+def test_infer_continues_each_line_with_log_probabilities(folders, system, tmp_path, monkeypatch):
+    prompts, output = tmp_path / "prompts.txt", tmp_path / "said.jsonl"
+    texts = ["A", "", "The naïve cat", "x" * 90]
+    prompts.write_text("\n".join(texts) + "\n")
+    command_flags.give(monkeypatch, input=str(prompts), output=str(output), log_probs=True)
+    made = load("run", str(folders / system))
+    infer.infer(made)
+    said = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [one["inputs"] for one in said] == texts
+    model = text_model.build(from_pretrained(folders / system), made)
+    assert [one["prediction"] for one in said] == model.generate(texts)
+    for one in said:
+        assert len(one["tokens"]) == len(one["log_probs"])
+        assert 0 < len(one["tokens"]) <= 12
+        assert all(log_prob < 0 for log_prob in one["log_probs"])
+
+
+def test_infer_shows_examples_with_what_was_there(folders, system, monkeypatch, capsys):
+    command_flags.give(monkeypatch, examples=2)
+    infer.infer(load("run", str(folders / system)))
+    shown = capsys.readouterr().out
+    assert shown.count("model: ") == shown.count("original: ") == 2
+    if system == "gpt2":  # the halves of a row
+        parts = [line.partition(": ")[2] for line in shown.splitlines() if line.strip()]
+        for prompt, _, original in (parts[:3], parts[3:]):
+            assert prompt
+            assert {f"{prompt}{original}\n", f"{prompt} {original}\n"} & set(LINES)
+
+
+def test_infer_types_answers_as_they_come(folders, system, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("A\nThe naïve\n"))
+    command_flags.give(monkeypatch, input="-", stream=True)
+    made = load("run", str(folders / system))
+    infer.infer(made)
+    model = text_model.build(from_pretrained(folders / system), made)
+    told = [
+        ("" if model.encodes else text) + said
+        for text, said in zip(("A", "The naïve"), model.generate(["A", "The naïve"]), strict=True)
+    ]
+    assert capsys.readouterr().out == "".join(f"{text}\n" for text in told)
+
+
+class Terminal(io.StringIO):
+    """Lines that are typed; at "^C" Ctrl-C is pressed."""
+
+    def __next__(self):
+        line = super().__next__()
+        if line == "^C\n":
+            raise KeyboardInterrupt
+        return line
+
+
+@pytest.fixture(scope="module")
+def writers(folders):
+    made = {system: load("run", str(folders / system)) for system in SYSTEMS}
+    return {
+        system: text_model.build(from_pretrained(folders / system), own)
+        for system, own in made.items()
+    }
+
+
+def test_a_conversation_shows_the_likeliest_next_tokens_under_the_text(writers, system):
+    model, out = writers[system], io.StringIO()
+    interactive.converse(model, lines=Terminal("The cat\n"), out=out)
+    _, typed, forecast, end = out.getvalue().split("\n", 3)
+    assert end == "> \n"
+    prompt = model.prompt("The cat")
+    [written] = model.generate_tokens([prompt])
+    written = written[:11]  # the last one is foretold
+    text = model.text(written, prompt=prompt)
+    assert typed == "> " + ("" if model.encodes else "The cat") + text
+    pairs = [(prompt, [*written, token]) for token in range(model.vocabulary.vocab_size)]
+    last = [score.log_probs[-1] for score in model.score_tokens([_pair(*one) for one in pairs])]
+    best = np.argsort(last)[::-1][:5]
+    expected = [f"{model.shown(int(one))} {100 * np.exp(last[one]):.1f}%" for one in best]
+    assert forecast.strip().split("   ") == expected
+
+
+def _pair(prompt, tokens):
+    return text_model.Pair(prompt, tokens)
+
+
+def test_an_empty_line_goes_on_with_the_text(writers):
+    model, out = writers["gpt2"], io.StringIO()
+    interactive.converse(model, lines=Terminal("The cat\n\n"), out=out)
+    _, first, _, second, *_ = out.getvalue().split("\n")
+    prompt = model.prompt("The cat")
+    [one] = model.generate_tokens([prompt])
+    [two] = model.generate_tokens([[*prompt, *one[:11]]])
+    assert second == "> " + model.text(two[:11], prompt=[*prompt, *one[:11]])
+    assert first.startswith("> The cat")
+
+
+@pytest.mark.parametrize("lines", ["", "^C\n", "A\n^C\nB\n"])
+def test_a_conversation_ends_at_ctrl_c_and_ctrl_d(writers, lines):
+    out = io.StringIO()
+    interactive.converse(writers["gpt2"], lines=Terminal(lines), out=out)
+    assert out.getvalue().endswith("> \n")
+    assert out.getvalue().count("\n> ") == 1 + lines.count("A")
+
+
+def test_ctrl_c_stops_a_text_and_not_the_conversation(writers, monkeypatch):
+    model, out = writers["gpt2"], io.StringIO()
+    stream = type(model).stream
+
+    def interrupted(self, prompt, callback, **settings):
+        def two(step):
+            callback(step)
+            if step.step == 2:
+                raise KeyboardInterrupt
+
+        stream(self, prompt, two, **settings)
+
+    monkeypatch.setattr(type(model), "stream", interrupted)
+    interactive.converse(model, lines=Terminal("The cat\nA\n"), out=out)
+    typed = out.getvalue().split("\n")
+    assert typed[1].endswith(" ...")
+    assert typed[3].startswith("> A")
+    assert out.getvalue().endswith("> \n")
+
+
+@pytest.mark.slow
+def test_a_conversation_in_a_terminal_ends_at_ctrl_c(folders):
+    run = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "t5x_like.infer", "--interactive"),
+            f"--config=configs/run.py:{folders / 'gpt2'}",
+        ],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    run.stdin.write("The cat\n")
+    run.stdin.flush()
+    lines = iter(run.stdout.readline, "")
+    forecast = next(line for line in lines if line.startswith("    ") and "%" in line)
+    assert forecast.count("%") == 5
+    run.send_signal(signal.SIGINT)
+    said, errors = run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert said in ("\n", "> \n")  # the prompt may have been read before
+    assert "Traceback" not in errors
+
+
+def test_the_loss_of_a_language_model_has_bits_per_byte_beside_it(folders, monkeypatch):
+    command_flags.give(monkeypatch)
+    made = load("run", str(folders / "gpt2"))
+    made.evaluate.batches = 0
+    evaluate.evaluate(made)
+    run = folders / "gpt2"
+    found = json.loads((run / "evaluation.json").read_text())["tasks"]["text_files"]
+    # By NumPy, from the logits of one document after the other.
+    model = from_pretrained(run)
+    apply = jax.jit(model.module.apply)
+    held_out = _held_out(found["documents/documents"], LINES, folders)
+    nats, tokens = 0.0, 0
+    for text in held_out:
+        row = np.array([*text.encode(), -2]) + 3
+        batch = {"decoder_input_tokens": np.array([[0, *row[:-1]]])}
+        logits = np.float64(apply({"params": model.params}, batch)[0])
+        own = logits[np.arange(len(row)), row] - np.log(np.sum(np.exp(logits), axis=-1))
+        nats, tokens = nats - own.sum(), tokens + len(row)
+    size = sum(len(text.encode()) for text in held_out)
+    assert found["documents/tokens"] == tokens
+    assert found["documents/bits_per_byte"] == pytest.approx(nats / np.log(2) / size, rel=1e-5)
+    assert found["documents/perplexity"] == pytest.approx(np.exp(nats / tokens), rel=1e-4)
+
+
+def _held_out(number, lines, folders):
+    module = infer.inputs.sources.load_module(str(ROOT / "data/text_files.py"))
+    texts = module.documents("validation", files=str(folders / "text.txt"), held_out=0.5)
+    found = [row["text"].decode() for row in texts.as_numpy_iterator()]
+    assert len(found) == number
+    assert {f"{text}\n" for text in found} <= set(lines)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["documents", "last_word"])
+def test_a_run_is_scored_on_texts(folders, kind, tmp_path, monkeypatch):
+    made = pretrained(kind, folders / "gpt2", files=folders)
+    found, said = measure(made, tmp_path, monkeypatch)
+    assert len(said) == len(LINES)
+    model = text_model.build(from_pretrained(folders / "gpt2"), load("run", folders / "gpt2"))
+    text = said[0]["text"]
+    if kind == "documents":
+        [score] = model.score_tokens([_pair([], model.tokens(text, end=True))])
+    else:
+        prompt, _, word = text.rpartition(" ")
+        [score] = model.score([(prompt, f" {word}")])
+        assert found["accuracy"] == np.mean([one["correct"] for one in said])
+    assert said[0]["log_prob"] == pytest.approx(score.total, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["choice", "in_context", "summary", "translation"])
+def test_every_kind_of_prompts_works_for_every_system(folders, system, kind, tmp_path, monkeypatch):
+    changes = {"score__shots": 1} if kind in ("in_context", "translation") else {}
+    made = pretrained(kind, folders / system, files=folders, **changes)
+    found, said = measure(made, tmp_path, monkeypatch)
+    assert found["examples"] == len(said) == len(ROWS)
+    rates = {name for name in found if name not in ("examples", "mean_shots")}
+    assert all(0 <= found[name] <= 1 for name in rates)
+    if kind == "choice":
+        picked = [one["prediction"] == one["targets"] for one in said]
+        assert found["accuracy"] == np.mean(picked)
+    if kind == "translation":
+        assert all(one["prompt"].count(" = ") == 2 for one in said)
+    if kind == "summary":
+        assert all(one["prompt"].endswith("?\nTL;DR: ") for one in said)
+
+
+def test_a_folder_of_hugging_faces_is_scored_as_the_run_it_was(folders, tmp_path, monkeypatch):
+    from_pretrained(folders / "gpt2").save_pretrained(tmp_path / "exported")
+    scored = [
+        measure(
+            pretrained("last_word", folder, files=folders, data__vocabulary="bytes"),
+            tmp_path,
+            monkeypatch,
+        )
+        for folder in (folders / "gpt2", tmp_path / "exported")
+    ]
+    assert scored[0] == scored[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("in_context", {"score__shots": 6}, "score.shots=6, and the training split has 5"),
+        ("in_context", {"score__shots": 5}, "score.too_long='fewer_shots'"),
+        ("in_context", {"score__by": "likely"}, "Did you mean 'likelihood'"),
+        ("in_context", {"score__kind": "in_contex"}, "Did you mean 'in_context'"),
+        ("choice", {"score__kind": "last_word"}, "score.kind='last_word'='blank' does not exist"),
+        ("documents", {"score__stride": 65}, "score.stride=65 must be from 1 to 64"),
+        ("documents", {"initialize": "nowhere"}, "there is no folder nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(folders, kind, changes, message, tmp_path, monkeypatch, capsys):
+    made = pretrained(kind, folders / "gpt2", files=folders, **changes)
+    command_flags.give(monkeypatch, output=str(tmp_path / "out.json"))
+    with pytest.raises(SystemExit):
+        evaluate.evaluate(made)
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert message in said
