@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import gopher as gopher_config
 from t5x_like import experiment, partitioning
-from t5x_like.config import defaults
+from t5x_like.config import check, defaults, phases
 from t5x_like.systems import gopher
 
 # Table 1 names the sizes by them, rounded: the embeddings once, and with the kernel of distances,
@@ -42,6 +43,18 @@ def test_parameters_as_published(size):
     assert count == COUNTS[size]
     rounded = (f"{count / 1e6:.0f}m", f"{count / 1e9:.1f}b", f"{count / 1e9:.0f}b")
     assert size in rounded
+
+
+@pytest.mark.parametrize("size", gopher.SIZES)
+def test_every_size_is_trained_on_300_billion_tokens(size):
+    settings = gopher_config.get_config(size)
+    check(settings)
+    tokens = sum(
+        phase.settings.data.batch_size * 2048 * (phase.last - phase.first)
+        for phase in phases(settings)
+    )
+    assert tokens == pytest.approx(300e9, rel=1e-4)
+    assert settings.optimizer.decay_steps == settings.train.steps
 
 
 @functools.cache
