@@ -19,9 +19,12 @@ TOPICS = {
 FILLERS = ["the", "is", "very", "and", "was", "here", "there", "some", "no", "all"]
 WORDS = [*FILLERS, *(word for words in TOPICS.values() for word in words), *TOPICS, "which", "?"]
 LABELS = ("label", "value", "tags", "answers")
-ENCODERS = [
-    name for name in systems.names() if "head" in next(iter(systems.find(name).SIZES.values()))
-]
+WRITERS = ("generation", "language_modeling")  # the heads of those that are not
+HEADS = {
+    name: next(iter(systems.find(name).SIZES.values())).get("head", WRITERS[0])
+    for name in systems.names()
+}
+ENCODERS = [name for name, head in HEADS.items() if head not in WRITERS]
 
 
 def config_file(name):
