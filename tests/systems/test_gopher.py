@@ -12,6 +12,7 @@ import pytest
 from configs import gopher as gopher_config
 from t5x_like import experiment, partitioning
 from t5x_like.config import check, defaults, phases
+from t5x_like.hf.pretrained import Pretrained
 from t5x_like.systems import gopher
 
 # Table 1 names the sizes by them, rounded: the embeddings once, and with the kernel of distances,
@@ -85,6 +86,26 @@ def test_a_token_changes_what_comes_after_it_alone():
     one, two = (apply({"params": params}, each) for each in (tokens, tokens.at[0, 6].set(40)))
     changed = (np.abs(one - two).max(axis=-1) > 0)[0]
     assert changed.tolist() == [False] * 6 + [True] * 6
+
+
+def test_prompts_of_any_length_go_on_as_without_a_cache():
+    module, params = make()
+    model = Pretrained(module, params, system="gopher", config=TINY)
+    read = jax.jit(lambda params, tokens: module.apply(params, {"decoder_input_tokens": tokens}))
+    prompts = [[5, 9, 33, 12, 7], [20, 3]]
+    rows = np.array([[0] * (5 - len(prompt)) + prompt for prompt in prompts])
+    out = model.generate(rows, rows != 0, max_new_tokens=3)
+    for row, prompt in zip(out, prompts, strict=True):
+        for token in row[5:]:
+            assert token == np.argmax(read({"params": params}, np.array([prompt]))[0, -1])
+            prompt.append(token)
+
+
+def test_there_is_no_folder_of_hugging_face_to_write(tmp_path):
+    module, params = make()
+    with pytest.raises(ValueError, match=r"system='gopher' is none that Hugging Face has"):
+        Pretrained(module, params, system="gopher", config=TINY).save_pretrained(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def train(mesh, *, dtype="float32", optimizer="sgd", steps=3):
