@@ -114,9 +114,3 @@ def _block(
 def generation(config: Mapping[str, Any]) -> dict[str, int]:
     """What ends a text that the model writes."""
     return {"eos_token_id": config["eos_id"]}
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises ValueError: there is no such class."""
-    del config
-    raise ValueError("Hugging Face has no class of PaLM's network: it cannot be written for it")
