@@ -76,8 +76,9 @@ class TextModel:
         return self.pretrained.generation.override(self.decode).new_tokens(prompt=1)[1]
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
-        """The tokens of a text, and the end token after them if it is asked for."""
-        return [*self.vocabulary.encode(text), *([self.vocabulary.eos_id] if end else [])]
+        """The tokens of a text as the form begins it, and the end token if it is asked for."""
+        own = [*self.form.begin, *self.vocabulary.encode(text)]
+        return [*own, self.vocabulary.eos_id] if end else own
 
     def pair(self, prompt: str, continuation: str) -> Pair:
         """The tokens of a prompt and of what comes after it.
@@ -214,6 +215,9 @@ class TextModel:
     def text(self, tokens: Sequence[int], *, prompt: Sequence[int] = ()) -> str:
         """The text of tokens that were written, after a prompt if a language model wrote them."""
         before = () if self.form.ends[0] else prompt
+        size = len(self.form.begin)
+        if tuple(tokens[:size]) == self.form.begin:
+            tokens = tokens[size:]
         return continued(self.vocabulary.decode, tokens, prompt=before)
 
     def piece(self, token: int) -> str:
@@ -294,4 +298,5 @@ def _form(
         start=getattr(converter, "start", 0),
         sees_prompt=getattr(module, "visibility", "causal") == "prefix",
         ends=(closed, closed),
+        begin=(vocabulary.cls_id,) if objective.marked else (),
     )

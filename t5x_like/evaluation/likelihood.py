@@ -62,6 +62,7 @@ class Form:
         start: the token that the decoder reads first.
         sees_prompt: the tokens of a prompt see each other, those after it too (a prefix LM).
         ends: (of the prompt, of the continuation) an end token follows, as it did in training.
+        begin: tokens that both begin with, in an encoder-decoder that was trained so.
     """
 
     length: int
@@ -69,6 +70,7 @@ class Form:
     start: int = 0
     sees_prompt: bool = False
     ends: tuple[bool, bool] = (False, False)
+    begin: tuple[int, ...] = ()
 
     def excess(self, pair: Pair) -> int:
         """How many tokens of the prompt, or else of the continuation, are too many; 0 if none."""

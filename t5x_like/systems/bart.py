@@ -217,7 +217,7 @@ def frozen_at_first(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 MODEL_TYPES = ("bart",)
 HF_CLASS = "Bart"
-# A folder without them, or of another head, is read all the same: they begin as drawn.
+# What a folder of another head may lack: it is drawn.
 MAY_BE_NEW = ("source/", "lm_head/bias")
 
 Weights = dict[str, str | tuple[str, str]]
@@ -276,8 +276,7 @@ WEIGHT_ALIASES = {
     "model.decoder.embed_tokens.weight": "model.shared.weight",
     "lm_head.weight": "model.shared.weight",
 }
-# Zeros in every published folder: they are read where a folder's own settings are, by which there
-# is such a bias.
+# The bias, zeros in every published folder, is read by a model whose settings have it alone.
 UNUSED_WEIGHTS = ("final_logits_bias", "model.encoder.version", "model.decoder.version")
 
 _SETTINGS = {

@@ -183,6 +183,20 @@ def test_another_head_is_drawn_and_the_rest_is_read_both_ways(arrays, model, tmp
     assert "head" not in again.params
 
 
+def test_a_translators_new_encoder_is_drawn_and_the_rest_is_read_layer_by_layer(arrays, tmp_path):
+    folder = write(arrays, tmp_path)
+    model = from_pretrained(folder, head="translation", loop="unroll", source_layers=1)
+    read = group(arrays, "weights")
+    for layer in range(3):
+        kernel = model.params["encoder"]["layers"][f"layer_{layer}"]["feed_forward"]["wi"]["kernel"]
+        np.testing.assert_array_equal(kernel, read[f"model.encoder.layers.{layer}.fc1.weight"].T)
+    new = model.params["source"]["encoder"]["layers"]["layer_0"]["feed_forward"]["wi"]["kernel"]
+    assert new.shape == (24, 28)
+    assert 0.015 < np.std(new) < 0.025
+    with pytest.raises(ValueError, match="lacks"):
+        from_pretrained(folder, head="generation", decoder_layers=3)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -32,6 +32,7 @@ class Objective:
             first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are aligned
             with the inputs token by token.
         converter_settings: of those converters, unless a config says otherwise.
+        marked: inputs and targets begin with the vocabulary's first mark too, as BART's do.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Objective:
     features: tuple[str, ...]
     converters: tuple[str, ...]
     converter_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    marked: bool = False
 
 
 def objective_over_chunks(

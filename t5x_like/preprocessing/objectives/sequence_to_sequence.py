@@ -5,6 +5,7 @@ function that keeps no state: it follows from its document and the document's se
 position is restored as for any other preprocessor.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -82,7 +83,7 @@ def bart(
         return write
 
     told = f"bart {list(corruptions)} {rate} {mean_span}"
-    return _over_documents("bart", make, told=told, between=" ")
+    return dataclasses.replace(_over_documents("bart", make, told=told, between=" "), marked=True)
 
 
 def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:

@@ -60,4 +60,5 @@ def marked_text_to_text() -> Objective:
         preprocessors=(seqio.preprocessors.tokenize, mark),
         features=("inputs", "targets"),
         converters=("encoder_decoder",),
+        marked=True,
     )
