@@ -16,7 +16,18 @@ SYSTEMS = {
     "gpt2": {},
     "t5": {},
     "t5 as a prefix lm": {"architecture": "prefix_decoder"},
+    "gpt": {},
+    "gpt3": {"window": 4},
+    "gopher": {},
+    "lamda": {},
+    "palm": {},
+    "llama": {},
+    "llama with a window": {"window": 4},
+    "transformer": {},
+    "bart": {"sep_id": 1, "padding": 0},
+    "mass": {},
 }
+QUICK = ("gpt2", "t5")
 SAMPLERS = {
     "greedy": {},
     "beams": {"num_beams": 3, "length_penalty": 0.6},
@@ -29,7 +40,11 @@ PROMPTS = ["The cat", "A", "ï 世界"]
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(scope="module", params=SYSTEMS)
+def slow_unless(quick, names):
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.fixture(scope="module", params=slow_unless(QUICK, SYSTEMS))
 def made(request):
     own = tiny_writer.settings(request.param.split()[0], **SYSTEMS[request.param])
     if "prefix" in request.param:
@@ -121,7 +136,7 @@ def test_a_mesh_changes_no_score(build):
         np.testing.assert_allclose(one.log_probs, two.log_probs, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", slow_unless(("greedy", "beams", "top_k"), SAMPLERS))
 def test_prompts_of_unequal_length_are_continued_as_each_is_without_padding(build, sampler):
     model = build(*SAMPLERS[sampler].items())
     prompts = [model.prompt(text) for text in PROMPTS]

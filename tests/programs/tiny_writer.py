@@ -19,7 +19,11 @@ TINY = {
     "d_model": 32,
     "d_ff": 48,
     "heads": 2,
+    "kv_heads": 1,
+    "head_width": 16,
     "d_kv": 16,
+    "d_k": 16,
+    "d_v": 16,
     "dropout": 0.0,
 }
 
