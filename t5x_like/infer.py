@@ -50,9 +50,11 @@ from t5x_like import (
     text_model,
 )
 from t5x_like.config import one_line_errors
+from t5x_like.decoder_predictions import Extracted
 from t5x_like.models.encoder import Encoder
+from t5x_like.models.labelled_decoder import LabelledDecoder
 from t5x_like.predictions import Predictor
-from t5x_like.preprocessing import vocabularies
+from t5x_like.preprocessing import objectives, vocabularies
 from t5x_like.text_model import TextModel
 
 T = TypeVar("T")
@@ -73,7 +75,7 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         settings = config.phases(settings)[-1].settings
         path = initialization.model_folder(settings, checkpoint=arguments.checkpoint)
         pretrained = hf.from_pretrained(path, average=arguments.average)
-        if isinstance(pretrained.module, Encoder):
+        if isinstance(pretrained.module, Encoder | LabelledDecoder):
             _predict(pretrained, settings)
         else:
             _generate(pretrained, settings)
@@ -172,6 +174,18 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
 
 def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> Predictor:
     name, length = pretrained.config["head"], settings.data.lengths.inputs
+    if isinstance(pretrained.module, LabelledDecoder):
+        objective = objectives.build(
+            settings.data.objective, **settings.data.objective_settings.to_dict()
+        )
+        extracted = Extracted(
+            objective=objective.name,
+            vocabulary=vocabularies.load(settings.data.vocabulary),
+            labels=initialization.label_names(settings),
+            length=length,
+            rows_of_one=objective.converter_settings["rows"],
+        )
+        return _ask(pretrained, extracted, settings)
     own = settings.data.objective_settings if name == "question_answering" else {}
     head = predictions.make_head(
         name,
@@ -180,11 +194,17 @@ def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -
         length=length,
         settings={**own, **settings.predict},
     )
+    return _ask(pretrained, head, settings)
+
+
+def _ask(
+    pretrained: hf.Pretrained, head: predictions.Asked, settings: ml_collections.ConfigDict
+) -> Predictor:
     return Predictor(
         pretrained.module,
         pretrained.params,
         head,
-        length=length,
+        length=settings.data.lengths.inputs,
         batch_size=settings.data.batch_size,
     )
 
@@ -201,7 +221,7 @@ def _predictions(
 def _show_predictions(predictor: Predictor, data: inputs.Inputs, *, count: int) -> None:
     task = data.eval_tasks[0]
     examples: Iterable[tuple[Mapping[str, Any], Any]]
-    if data.config.model.head in fine_tuning.LOSSES:
+    if data.config.model.head in (*fine_tuning.LOSSES, "multiple_choice"):
         examples = map(_labelled, data.held_out_rows(task))
     else:
         rows = inputs.rows(data.eval_batches(task))
@@ -217,9 +237,10 @@ def _show_predictions(predictor: Predictor, data: inputs.Inputs, *, count: int) 
 
 def _labelled(row: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """What is asked of a row of labelled text, and what it is labelled."""
-    asked = ("text_a", "text_b", "words", "question", "context")
+    asked = ("text_a", "text_b", "choices", "words", "question", "context")
+    labels = ("label", "value", "tags", "answers", "answer")
     values = {name: inputs.plain(value) for name, value in row.items()}
-    label = next(values[name] for name in ("label", "value", "tags", "answers") if name in values)
+    label = next(values[name] for name in labels if name in values)
     return {name: values[name] for name in asked if name in values}, label
 
 

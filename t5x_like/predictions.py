@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
@@ -45,6 +45,10 @@ class Head(abc.ABC):
         """
         return [self.writer.of_text(*_texts(item))]
 
+    def lay_out(self, rows: Sequence[Any], *, length: int, batch_size: int) -> Batch:
+        """Rows as the fields of a batch [B, L]."""
+        return lay_out(rows, length=length, batch_size=batch_size)
+
     @abc.abstractmethod
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
         """What is needed of a batch's outputs, [B, ...]; traced."""
@@ -57,8 +61,24 @@ class Head(abc.ABC):
         return self.labels[number] if number < len(self.labels) else str(number)
 
 
+class Asked(Protocol):
+    """What a `Predictor` needs of a head: see `Head`."""
+
+    def rows(self, item: Item) -> list[Any]:
+        """The rows of an item."""
+
+    def lay_out(self, rows: Sequence[Any], *, length: int, batch_size: int) -> Batch:
+        """The batch of some rows."""
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """What is needed of a batch's outputs."""
+
+    def say(self, item: Item, rows: Sequence[Any], results: Sequence[Results]) -> dict[str, Any]:
+        """What is told of an item."""
+
+
 class Predictor:
-    """Says of items what an encoder makes of them, `batch_size` rows at once.
+    """Says of items what a network makes of them, `batch_size` rows at once.
 
     Args:
         put: from a batch to arrays where the parameters are.
@@ -68,7 +88,7 @@ class Predictor:
         self,
         module: nn.Module,
         params: PyTree,
-        head: Head,
+        head: Asked,
         *,
         length: int,
         batch_size: int,
@@ -107,7 +127,7 @@ class Predictor:
 
     def _of_batch(self, rows: Sequence[Any]) -> list[Results]:
         # One shape for all batches, so that one compiled program serves them all.
-        batch = lay_out(rows, length=self._length, batch_size=self._batch_size)
+        batch = self._head.lay_out(rows, length=self._length, batch_size=self._batch_size)
         found = self._results(self._params, self._put(batch))
         if jax.process_count() > 1:
             found = multihost_utils.process_allgather(found, tiled=True)

@@ -7,10 +7,9 @@ import pathlib
 import flax.traverse_util
 import numpy as np
 import pytest
-from absl import flags
 
-from t5x_like import evaluate, experiment, initialization, train
-from tests.programs import tiny_gpt
+from t5x_like import evaluate, experiment, infer, initialization, train
+from tests.programs import command_flags, tiny_gpt
 
 ROOT = pathlib.Path(__file__).parents[1]
 ANIMALS = ["dog", "cat", "cow", "hen", "pig", "fox"]
@@ -107,19 +106,35 @@ def pretrained(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKE)
-def test_every_kind_is_learned_and_measured(kind, tmp_path, pretrained, monkeypatch):
+def test_every_kind_is_learned_measured_and_told(kind, tmp_path, pretrained, monkeypatch, capsys):
     write(tmp_path / "train.jsonl", MAKE[kind], rows=1500, seed=0)
     write(tmp_path / "validation.jsonl", MAKE[kind], rows=200, seed=1)
     train.train(settings(tmp_path, kind, pretrained=pretrained))
-    values = {"checkpoint": None, "output": None, "average": 1}
-    monkeypatch.setattr(flags, "FLAGS", type("Flags", (), values))
-    evaluate.evaluate(config_file("run")(str(tmp_path / "run")))
+    run = config_file("run")(str(tmp_path / "run"))
+    command_flags.give(monkeypatch)
+    evaluate.evaluate(run)
     measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())["tasks"]
     measured = measured["labelled_files"]
     assert measured["accuracy"] > 0.9
     assert measured["cross_entropy"] < measured["unigram_entropy"] < 1.1
     total = measured["cross_entropy"] + 0.5 * measured["language_modeling"]
     assert measured["loss"] == pytest.approx(total, rel=1e-5)
+    # What infer says, told of the run's folder alone, is right as often.
+    rows = [json.loads(line) for line in (tmp_path / "validation.jsonl").read_text().splitlines()]
+    asked = [{k: v for k, v in row.items() if k not in ("label", "answer")} for row in rows]
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    command_flags.give(monkeypatch, input=str(questions), output=str(answers))
+    infer.infer(run)
+    said = [json.loads(line) for line in answers.read_text().splitlines()]
+    assert [row["inputs"] for row in said] == asked
+    wanted = [row.get("label", row.get("answer")) for row in rows]
+    found = [row.get("answer", row["prediction"]) for row in said]
+    assert np.mean(np.equal(wanted, found)) == pytest.approx(measured["accuracy"])
+    command_flags.give(monkeypatch, examples=2)
+    capsys.readouterr()
+    infer.infer(run)
+    assert capsys.readouterr().out.count("    model: ") == 2
 
 
 def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pretrained):

@@ -50,6 +50,7 @@ COMMANDS = {  # they join the wings
     "inputs",
     "interactive",
     "predictions",
+    "decoder_predictions",
     "reporting",
     "scoring",
     "text_model",

@@ -9,7 +9,9 @@ paper, stands between two texts. The three are ids from the vocabulary's size on
 fine-tuning adds to the model's table (`model.added_tokens`).
 """
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
@@ -20,7 +22,8 @@ from t5x_like.preprocessing.objectives.lengths import Lengths, OutputFeatures
 from t5x_like.preprocessing.objectives.objective import Objective
 
 Rows = list[list[int]]  # of one example
-# From what writes a row of one text or two, and the fields of a raw row, to the rows.
+WriteRow = Callable[..., list[int]]  # of one text or two
+# From what writes a row, and the fields of a raw row, to the rows.
 Arrange = Callable[..., Rows]
 
 _FEATURES = ("inputs", "row_numbers", "label")
@@ -31,11 +34,7 @@ def gpt_classification() -> Objective:
 
     inputs: <start> he did not come $ he came <extract>
     """
-
-    def arrange(row: Callable[..., list[int]], *texts: bytes) -> Rows:
-        return [row(*map(to_text, texts))]
-
-    return _objective("gpt_classification", ("label", "text_a", "text_b"), arrange, rows=1)
+    return _objective("gpt_classification", ("label", "text_a", "text_b"), rows=1)
 
 
 def gpt_similarity() -> Objective:
@@ -44,13 +43,7 @@ def gpt_similarity() -> Objective:
     inputs: <start> how old is he $ what is his age <extract>
             <start> what is his age $ how old is he <extract>
     """
-
-    def arrange(row: Callable[..., list[int]], first: bytes, second: bytes) -> Rows:
-        texts = to_text(first), to_text(second)
-        return [row(*texts), row(*texts[::-1])]
-
-    fields = ("label", "text_a", "text_b")
-    return _objective("gpt_similarity", fields, arrange, rows=2, optional=())
+    return _objective("gpt_similarity", ("label", "text_a", "text_b"), rows=2, optional=())
 
 
 def gpt_multiple_choice(*, choices: int = 4) -> Objective:
@@ -67,17 +60,18 @@ def gpt_multiple_choice(*, choices: int = 4) -> Objective:
     """
     if choices < 2:
         raise ValueError(f"choices={choices} of gpt_multiple_choice must be 2 or more")
-
-    def arrange(row: Callable[..., list[int]], answers: np.ndarray, *context: bytes) -> Rows:
-        text = " ".join(map(to_text, context))
-        return [row(text, to_text(answer)) for answer in answers]
-
     fields = ("answer", "choices", "text_a", "text_b")
-    return _objective("gpt_multiple_choice", fields, arrange, rows=choices)
+    return _objective("gpt_multiple_choice", fields, rows=choices)
 
 
-def _row(texts: Sequence[str], *, vocabulary: seqio.Vocabulary, length: int) -> list[int]:
-    """One text, or two of which the longer one loses its end first, with the three tokens."""
+def write_row(*texts: str, vocabulary: seqio.Vocabulary, length: int) -> list[int]:
+    """One text, or two of which the longer one loses its end first, with the three tokens.
+
+    Raises:
+        ValueError: rows that have no room for text between them.
+    """
+    if length < 8:
+        raise ValueError(f"lengths.inputs={length}: rows of labelled text need 8 or more")
     start, delimiter, extract = range(vocabulary.vocab_size, vocabulary.vocab_size + 3)
     first, *others = (vocabulary.encode(text) for text in texts)
     if not others:
@@ -87,18 +81,33 @@ def _row(texts: Sequence[str], *, vocabulary: seqio.Vocabulary, length: int) -> 
     return [start, *first[:size], delimiter, *second[: room - size], extract]
 
 
+def _one_row(write: WriteRow, *texts: str) -> Rows:
+    return [write(*texts)]
+
+
+def _both_orders(write: WriteRow, first: str, second: str) -> Rows:
+    return [write(first, second), write(second, first)]
+
+
+def _answers(write: WriteRow, answers: Sequence[str], *context: str) -> Rows:
+    return [write(" ".join(context), answer) for answer in answers]
+
+
+# By objective; of a raw row they take what is not its label, in the order above.
+ARRANGE: dict[str, Arrange] = {
+    "gpt_classification": _one_row,
+    "gpt_similarity": _both_orders,
+    "gpt_multiple_choice": _answers,
+}
+
+
 def _objective(
-    name: str,
-    fields: Sequence[str],
-    arrange: Arrange,
-    *,
-    rows: int,
-    optional: tuple[str, ...] = ("text_b",),
+    name: str, fields: Sequence[str], *, rows: int, optional: tuple[str, ...] = ("text_b",)
 ) -> Objective:
     """The objective that makes rows of raw rows.
 
     Args:
-        fields: of a raw row: its label, then those that `arrange` takes, in its order.
+        fields: of a raw row: its label, then those that its `ARRANGE` takes, in order.
         rows: of an example, at the most.
         optional: fields that need not be there.
     """
@@ -109,14 +118,15 @@ def _objective(
         there = check_fields(name, fields, there=dataset.element_spec, optional=optional)
         vocabulary = output_features["inputs"].vocabulary
         length = ((sequence_length or {}).get("inputs") or 0) // rows
-        if length < 8:
-            raise ValueError(f"lengths.inputs={length}: rows of labelled text need 8 or more")
+        row = functools.partial(write_row, vocabulary=vocabulary, length=length)
+        row("")  # says what is wrong with the length before anything is read
 
-        def row(*texts: str) -> list[int]:
-            return _row(texts, vocabulary=vocabulary, length=length)
-
-        def write(label: np.ndarray, *values: np.ndarray) -> list[dict[str, np.ndarray]]:
-            found = arrange(row, *values)
+        def write(label: np.ndarray, *values: Any) -> list[dict[str, np.ndarray]]:
+            texts = (
+                to_text(value) if isinstance(value, bytes) else [to_text(one) for one in value]
+                for value in values
+            )
+            found = ARRANGE[name](row, *texts)
             numbers = np.repeat(np.arange(len(found)) + 1, [len(tokens) for tokens in found])
             inputs = np.concatenate(found)
             return [{"inputs": inputs, "row_numbers": numbers, "label": label[None]}]
