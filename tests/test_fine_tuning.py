@@ -153,7 +153,7 @@ def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ENCODERS)
+@pytest.mark.parametrize("system", [*ENCODERS, "bart"])
 def test_classes_of_texts(system, fine_tune):
     measured, said = fine_tune(classification, "classification", system=system)
     assert measured["accuracy"] > 0.9
