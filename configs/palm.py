@@ -93,14 +93,14 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.task = "pydocs"
     config.data.vocabulary = "runs/palm_demo/palm.model"
     config.data.lengths = {"targets": 128}
-    config.train.steps = 1000
+    config.train.steps = 800
     config.train.log_every = 20
     config.phases = {
         "first": {"steps": 300, "batch_size": 8},
         "doubled": {"steps": 300, "batch_size": 16},
-        "quadrupled": {"steps": 400, "batch_size": 32},
+        "quadrupled": {"steps": 200, "batch_size": 32},
     }
     config.optimizer.update({"learning_rate": 0.3, "warmup_steps": 200})
-    config.checkpoint.every = 500
+    config.checkpoint.every = 400
     config.evaluate.every = 200
     return config
