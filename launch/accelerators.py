@@ -1,0 +1,116 @@
+"""The TPU slices that Google rents: what each is called by Cloud TPU and by GKE, and its hosts.
+
+    python3 -m launch.accelerators v5litepod-16     # runtime version, chips, hosts: for tpu_vm.sh
+
+Sources: https://cloud.google.com/tpu/docs/runtimes (software versions),
+https://cloud.google.com/tpu/docs/v5e and its sisters v4, v5p, v6e (types and topologies),
+https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (GKE's names),
+https://github.com/AI-Hypercomputer/xpk, core/system_characteristics.py (all of these together).
+`gcloud compute tpus accelerator-types list --zone=ZONE` says what a zone has.
+"""
+
+import dataclasses
+import difflib
+import math
+import sys
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Chips joined by their own network, and the machines that hold them.
+
+    Attributes:
+        type: Cloud TPU's accelerator type, such as `v5litepod-16`.
+        runtime_version: the software that Cloud TPU puts on its machines.
+        topology: how the chips are joined, such as `4x4`.
+        chips: how many there are.
+        chips_per_host: how many of them a machine holds; each machine runs one process.
+        gke_accelerator: GKE's label of the nodes.
+        machine_type: Compute Engine's name of the machines.
+    """
+
+    type: str
+    runtime_version: str
+    topology: str
+    chips: int
+    chips_per_host: int
+    gke_accelerator: str
+    machine_type: str
+
+    @property
+    def hosts(self) -> int:
+        """How many machines there are."""
+        return self.chips // self.chips_per_host
+
+
+@dataclasses.dataclass(frozen=True)
+class _Generation:
+    """What all slices of a kind of chip share."""
+
+    name: str
+    named_by: int  # what the number in a type counts, per chip: TensorCores on v4 and v5p
+    runtime_version: str
+    gke_accelerator: str
+    machine: str
+    one_host: int  # the most chips that one machine holds; several machines hold four each
+    topologies: str
+
+    def slices(self) -> list[Slice]:
+        slices = []
+        for topology in self.topologies.split():
+            chips = math.prod(map(int, topology.split("x")))
+            per_host = chips if chips <= self.one_host else 4
+            slices.append(
+                Slice(
+                    type=f"{self.name}-{chips * self.named_by}",
+                    runtime_version=self.runtime_version,
+                    topology=topology,
+                    chips=chips,
+                    chips_per_host=per_host,
+                    gke_accelerator=self.gke_accelerator,
+                    machine_type=f"{self.machine}-{per_host}t",
+                )
+            )
+        return slices
+
+
+_PLANES = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+_CUBES = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x12 8x8x16 8x16x16 12x16x16 16x16x16"
+_GENERATIONS = (
+    _Generation("v4", 2, "tpu-ubuntu2204-base", "tpu-v4-podslice", "ct4p-hightpu", 4, _CUBES),
+    _Generation(
+        "v5litepod", 1, "v2-alpha-tpuv5-lite", "tpu-v5-lite-podslice", "ct5lp-hightpu", 8, _PLANES
+    ),
+    _Generation(
+        "v5p", 2, "v2-alpha-tpuv5", "tpu-v5p-slice", "ct5p-hightpu", 4, _CUBES + " 16x16x24"
+    ),
+    _Generation("v6e", 1, "v2-alpha-tpuv6e", "tpu-v6e-slice", "ct6e-standard", 8, _PLANES),
+)
+SLICES = {one.type: one for generation in _GENERATIONS for one in generation.slices()}
+
+
+def choose(accelerator_type: str) -> Slice:
+    """The slice of that type.
+
+    Raises:
+        ValueError: there is none; the message has the nearest and all of that generation.
+    """
+    if accelerator_type in SLICES:
+        return SLICES[accelerator_type]
+    # Not t5x_like.names: a machine that only launches needs Python and nothing installed.
+    spelled = accelerator_type.replace("v5e", "v5litepod")  # what the documentation calls it
+    near = difflib.get_close_matches(spelled, SLICES, n=1, cutoff=0.0)[0]
+    generation = near.split("-")[0]
+    allowed = [name for name in SLICES if name.split("-")[0] == generation]
+    raise ValueError(
+        f"--type={accelerator_type!r} does not exist. Did you mean {near!r}? "
+        f"Of {generation} there are: {', '.join(allowed)}"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        found = choose(sys.argv[1])
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    print(found.runtime_version, found.chips, found.hosts)

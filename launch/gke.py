@@ -1,0 +1,194 @@
+r"""Prints the manifest of a run on GKE's TPUs, a JobSet: one pod on each host of a slice.
+
+    python -m launch.gke t5-base --type=v5litepod-16 --spot \
+        --image=us-west4-docker.pkg.dev/PROJECT/t5x-like/t5x-like:1 --service-account=t5x-like \
+        -- python -m t5x_like.train --config=configs/t5.py:base \
+        --config.workdir=/gcs/BUCKET/runs/t5_base  | kubectl apply -f -
+
+It runs nothing. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts.
+When a host is preempted all pods start again, and the same command goes on from its checkpoint.
+docs/launching.md tells the whole way.
+
+Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus (node labels, google.com/tpu),
+https://jobset.sigs.k8s.io (JobSet),
+https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import yaml
+
+from launch import accelerators
+from launch.accelerators import Slice
+
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # the pods' names add to it, to 63 at most
+BUCKET = re.compile(r"/gcs/([^/]+)")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(f"error: {message}")
+
+
+def manifest(
+    name: str,
+    *,
+    slice_: Slice,
+    image: str,
+    command: Sequence[str],
+    service_account: str,
+    spot: bool = False,
+    restarts: int = 20,
+) -> dict[str, Any]:
+    """The JobSet that runs the command on every host of a slice.
+
+    Args:
+        name: the JobSet's name.
+        slice_: the TPU slice.
+        image: of the container, which launch/Dockerfile builds.
+        command: what each host runs.
+        service_account: Kubernetes' name of the account that may use the buckets.
+        spot: whether the hosts may be preempted.
+        restarts: how often all pods start again after one has failed or was preempted.
+    """
+    job = {
+        "parallelism": slice_.hosts,
+        "completions": slice_.hosts,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,  # a pod alone cannot come back to its slice: the JobSet restarts all
+        "template": _pod(
+            slice_, image=image, command=command, service_account=service_account, spot=spot
+        ),
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            # A node pool is a slice: all pods of a job on the same.
+            "annotations": {
+                "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
+            },
+        },
+        "spec": {
+            # The pods that are left hold their chips until they are deleted.
+            "failurePolicy": {"maxRestarts": restarts, "restartStrategy": "BlockingRecreate"},
+            "replicatedJobs": [{"name": "slice", "replicas": 1, "template": {"spec": job}}],
+        },
+    }
+
+
+def _pod(
+    slice_: Slice, *, image: str, command: Sequence[str], service_account: str, spot: bool
+) -> dict[str, Any]:
+    found = sorted({bucket for word in command for bucket in BUCKET.findall(word)})
+    buckets = {f"bucket-{number}": bucket for number, bucket in enumerate(found)}
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": slice_.gke_accelerator,
+        "cloud.google.com/gke-tpu-topology": slice_.topology,
+    }
+    container = {
+        "name": "t5x-like",
+        "image": image,
+        # It hands SIGTERM on to the command, which saves, and then does not end in success.
+        "command": ["bash", "launch/worker.sh", "run", *command],
+        "env": [{"name": "JAX_NUM_PROCESSES", "value": "auto"}],
+        "resources": {"limits": {"google.com/tpu": slice_.chips_per_host}},
+        "volumeMounts": [
+            {"name": name, "mountPath": f"/gcs/{bucket}"} for name, bucket in buckets.items()
+        ],
+    }
+    return {
+        "metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": service_account,
+            "nodeSelector": selector | ({"cloud.google.com/gke-spot": "true"} if spot else {}),
+            "terminationGracePeriodSeconds": 300,  # to save in; a spot host gives far less
+            "containers": [container],
+            "volumes": [_volume(name, bucket=bucket) for name, bucket in buckets.items()],
+        },
+    }
+
+
+def _volume(name: str, *, bucket: str) -> dict[str, Any]:
+    # All hosts write parts of one checkpoint, so none may remember what a folder held.
+    fresh = "implicit-dirs,metadata-cache:ttl-secs:0,metadata-cache:negative-ttl-secs:0"
+    attributes = {"bucketName": bucket, "mountOptions": fresh}
+    return {
+        "name": name,
+        "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes},
+    }
+
+
+def node_pool(name: str, *, slice_: Slice, spot: bool) -> str:
+    """The command that makes a node pool on which the manifest's pods find a place."""
+    words = [
+        f"gcloud container node-pools create {name} --cluster=CLUSTER --location=LOCATION",
+        f"--node-locations=ZONE --machine-type={slice_.machine_type} --num-nodes={slice_.hosts}",
+        "--workload-metadata=GKE_METADATA",
+    ]
+    if slice_.hosts > 1:
+        words.append(f"--tpu-topology={slice_.topology}")
+    return " ".join([*words, *(["--spot"] if spot else [])])
+
+
+def _check(name: str, *, command: Sequence[str], restarts: int) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"NAME={name!r}: small letters, digits and hyphens, the first a letter, 40 at most"
+        )
+    if restarts < 0:
+        raise ValueError(f"--restarts={restarts}: 0 or more")
+    if not command:
+        raise ValueError("no command: ... -- python -m t5x_like.train ...")
+    workdirs = [word.split("workdir=", 1)[1] for word in command if "workdir=" in word]
+    for workdir in workdirs:
+        if not BUCKET.match(workdir):
+            bucket = workdir.removeprefix("gs://") if workdir.startswith("gs://") else "BUCKET/..."
+            raise ValueError(
+                f"workdir={workdir}: a pod takes its disk along; write /gcs/{bucket}, where the "
+                "bucket is mounted"
+            )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints the manifest, below the commands that go before it and after it."""
+    words = list(arguments)
+    cut = words.index("--") if "--" in words else len(words)
+    command = words[cut + 1 :]
+    parser = _Parser(prog="python -m launch.gke", description=__doc__.partition("\n")[0])
+    parser.add_argument("name", help="of the JobSet")
+    parser.add_argument("--type", required=True, help="of the slice, such as v5litepod-16")
+    parser.add_argument("--image", required=True, help="of the container (launch/Dockerfile)")
+    parser.add_argument("--service-account", default="default", help="Kubernetes' name of it")
+    parser.add_argument("--spot", action="store_true", help="hosts that may be preempted")
+    parser.add_argument("--restarts", type=int, default=20, help="of all pods, after a failure")
+    given = parser.parse_args(words[:cut])
+    try:
+        slice_ = accelerators.choose(given.type)
+        _check(given.name, command=command, restarts=given.restarts)
+    except ValueError as error:
+        parser.error(str(error))
+    print(f"# {slice_.type}: an hour is {slice_.chips} chip-hours, on {slice_.hosts} hosts.")
+    print(f"# {node_pool(given.name, slice_=slice_, spot=given.spot)}")
+    made = manifest(
+        given.name,
+        slice_=slice_,
+        image=given.image,
+        command=command,
+        service_account=given.service_account,
+        spot=given.spot,
+        restarts=given.restarts,
+    )
+    print(yaml.safe_dump(made, sort_keys=False), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# A run on the GPUs of a Slurm cluster. docs/launching.md tells the whole way.
+#
+#   launch/slurm.sh submit --nodes=2 --gpus=8 [--per-process=gpu] [--name=t5x_like] \
+#       [--sbatch="--partition=a100 --time=24:00:00"] [--dry-run] -- COMMAND
+#   launch/slurm.sh logs   JOB        follows what it prints
+#   launch/slurm.sh cancel JOB        saves and stops; `submit` goes on from there
+#
+# `--gpus` is of each node. There is one process for each GPU, or with --per-process=node for each
+# node; JAX reads from Slurm's variables how they find each other. The job is put in the queue again
+# when it is preempted and two minutes before its time is over, until the command is done. This
+# folder, its .venv (with the extra `cuda`) and the workdir lie on disks that all nodes see.
+#
+# sbatch's options: https://slurm.schedmd.com/sbatch.html; what JAX reads of Slurm:
+# https://docs.jax.dev/en/latest/_autosummary/jax.distributed.initialize.html
+set -euo pipefail
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+
+submit() {
+  local nodes="" gpus="" per_process=gpu name=t5x_like more=() dry_run="" processes words
+  while (($#)) && [[ $1 != -- ]]; do
+    case $1 in
+      --nodes=*) nodes=${1#*=} ;;
+      --gpus=*) gpus=${1#*=} ;;
+      --per-process=*) per_process=${1#*=} ;;
+      --name=*) name=${1#*=} ;;
+      --sbatch=*) read -r -a more <<< "${1#*=}" ;;
+      --dry-run) dry_run=yes ;;
+      *) fail "$1 is no option: choose of --nodes --gpus --per-process --name --sbatch --dry-run" ;;
+    esac
+    shift
+  done
+  if (($# < 2)); then fail "no command: submit ... -- python -m t5x_like.train ..."; fi
+  if [[ ! $nodes =~ ^[1-9][0-9]*$ ]]; then fail "--nodes=$nodes: how many nodes, such as 2"; fi
+  if [[ ! $gpus =~ ^[1-9][0-9]*$ ]]; then fail "--gpus=$gpus: how many GPUs each node has, such as 8"; fi
+  case $per_process in
+    gpu) processes=$gpus ;;
+    node) processes=1 ;;
+    *) fail "--per-process=$per_process: choose gpu or node" ;;
+  esac
+  # USR1 is for the shell of the job alone (B:), which then ends the processes in good order.
+  words=(sbatch --job-name="$name" --nodes="$nodes" --gpus-per-node="$gpus"
+    --ntasks-per-node="$processes" --signal=B:USR1@120 --requeue --open-mode=append
+    --output=runs/slurm-%j.log "${more[@]}" launch/slurm.sh job "$gpus" "${@:2}")
+  if [[ $dry_run ]]; then
+    printf '%q ' "${words[@]}"
+    echo
+    return
+  fi
+  if ! command -v sbatch > /dev/null; then fail "sbatch is not here: call this where jobs are submitted"; fi
+  if [[ ! -x .venv/bin/python ]]; then fail "no .venv here: launch/environment.sh makes it"; fi
+  mkdir -p runs
+  "${words[@]}"
+}
+
+# What runs on the first node of the job: job GPUS COMMAND.
+job() {
+  local gpus=$1 step status=0 time_is_over=0
+  shift
+  cd "$SLURM_SUBMIT_DIR"  # Slurm runs a copy of this file that lies elsewhere
+  export JAX_NUM_PROCESSES=auto PATH=$PWD/.venv/bin:$PATH
+  if ((SLURM_NTASKS_PER_NODE == 1)); then
+    # Without it JAX gives a process the one GPU that has its number on the node.
+    JAX_LOCAL_DEVICE_IDS=$(seq --separator=, 0 $((gpus - 1)))
+    export JAX_LOCAL_DEVICE_IDS
+  fi
+  # The processes of a node choose their GPU by themselves, so each has to see all of them.
+  srun --kill-on-bad-exit=1 --gpu-bind=none "$@" &
+  step=$!
+  trap 'time_is_over=1; kill -TERM "$step"' USR1
+  trap 'kill -TERM "$step"' TERM
+  wait "$step" || status=$?
+  # A trapped signal ends the wait, not the processes, which are still saving.
+  while kill -0 "$step" 2> /dev/null; do
+    status=0
+    wait "$step" || status=$?
+  done
+  if ((time_is_over)); then scontrol requeue "$SLURM_JOB_ID"; fi
+  exit "$status"
+}
+
+logs() {
+  tail -n 50 -F "runs/slurm-$1.log"
+}
+
+# A signal that has a name goes to the processes and not to the shell: they save, and the job ends.
+cancel() {
+  scancel --signal=TERM "$1"
+}
+
+case ${1:-} in
+  submit) cd "$(dirname "$0")/.." && "$@" ;;
+  job) "$@" ;;
+  logs | cancel)
+    if [[ ! ${2:-} =~ ^[0-9]+$ ]]; then fail "$1 JOB: the number that sbatch told"; fi
+    cd "$(dirname "$0")/.." && "$@"
+    ;;
+  *) fail "launch/slurm.sh ${1:-}: choose of submit logs cancel" ;;
+esac

@@ -1,0 +1,276 @@
+#!/usr/bin/env bash
+# A Cloud TPU slice, from the queue to its deletion. docs/launching.md tells the whole way.
+#
+#   launch/tpu_vm.sh create  NAME --type=v5litepod-16 [--spot] [--service-account=EMAIL]
+#   launch/tpu_vm.sh status  NAME                 state of the request, and of each worker
+#   launch/tpu_vm.sh install NAME                 this working tree and its packages, on all workers
+#   launch/tpu_vm.sh run     NAME -- COMMAND      the same command on all workers, in the background
+#   launch/tpu_vm.sh logs    NAME [--worker=0]    follows what a worker prints
+#   launch/tpu_vm.sh stop    NAME                 saves and stops; `run` goes on from there
+#   launch/tpu_vm.sh watch   NAME --type=... [--spot] [--delete] -- COMMAND
+#                                                 all of it, again after each preemption
+#   launch/tpu_vm.sh delete  NAME                 the slice, its disks and the request
+#
+# Every action takes --project=ID and --zone=ZONE (or CLOUDSDK_CORE_PROJECT and
+# CLOUDSDK_COMPUTE_ZONE), and --dry-run, which prints the commands and runs none. A path
+# /gcs/BUCKET/... in a COMMAND is gs://BUCKET/..., which each worker mounts.
+#
+# gcloud's commands: https://cloud.google.com/sdk/gcloud/reference/compute/tpus/queued-resources and
+# https://cloud.google.com/sdk/gcloud/reference/compute/tpus/tpu-vm
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+script=t5x_like/launch/worker.sh  # there, from the home directory
+log=t5x_like/runs/worker/log
+actions="create status install run logs stop watch delete"
+options="--type --spot --service-account --project --zone --worker --every --restarts --delete --dry-run"
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+
+# Words as a shell reads them back, quoted only where they must be.
+quoted() {
+  local word text="" plain='^[A-Za-z0-9_./:=,@%+-]+$'
+  for word in "$@"; do
+    if [[ $word =~ $plain ]]; then
+      text+="$word "
+    elif [[ $word =~ ^(--[a-z-]+=)(.*) ]]; then
+      text+="${BASH_REMATCH[1]}${BASH_REMATCH[2]@Q} "
+    else
+      text+="${word@Q} "
+    fi
+  done
+  echo "${text% }"
+}
+
+# Runs a command that changes something, or prints it.
+change() {
+  if [[ $dry_run ]]; then quoted "$@"; else "$@"; fi
+}
+
+queued_resources() {
+  change gcloud compute tpus queued-resources "$@" --project="$project" --zone="$zone"
+}
+
+# on WORKER COMMAND: runs a line of shell on one worker, or on `all`.
+on() {
+  change gcloud compute tpus tpu-vm ssh "$name" --project="$project" --zone="$zone" \
+    --worker="$1" --command="$2"
+}
+
+create() {
+  local flags=()
+  if [[ $spot ]]; then flags+=(--spot); fi
+  if [[ $service_account ]]; then flags+=(--service-account="$service_account"); fi
+  echo "An hour of $type is $chips chip-hours, on $hosts hosts" >&2
+  queued_resources create "$name" --node-id="$name" --accelerator-type="$type" \
+    --runtime-version="$runtime_version" "${flags[@]}"
+}
+
+status() {
+  queued_resources describe "$name" --format="value(state.state)"
+  ask
+}
+
+# The tree as it is, with what is changed and new, without what git ignores.
+install() {
+  local archive=t5x_like.tar.gz files="git ls-files -z --cached --others --exclude-standard"
+  change mkdir -p runs &&
+    change bash -c "$files | tar -czf runs/$archive --null --files-from=- --ignore-failed-read" &&
+    change gcloud compute tpus tpu-vm scp "runs/$archive" "$name:$archive" \
+      --project="$project" --zone="$zone" --worker=all &&
+    on all "mkdir -p t5x_like && tar -xzf $archive -C t5x_like && bash $script install"
+}
+
+run() {
+  on all "bash $script start $(quoted "${buckets[@]}" -- "${command[@]}")"
+}
+
+# What each worker says of the command; before the installation there is no script to say it.
+ask() {
+  on all "if [ -e $script ]; then bash $script state; else echo state=new; fi"
+}
+
+logs() {
+  on "$worker" "tail -n 50 -F $log"
+}
+
+stop() {
+  on all "bash $script stop"
+}
+
+delete() {
+  queued_resources delete "$name" --force --quiet
+}
+
+# Of the slice: the state of its request, ABSENT where there is none, PREEMPTED where the slice is
+# gone and the request does not know yet.
+slice_state() {
+  local answer node
+  if ! answer=$(gcloud compute tpus queued-resources describe "$name" --project="$project" \
+    --zone="$zone" --format="value(state.state)" 2>&1); then
+    # A network that is down is no reason to ask for another slice.
+    if [[ $answer == *NOT_FOUND* ]]; then echo ABSENT; else echo "unknown: ${answer%%$'\n'*}"; fi
+    return
+  fi
+  if [[ $answer == ACTIVE ]]; then
+    node=$(gcloud compute tpus tpu-vm describe "$name" --project="$project" --zone="$zone" \
+      --format="value(state)" 2> /dev/null) || true
+    if [[ $node == PREEMPTED || $node == TERMINATED ]]; then answer=PREEMPTED; fi
+  fi
+  echo "$answer"
+}
+
+# Of the command: the worst that a worker says, since a lost worker stops the others, and what that
+# worker printed last; `unreachable` where one says nothing.
+command_state() {
+  local answer state
+  answer=$(ask 2> /dev/null) || true
+  if (($(grep -c "^state=" <<< "$answer") < hosts)); then
+    echo unreachable
+    return
+  fi
+  for state in new failed stopped installed running finished; do
+    if grep --max-count=1 "^state=$state" <<< "$answer" | cut -d= -f2-; then return; fi
+  done
+}
+
+say() {
+  echo "$(date '+%F %T')  $*"
+}
+
+# Of a watch: whatever is wrong may pass, but not for ever.
+failed_once() {
+  if ((failures_left-- == 0)); then finish 1 "gave up after $restarts failures: $*"; fi
+}
+
+# finish STATUS WORDS...: ends a watch. The slice costs until it is deleted.
+finish() {
+  local result=$1
+  shift
+  say "$name: $*"
+  if ((result)); then on 0 "tail -n 30 $log" || true; fi
+  if [[ $delete_at_end ]]; then
+    delete
+  else
+    say "$name takes $chips chip-hours an hour until launch/tpu_vm.sh delete $name"
+  fi
+  exit "$result"
+}
+
+# https://cloud.google.com/tpu/docs/queued-resources tells the states. A preempted slice is
+# SUSPENDED; neither it nor one that FAILED comes back: they are deleted and asked for anew.
+watch() {
+  local state last="" failures_left=$restarts
+  while true; do
+    state=$(slice_state)
+    if [[ $state == ACTIVE ]]; then state=$(command_state); fi
+    if [[ $state != "$last" ]]; then say "$name: $state"; fi
+    last=$state
+    case $state in
+      ABSENT) create || failed_once "no slice can be asked for" ;;
+      SUSPENDED | PREEMPTED) delete || failed_once "the slice cannot be deleted" ;;
+      FAILED)
+        delete || true
+        failed_once "the request FAILED"
+        ;;
+      new*) { install && run; } || failed_once "the installation failed" ;;
+      installed*) run || failed_once "the command cannot be started" ;;
+      failed* | stopped*)
+        failed_once "the command failed"
+        { stop && run; } || true  # the workers that wait for a lost one must end first
+        ;;
+      finished*) finish 0 "finished" ;;
+    esac
+    sleep "$every"
+  done
+}
+
+# What a watch runs when nothing goes wrong.
+dry_watch() {
+  create
+  install
+  run
+  ask
+  if [[ $delete_at_end ]]; then delete; fi
+}
+
+# Reads the command line into variables that the actions share.
+read_arguments() {
+  if (($# < 2)); then fail "launch/tpu_vm.sh ACTION NAME [--option=value ...]: ACTION is one of $actions"; fi
+  action=$1 name=$2
+  shift 2
+  project=${CLOUDSDK_CORE_PROJECT:-} zone=${CLOUDSDK_COMPUTE_ZONE:-}
+  type="" spot="" service_account="" worker=0 every=60 restarts=20 delete_at_end="" dry_run=""
+  command=() buckets=()
+  while (($#)); do
+    case $1 in
+      --type=*) type=${1#*=} ;;
+      --spot) spot=yes ;;
+      --service-account=*) service_account=${1#*=} ;;
+      --project=*) project=${1#*=} ;;
+      --zone=*) zone=${1#*=} ;;
+      --worker=*) worker=${1#*=} ;;
+      --every=*) every=${1#*=} ;;
+      --restarts=*) restarts=${1#*=} ;;
+      --delete) delete_at_end=yes ;;
+      --dry-run) dry_run=yes ;;
+      --)
+        shift
+        command=("$@")
+        break
+        ;;
+      *) fail "$1 is no option: choose of $options, written --option=value" ;;
+    esac
+    shift
+  done
+}
+
+# Everything that can be wrong is told before anything runs.
+check_arguments() {
+  local slice
+  if [[ " $actions " != *" $action "* ]]; then fail "$action is no action: choose of $actions"; fi
+  if [[ ! $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]]; then
+    fail "NAME=$name: small letters, digits and hyphens, the first a letter"
+  fi
+  if [[ ! $project ]]; then fail "no project: --project=ID or CLOUDSDK_CORE_PROJECT"; fi
+  if [[ ! $zone ]]; then fail "no zone: --zone=ZONE (such as us-west4-a) or CLOUDSDK_COMPUTE_ZONE"; fi
+  if [[ ! $zone =~ ^[a-z]+-[a-z]+[0-9]+-[a-z]$ ]]; then
+    fail "--zone=$zone is no zone, which is a region and a letter, such as us-west4-a"
+  fi
+  if [[ $action == create || $action == watch ]]; then
+    if [[ ! $type ]]; then fail "no accelerator type: --type=v5litepod-16"; fi
+    slice=$(python3 -m launch.accelerators "$type") || exit 2
+    read -r runtime_version chips hosts <<< "$slice"
+  fi
+  if [[ ! $every$restarts =~ ^[0-9]+$ ]]; then
+    fail "--every=$every --restarts=$restarts: whole numbers, of seconds and of failures"
+  fi
+  if [[ $action == run || $action == watch ]]; then check_command; fi
+  if [[ ! $dry_run ]] && ! command -v gcloud > /dev/null; then
+    fail "gcloud is not here: https://cloud.google.com/sdk/docs/install"
+  fi
+}
+
+# The command, and the buckets that it names.
+check_command() {
+  local word kept=""
+  if ((${#command[@]} == 0)); then fail "no command: $action $name ... -- python -m t5x_like.train ..."; fi
+  for word in "${command[@]}"; do
+    case $word in
+      *workdir=gs://*) fail "${word#--config.}: write /gcs/${word#*gs://}, where the bucket is mounted" ;;
+      *workdir=/gcs/?*) kept=yes ;;
+    esac
+    if [[ $word =~ /gcs/([^/]+) ]]; then buckets+=("${BASH_REMATCH[1]}"); fi
+  done
+  if [[ $action == watch && ! $kept ]]; then
+    fail "no --config.workdir=/gcs/BUCKET/...: a preempted slice takes its disks along, and all that was learnt"
+  fi
+}
+
+read_arguments "$@"
+check_arguments
+if [[ $dry_run && $action == watch ]]; then action=dry_watch; fi
+"$action"
