@@ -46,11 +46,12 @@ layer's maps into queries, keys and values, then the second, which trains all fo
     python -m t5x_like.train --config=configs/bart.py:translation --config.initialize=bart-large \
         --config.workdir=runs/ro_en --config.data.settings.files="ro-en/*.jsonl" \
         --config.data.settings.inputs=ro --config.data.settings.targets=en
-    python -m t5x_like.train --config=configs/run.py:runs/ro_en --config.initialize=runs/ro_en \
-        --config.workdir=runs/ro_en_all --config.optimizer.frozen="()" --config.train.steps=5000
+    python -m t5x_like.train --config=configs/bart.py:translation_all \
+        --config.initialize=runs/ro_en --config.workdir=runs/ro_en_all ... (the files as before)
 
-It is for a folder of the size `large`; `translation_base` is for one of `base`. The folder has to
-be Hugging Face's (`t5x_like.convert` makes one of a run), since single layers are frozen.
+The first is for a folder of the size `large`; `translation_base` is for one of `base`. The folder
+has to be Hugging Face's (`t5x_like.convert` makes one of a run), since single layers are frozen.
+Steps and rates are not told; these are a guess.
 
 The demo learns on documentation strings in minutes on 2 CPU cores:
 
@@ -65,7 +66,7 @@ from ml_collections.config_dict import placeholder
 from t5x_like.config import defaults
 from t5x_like.systems.bart import SIZES, frozen_at_first
 
-_OTHERS = ("demo", "pairs", "translation", "translation_base")
+_OTHERS = ("demo", "pairs", "translation", "translation_base", "translation_all")
 
 
 def get_config(size: str = "large") -> ml_collections.ConfigDict:
@@ -75,7 +76,10 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
     if size == "pairs":
         return _pairs()
     if size in ("translation", "translation_base"):
-        return _translation("base" if size.endswith("base") else "large")
+        of = SIZES["base" if size.endswith("base") else "large"]
+        return _translation(3e-4, steps=50_000, frozen=frozen_at_first(of))
+    if size == "translation_all":
+        return _translation(3e-5, steps=5_000, frozen=())
     if size not in SIZES:
         known = ", ".join((*SIZES, *_OTHERS))
         raise ValueError(f"configs/bart.py has no size {size!r}: choose {known}")
@@ -143,15 +147,17 @@ def _pairs() -> ml_collections.ConfigDict:
     return config
 
 
-def _translation(size: str) -> ml_collections.ConfigDict:
+def _translation(
+    learning_rate: float, *, steps: int, frozen: tuple[str, ...]
+) -> ml_collections.ConfigDict:
     config = _tuning("translation")
     config.workdir = "runs/bart_translation"
     config.model.update({"source_layers": 6, "source_vocab_size": 0, "loop": "unroll"})
     config.data.lengths = {"inputs": 256, "targets": 256}
     config.data.batch_size = 128
-    config.train.steps = 50_000
-    config.optimizer = _adam(3e-4, warmup_steps=4_000, decay_steps=50_000)
-    config.optimizer.frozen = frozen_at_first(SIZES[size])
+    config.train.steps = steps
+    config.optimizer = _adam(learning_rate, warmup_steps=steps // 10, decay_steps=steps)
+    config.optimizer.frozen = frozen
     config.decode = {"max_new_tokens": 256, "num_beams": 5, "length_penalty": 1.0}
     return config
 

@@ -10,6 +10,7 @@ from t5x_like.systems import bart as network
 SIZES = [
     *((bart, size) for size in ("demo", "base", "large", "pairs", "translation")),
     (bart, "translation_base"),
+    (bart, "translation_all"),
     *((mass, size) for size in ("demo", "big")),
 ]
 
@@ -42,6 +43,7 @@ def test_a_translation_freezes_what_a_folder_of_its_size_has():
         assert f"encoder/layers/layer_{last}" in made.optimizer.frozen
         assert f"encoder/layers/layer_{last + 1}" not in made.optimizer.frozen
         assert made.model.loop == "unroll"
+    assert bart.get_config("translation_all").optimizer.frozen == ()
 
 
 def test_tuning_takes_the_rest_of_its_settings_from_a_folder():
