@@ -103,23 +103,27 @@ def get_config(size: str = "small") -> ml_collections.ConfigDict:
     config.phases = phases
     config.train.phases = tuple(phases)
     config.train.steps = sum(phase["steps"] for phase in phases.values())
-    full = phases["full"]["steps"]
-    config.optimizer = {
+    not_decaying = _steps(_TOKENS - _DECAY, batch_size)
+    config.optimizer = _optimizer(rate, decay_steps=config.train.steps - not_decaying)
+    config.checkpoint.every = 5_000
+    config.evaluate.every = 5_000
+    config.evaluate.tasks = tuple(f"mixture_files_{name}" for name in _CORPORA)
+    return config
+
+
+def _optimizer(learning_rate: float, *, decay_steps: int) -> dict[str, Any]:
+    return {
         "name": "adamw",
         "b2": 0.95,
         "epsilon": 1e-8,
         "weight_decay": 0.1,
         "clip_norm": 1.0,
         "schedule": "cosine",
-        "learning_rate": rate,
-        "end_learning_rate": rate / 10,
-        "warmup_steps": round(_WARMUP / (_FIRST_BATCH * _LENGTH)),
-        "decay_steps": config.train.steps - full + _steps(_DECAY - ramp, batch_size),
+        "learning_rate": learning_rate,
+        "end_learning_rate": learning_rate / 10,
+        "warmup_steps": _steps(_WARMUP, _FIRST_BATCH),
+        "decay_steps": decay_steps,
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
-    config.evaluate.tasks = tuple(f"mixture_files_{name}" for name in _CORPORA)
-    return config
 
 
 def _steps(tokens: float, batch_size: int) -> int:

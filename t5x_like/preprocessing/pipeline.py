@@ -115,9 +115,7 @@ class Batches(Iterator[Batch]):
             for shard in range(first, after_last)
         }
         self._sizes = {name: _tokens_of(one.task, split=split) for name, one in readers.items()}
-        # After the newest batch and the one before: a loop draws one ahead.
-        self._tokens = collections.deque([self._tokens_now()], maxlen=2)
-        self._drawn = 0
+        self._start_counting()
 
     def __next__(self) -> Batch:
         """The next batch: [B, L] int32, and float32 for loss weights."""
@@ -155,6 +153,11 @@ class Batches(Iterator[Batch]):
             batches: drawn since the start or the last `restore`: all of them, or all but one.
         """
         return dict(self._tokens[batches - self._drawn - 1])
+
+    def _start_counting(self) -> None:
+        # After the newest batch and the one before: a loop draws one ahead.
+        self._tokens = collections.deque([self._tokens_now()], maxlen=2)
+        self._drawn = 0
 
     def _tokens_now(self) -> dict[str, int]:
         total: collections.Counter[str] = collections.Counter()
@@ -195,8 +198,7 @@ class Batches(Iterator[Batch]):
                         f"restored with {name}={now!r}"
                     )
             shard.restore(saved["position"])
-        self._tokens.append(self._tokens_now())
-        self._drawn = 0
+        self._start_counting()
 
     def _batch(self, rows: list[Row]) -> Batch:
         return packing.to_batch(

@@ -72,16 +72,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
     tower = functools.partial(
         Tower,
-        make_entrance=functools.partial(
-            Entrance,
-            make_positions=functools.partial(
-                LearnedPositions,
-                length=config["positions"],
-                features=config["d_model"],
-                embedding_init=NORMAL(0.01),
-                dtype=dtype,
-            ),
-        ),
+        make_entrance=functools.partial(Entrance, make_positions=_positions(config)),
         make_stack=functools.partial(
             Stack,
             make_block=pair,
@@ -103,6 +94,16 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ),
         make_decoder=tower,
         make_head=TiedHead,
+    )
+
+
+def _positions(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    return functools.partial(
+        LearnedPositions,
+        length=config["positions"],
+        features=config["d_model"],
+        embedding_init=NORMAL(0.01),
+        dtype=jnp.dtype(config["dtype"]),
     )
 
 
