@@ -156,7 +156,7 @@ def measure_texts(
         config=settings.model.to_dict(),
         mesh=model.mesh,
     )
-    rows = scoring.text_rows(task, split="validation")
+    rows = scoring.text_rows(task, split="validation", cleaned=True)
     some = list(itertools.islice(rows, scoring.limit(settings)))
     found, _ = kind.measure(text_model.build(pretrained, settings), some)
     name = type(kind).__name__.lower()

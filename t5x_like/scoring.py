@@ -10,9 +10,11 @@
 
 The settings of a kind are the fields of its class in t5x_like/evaluation/. Rows are those of
 `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective: of its split
-"validation", and for examples in a prompt of "train".
+"validation", and for examples in a prompt of "train". With `cleaned` they are as training has them,
+say without indentation (preprocessing/cleaning.py).
 """
 
+import functools
 import inspect
 import itertools
 import json
@@ -42,7 +44,7 @@ KINDS: dict[str, type[Kind]] = {
     "in_context": InContext,
     "translation": Translation,
 }
-_OWN = ("kind", "pool", "predictions")
+_OWN = ("kind", "pool", "predictions", "cleaned")
 _POOL = 100_000
 
 
@@ -79,11 +81,12 @@ def measure(
     _register(settings.data)
     results, predictions = {}, []
     for task in tuple(settings.evaluate.tasks) or (settings.data.task,):
-        rows = list(itertools.islice(text_rows(task, split="validation"), limit(settings)))
+        read = functools.partial(text_rows, task, cleaned=score.get("cleaned", False))
+        rows = list(itertools.islice(read(split="validation"), limit(settings)))
         if not rows:
             raise ValueError(f"data.task={task!r} has no row to be scored")
         if isinstance(kind, InContext):
-            pool = text_rows(task, split="train") if kind.shots else iter(())
+            pool = read(split="train") if kind.shots else iter(())
             examples = list(itertools.islice(pool, score.get("pool", _POOL)))
             results[task], said = kind.measure(model, rows, examples)
         else:
@@ -101,9 +104,13 @@ def limit(settings: ml_collections.ConfigDict) -> int | None:
     return settings.evaluate.batches * settings.data.batch_size or None
 
 
-def text_rows(task: str, *, split: str) -> Iterator[Row]:
-    """The rows of a registered task's source, with strings for bytes and lists for arrays."""
-    for row in source_rows(task, split=split):
+def text_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[Row]:
+    """The rows of a registered task's source, with strings for bytes and lists for arrays.
+
+    Args:
+        cleaned: see `source_rows`.
+    """
+    for row in source_rows(task, split=split, cleaned=cleaned):
         yield {name: inputs.plain(value) for name, value in row.items()}
 
 

@@ -18,7 +18,7 @@ import seqio
 from flax import serialization
 
 from t5x_like.names import hint
-from t5x_like.preprocessing import features, mixtures, packing
+from t5x_like.preprocessing import cleaning, features, mixtures, packing
 from t5x_like.preprocessing.features import Batch, Converter, Example, Row
 from t5x_like.preprocessing.streams import Reading, TaskReader, TaskStream
 
@@ -206,15 +206,22 @@ class Batches(Iterator[Batch]):
         )
 
 
-def source_rows(task: str, *, split: str) -> Iterator[dict[str, Any]]:
+def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
     """The rows of a task or mixture before their preprocessors, in the order of their source.
+
+    Args:
+        cleaned: after those of `preprocessing/cleaning.py`, as a model of the task has read them.
 
     Raises:
         ValueError: an unknown task or split.
     """
     provider = _find(task, split=split)
     for one in provider.tasks if isinstance(provider, seqio.Mixture) else [provider]:
-        yield from one.source.get_dataset(split, shuffle=False).as_numpy_iterator()
+        rows = one.source.get_dataset(split, shuffle=False)
+        for step in one.preprocessors if cleaned else ():
+            if step in (cleaning.clean, cleaning.clean_pairs):
+                rows = step(rows)
+        yield from rows.as_numpy_iterator()
 
 
 class _Shard:
