@@ -60,7 +60,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "shots": 5,
         "template": "{inputs} = {targets}",
         "separator": "\n",
-        "metrics": ("exact_match", "f1"),
+        "metrics": ("bleu",),
     },
 }
 _OF_TEXTS = ("documents", "last_word")

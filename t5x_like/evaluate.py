@@ -156,7 +156,8 @@ def measure_texts(
         config=settings.model.to_dict(),
         mesh=model.mesh,
     )
-    rows = scoring.text_rows(task, split="validation", cleaned=True)
+    cleaned = isinstance(kind, Documents)  # as the model has read them; references as they stand
+    rows = scoring.text_rows(task, split="validation", cleaned=cleaned)
     some = list(itertools.islice(rows, scoring.limit(settings)))
     found, _ = kind.measure(text_model.build(pretrained, settings), some)
     name = type(kind).__name__.lower()

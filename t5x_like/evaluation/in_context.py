@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import sacrebleu
 
 from t5x_like.evaluation import question_answering, rouge
 from t5x_like.evaluation.interface import Measured, Row, TextModel, choices_of, text_of
@@ -17,16 +18,33 @@ from t5x_like.names import choose
 
 BY = ("likelihood", "generation")
 TOO_LONG = ("error", "fewer_shots")
-METRICS: Mapping[str, Callable[[str, Sequence[str]], float]] = {
-    "exact_match": question_answering.exact_match,
-    "f1": question_answering.f1,
-    "rouge_1": rouge.rouge_1,
-    "rouge_2": rouge.rouge_2,
-    "rouge_l": rouge.rouge_l,
-}
+Metric = Callable[[Sequence[str], Sequence[str]], float]
+
 _FIELD = re.compile(r"\{(\w+)\}")
 _TARGETS = "{targets}"
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+def _mean(measure: Callable[[str, Sequence[str]], float]) -> Metric:
+    """The mean over all rows of what is measured of each."""
+    return lambda predictions, targets: float(
+        np.mean([measure(one, [right]) for one, right in zip(predictions, targets, strict=True)])
+    )
+
+
+def _bleu(predictions: Sequence[str], targets: Sequence[str]) -> float:
+    """From 0 to 100, over all rows together, as sacreBLEU measures it."""
+    return sacrebleu.corpus_bleu(predictions, [targets], force=True).score
+
+
+METRICS: Mapping[str, Metric] = {
+    "exact_match": _mean(question_answering.exact_match),
+    "f1": _mean(question_answering.f1),
+    "rouge_1": _mean(rouge.rouge_1),
+    "rouge_2": _mean(rouge.rouge_2),
+    "rouge_l": _mean(rouge.rouge_l),
+    "bleu": _bleu,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,12 +198,8 @@ class InContext:
             {"prediction": self._cut(text), "targets": text_of(row, "targets")}
             for text, row in zip(model.generate(prompts), rows, strict=True)
         ]
-        return {
-            name: float(
-                np.mean([METRICS[name](one["prediction"], [one["targets"]]) for one in said])
-            )
-            for name in self.metrics
-        }, said
+        predictions, targets = ([one[name] for one in said] for name in ("prediction", "targets"))
+        return {name: METRICS[name](predictions, targets) for name in self.metrics}, said
 
     def _cut(self, text: str) -> str:
         """What counts of generated text: up to the stop, and so many sentences."""

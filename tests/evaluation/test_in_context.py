@@ -1,5 +1,6 @@
 """Prompts with examples: what is drawn and written, how answers are chosen, what does not fit."""
 
+import numpy as np
 import pytest
 
 from t5x_like.evaluation.in_context import InContext
@@ -95,6 +96,17 @@ def test_generated_answers_end_where_they_should(characters):
     found, said = kind.measure(model, [{"inputs": "x", "targets": "one two"}], [])
     assert said[0]["prediction"] == "One is.\nTwo is!"
     assert found["rouge_1"] == pytest.approx(2 * 2 / 6)
+
+
+def test_bleu_is_of_all_rows_together(characters):
+    rows = [{"inputs": str(n), "targets": "one two three four five"} for n in range(2)]
+    kind = InContext(by="generation", metrics=("bleu",))
+    right = characters(flat, written="one two three four five\n")
+    assert kind.measure(right, rows, [])[0]["bleu"] == pytest.approx(100)
+    # By hand: of each text 4/4, 3/3, 2/2 and 1/1 n-grams, and the brevity of 4 for 5 words.
+    short = characters(flat, written="one two three four")
+    found = kind.measure(short, rows, [])[0]["bleu"]
+    assert found == pytest.approx(100 * np.exp(1 - 5 / 4))
 
 
 def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters):
