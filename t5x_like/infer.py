@@ -160,6 +160,8 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
     targets = example["decoder_target_tokens"]
     if model.encodes:
         read = example["encoder_input_tokens"]
+        if "encoder_segment_ids" in example:  # the first text of a packed row
+            read = read[example["encoder_segment_ids"] == 1]
         prompt = read[: np.max(np.flatnonzero(read), initial=-1) + 1]
     elif "decoder_causal_attention" in example:
         prompt = targets[~written & (example["decoder_segment_ids"] > 0)]

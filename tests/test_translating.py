@@ -5,7 +5,7 @@ import json
 import pytest
 
 from configs import transformer
-from t5x_like import config, evaluate, infer, inputs, partitioning, reporting, train
+from t5x_like import config, evaluate, infer, inputs, partitioning, reporting, text_model, train
 from tests.programs import command_flags
 
 WORDS = ("one", "two", "three", "four", "five", "six")
@@ -80,6 +80,23 @@ def test_infer_translates_with_the_mean_of_checkpoints(trained, monkeypatch, tmp
     assert row["inputs"] == "7 one two"
     # Nine bytes and an end, in a row of 16, and at most two more.
     assert len(row["prediction"].encode()) <= 18
+
+
+def test_an_example_of_a_packed_row_is_its_first_text(trained, monkeypatch, capsys):
+    asked = []
+
+    def generate_tokens(model, prompts):
+        asked.extend(prompts)
+        return [[] for _ in prompts]
+
+    monkeypatch.setattr(text_model.TextModel, "generate_tokens", generate_tokens)
+    command_flags.give(monkeypatch, examples=3)
+    infer.infer(settings(trained))
+    shown = [
+        line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if "inputs: " in line
+    ]
+    assert [bytes(token - 3 for token in row[:-1]).decode() for row in asked] == shown
+    assert all(row[-1] == 1 and 1 not in row[:-1] for row in asked)
 
 
 def test_too_few_checkpoints_are_told(trained, monkeypatch, capsys):

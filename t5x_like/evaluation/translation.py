@@ -46,6 +46,7 @@ class Translation:
             [predictions[number] for number in range(len(rows))],
             [references],
             tokenize=self.tokenizer,
+            force=True,  # no advice on the terminal about marks that stand apart
         )
         numbers = {
             "bleu": found.score,
