@@ -1,0 +1,185 @@
+"""A Cloud TPU slice: the commands that are printed, and a watch over a slice that is played."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+WHERE = ("--project=my-project", "--zone=us-west4-a")
+TRAIN = (
+    "python",
+    "-m",
+    "t5x_like.train",
+    "--config=configs/t5.py:base",
+    "--config.workdir=/gcs/my-bucket/runs/t5",
+)
+
+
+@pytest.fixture
+def cloud(tmp_path, commands, stub):
+    """A cloud with nothing in it."""
+    (tmp_path / "cloud").mkdir()
+    shutil.copy(Path(__file__).with_name("gcloud"), commands)
+    stub("mountpoint", "exit 0")
+    return tmp_path / "cloud"
+
+
+def calls(cloud):
+    """What was asked of it, as "queued-resources create" and the like, repetitions left out."""
+    asked = [" ".join(line.split()[2:4]) for line in (cloud / "calls").read_text().splitlines()]
+    return [one for one, before in zip(asked, ["", *asked[:-1]], strict=True) if one != before]
+
+
+def dry(script, *words):
+    done = script("tpu_vm.sh", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_slice_is_asked_for_with_its_software(script):
+    assert dry(
+        script, "create", "t5", "--type=v5litepod-16", "--spot", "--dry-run",
+        "--service-account=me@my-project.iam.gserviceaccount.com", *WHERE,
+    ) == [
+        "gcloud compute tpus queued-resources create t5 --node-id=t5 "
+        "--accelerator-type=v5litepod-16 --runtime-version=v2-alpha-tpuv5-lite --spot "
+        "--service-account=me@my-project.iam.gserviceaccount.com "
+        "--project=my-project --zone=us-west4-a"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("accelerator_type", "runtime_version"),
+    [("v4-8", "tpu-ubuntu2204-base"), ("v5p-8", "v2-alpha-tpuv5"), ("v6e-8", "v2-alpha-tpuv6e")],
+)
+def test_on_demand_is_the_default(script, accelerator_type, runtime_version):
+    (line,) = dry(script, "create", "t5", f"--type={accelerator_type}", "--dry-run", *WHERE)
+    assert f"--runtime-version={runtime_version} --project" in line
+    assert "--spot" not in line
+
+
+def test_the_command_reaches_all_workers_word_by_word(script):
+    words = (*TRAIN, "--config.train.note=it's two words")
+    (line,) = dry(script, "run", "t5", "--dry-run", *WHERE, "--", *words)
+    assert line.startswith("gcloud compute tpus tpu-vm ssh t5 --project=my-project ")
+    assert "--worker=all --command='bash t5x_like/launch/worker.sh start my-bucket -- py" in line
+
+
+def test_project_and_zone_may_stand_in_the_environment(script):
+    done = script(
+        "tpu_vm.sh",
+        *("delete", "t5", "--dry-run"),
+        CLOUDSDK_CORE_PROJECT="my-project",
+        CLOUDSDK_COMPUTE_ZONE="us-west4-a",
+    )
+    assert done.stdout == (
+        "gcloud compute tpus queued-resources delete t5 --force --quiet "
+        "--project=my-project --zone=us-west4-a\n"
+    )
+
+
+@pytest.mark.parametrize("action", ["create", "status", "install", "run", "logs", "stop", "watch"])
+def test_a_dry_run_runs_nothing(script, tree, cloud, action):
+    files = sorted(tree.rglob("*"))
+    words = (action, "t5", "--type=v4-16", "--dry-run", *WHERE, "--", *TRAIN)
+    assert all(" " in line for line in dry(script, *words))
+    assert not (cloud / "calls").exists()
+    assert sorted(tree.rglob("*")) == files
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["creat", "t5", *WHERE], "creat is no action: choose of create status"),
+        (["create"], "ACTION NAME"),
+        (["create", "T5", *WHERE], "NAME=T5: small letters"),
+        (["create", "t5", "--zone=us-west4-a"], "no project: --project=ID"),
+        (["create", "t5", "--project=p"], "no zone: --zone=ZONE"),
+        (["create", "t5", "--project=p", "--zone=us-west4"], "--zone=us-west4 is no zone"),
+        (["create", "t5", *WHERE], "no accelerator type: --type="),
+        (["create", "t5", *WHERE, "--type=v5e-16"], "Did you mean 'v5litepod-16'?"),
+        (["create", "t5", *WHERE, "--preemptible"], "--preemptible is no option: choose of --type"),
+        (["run", "t5", *WHERE], "no command: run t5"),
+        (
+            ["run", "t5", *WHERE, "--", "--config.workdir=gs://b/runs"],
+            "workdir=gs://b/runs: write /gcs/b/runs",
+        ),
+        (["watch", "t5", *WHERE, "--type=v4-8", "--", "true"], "no --config.workdir=/gcs/BUCKET"),
+        (["watch", "t5", *WHERE, "--type=v4-8", "--every=1m", "--", *TRAIN], "--every=1m"),
+    ],
+)
+def test_bad_input_is_told_in_one_line_before_anything_runs(script, cloud, words, message):
+    done = script("tpu_vm.sh", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not (cloud / "calls").exists()
+
+
+def watch(script, cloud, program, *options):
+    """Watches a command; the words $BUCKET in it are a folder that outlives the slice."""
+    (cloud / "bucket").mkdir()
+    (cloud / "program").write_text(program)
+    words = ("bash", str(cloud / "program"), "--config.workdir=/gcs/my-bucket/runs/t5")
+    return script(
+        "tpu_vm.sh",
+        *("watch", "t5", "--type=v4-16", "--every=0", *WHERE, *options, "--", *words),
+        CLOUD=str(cloud),
+        BUCKET=str(cloud / "bucket"),
+    )
+
+
+FIRST, LAST = "queued-resources create", "queued-resources delete"
+ROUND = [FIRST, "queued-resources describe", "tpu-vm describe", "tpu-vm ssh"]
+
+
+def test_a_watch_goes_on_after_a_preemption(script, cloud):
+    # The first command to run has its slice taken away, and the second finds where it was.
+    program = """
+        if mkdir "$BUCKET/checkpoint" 2> /dev/null; then echo SUSPENDED > "$CLOUD/request"; fi
+        if [[ $(< "$CLOUD/request") == SUSPENDED ]]; then sleep 60; fi
+        echo "$PWD went on" >> "$BUCKET/log"
+    """
+    done = watch(script, cloud, program, "--delete", "--spot")
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked = calls(cloud)
+    assert asked.count(FIRST) == asked.count("tpu-vm scp") == 2
+    assert asked.count(LAST) == 2
+    assert asked[-1] == LAST
+    assert "t5: SUSPENDED" in done.stdout
+    assert (cloud / "bucket/log").read_text().count("went on") == 2  # once on each worker
+
+
+def test_a_watch_starts_all_workers_again_when_one_fails(script, cloud):
+    program = """
+        if mkdir "$BUCKET/failed" 2> /dev/null; then exit 1; fi
+        if [[ ! -e $BUCKET/waiting ]]; then touch "$BUCKET/waiting"; sleep 60; fi
+        echo "$PWD" >> "$BUCKET/log"
+    """
+    done = watch(script, cloud, program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert calls(cloud).count(FIRST) == 1
+    assert LAST not in calls(cloud)
+    assert "t5 takes 8 chip-hours an hour until launch/tpu_vm.sh delete t5" in done.stdout
+    assert len(set((cloud / "bucket/log").read_text().split())) == 2
+
+
+def test_a_watch_gives_up_on_a_command_that_always_fails(script, cloud):
+    done = watch(script, cloud, "echo no such config; exit 2", "--restarts=1", "--delete")
+    assert done.returncode == 1
+    assert "gave up after 1 failures: the command failed" in done.stdout
+    assert "no such config\n" in done.stdout
+    assert calls(cloud)[-1] == LAST
+
+
+def test_a_watch_gives_up_on_a_request_that_always_fails(script, cloud, commands, stub):
+    (commands / "gcloud").rename(commands / "played_gcloud")
+    stub(
+        "gcloud",
+        'played_gcloud "$@" && if [[ $4 == create ]]; then echo FAILED > "$CLOUD/request"; fi',
+    )
+    done = watch(script, cloud, "true", "--restarts=2")
+    assert done.returncode == 1
+    assert calls(cloud).count(FIRST) == 3
+    assert "gave up after 2 failures: the request FAILED" in done.stdout
