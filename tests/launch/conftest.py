@@ -49,7 +49,7 @@ def script(tree: Path, commands: Path) -> Script:
 
 @pytest.fixture
 def stub(commands: Path) -> Callable[[str, str], None]:
-    """Gives a command a meaning, as in stub("mountpoint", "exit 0")."""
+    """Gives a command a body of shell, in place of what it does."""
 
     def write(name: str, body: str) -> None:
         path = commands / name

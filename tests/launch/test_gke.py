@@ -1,0 +1,125 @@
+"""The manifest of a run on GKE, against the schema of its parts."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from launch import gke
+from launch.accelerators import SLICES
+
+SCHEMA = json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
+TRAIN = (
+    "python",
+    "-m",
+    "t5x_like.train",
+    "--config.workdir=/gcs/my_bucket.org/runs/t5",
+    "--config.data.settings.data_dir=/gcs/corpora/c4",
+)
+
+
+def made(capsys, *words, command=TRAIN):
+    gke.main([*words, "--", *command])
+    text = capsys.readouterr().out
+    return yaml.safe_load(text), text
+
+
+def pod(manifest):
+    (job,) = manifest["spec"]["replicatedJobs"]
+    return job["template"]["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("spot", [False, True])
+@pytest.mark.parametrize("accelerator_type", SLICES)
+def test_the_manifest_of_every_slice_follows_the_schema(accelerator_type, spot):
+    manifest = gke.manifest(
+        "t5",
+        slice_=SLICES[accelerator_type],
+        image="image:1",
+        command=TRAIN,
+        service_account="default",
+        spot=spot,
+    )
+    jsonschema.Draft202012Validator(SCHEMA).validate(manifest)
+
+
+def test_the_schema_is_strict():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    manifest = gke.manifest(
+        "t5", slice_=SLICES["v4-8"], image="i", command=(), service_account="default"
+    )
+    manifest["spec"]["failurePolicy"]["maxRestart"] = 3
+    with pytest.raises(jsonschema.ValidationError, match="'maxRestart' was unexpected"):
+        jsonschema.Draft202012Validator(SCHEMA).validate(manifest)
+
+
+def test_a_pod_for_each_host_with_all_its_chips(capsys):
+    manifest, text = made(capsys, "t5", "--type=v5litepod-16", "--image=i")
+    (replicated,) = manifest["spec"]["replicatedJobs"]
+    job = replicated["template"]["spec"]
+    assert (job["parallelism"], job["completions"], job["completionMode"]) == (4, 4, "Indexed")
+    (container,) = pod(manifest)["containers"]
+    assert container["resources"]["limits"] == {"google.com/tpu": 4}
+    assert pod(manifest)["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    assert "an hour is 16 chip-hours, on 4 hosts" in text
+    assert "--machine-type=ct5lp-hightpu-4t --num-nodes=4 --workload-metadata" in text
+    assert "--tpu-topology=4x4\n" in text
+
+
+def test_one_host_is_a_node_pool_without_topology(capsys):
+    _, text = made(capsys, "t5", "--type=v6e-8", "--image=i", "--spot")
+    assert "--machine-type=ct6e-standard-8t --num-nodes=1 " in text
+    assert "--tpu-topology" not in text
+    assert "--spot\n" in text
+
+
+def test_the_command_runs_where_its_end_by_a_signal_is_no_success(capsys):
+    words = (*TRAIN, "--config.note=it's: two words")
+    manifest, _ = made(capsys, "t5", "--type=v4-8", "--image=i", command=words)
+    (container,) = pod(manifest)["containers"]
+    assert container["command"] == ["bash", "launch/worker.sh", "run", *words]
+    assert container["env"] == [{"name": "JAX_NUM_PROCESSES", "value": "auto"}]
+
+
+def test_buckets_of_the_command_are_mounted_where_it_looks_for_them(capsys):
+    manifest, _ = made(capsys, "t5", "--type=v4-8", "--image=i")
+    volumes = {
+        one["name"]: one["csi"]["volumeAttributes"]["bucketName"]
+        for one in pod(manifest)["volumes"]
+    }
+    (container,) = pod(manifest)["containers"]
+    mounts = {volumes[one["name"]]: one["mountPath"] for one in container["volumeMounts"]}
+    assert mounts == {"my_bucket.org": "/gcs/my_bucket.org", "corpora": "/gcs/corpora"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["t5", "--type=v5e-16", "--image=i", "--", *TRAIN], "Did you mean 'v5litepod-16'"),
+        (["t5", "--type=v4-8", "--", *TRAIN], "required: --image"),
+        (["T5", "--type=v4-8", "--image=i", "--", *TRAIN], "NAME='T5'"),
+        (["t" * 41, "--type=v4-8", "--image=i", "--", *TRAIN], "40 at most"),
+        (["t5", "--type=v4-8", "--image=i"], "no command"),
+        (["t5", "--type=v4-8", "--image=i", "--restarts=-1", "--", *TRAIN], "--restarts=-1"),
+        (
+            ["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=gs://b/t5"],
+            "workdir=gs://b/t5: a pod takes its disk along; write /gcs/b/t5",
+        ),
+        (
+            ["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=runs/t5"],
+            "write /gcs/BUCKET/...",
+        ),
+        (["t5", "--type=v4-8", "--image=i", "--sport", "--", *TRAIN], "--sport"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(capsys, words, message):
+    with pytest.raises(SystemExit, match=r"^error: ") as told:
+        gke.main(words)
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
+    assert capsys.readouterr().out == ""

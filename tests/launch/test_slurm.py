@@ -1,0 +1,132 @@
+"""A run under Slurm: what is submitted, and a job whose srun is played."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+SUBMIT = ("submit", "--nodes=2", "--gpus=8", "--dry-run")
+
+
+def submitted(script, *options):
+    done = script("slurm.sh", *SUBMIT, *options, "--", "python", "-m", "t5x_like.train", "a b")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    return shlex.split(done.stdout)
+
+
+def test_a_job_is_submitted_with_a_process_for_each_gpu(script):
+    assert submitted(script, "--sbatch=--partition=a100 --time=24:00:00") == [
+        "sbatch",
+        "--job-name=t5x_like",
+        "--nodes=2",
+        "--gpus-per-node=8",
+        "--ntasks-per-node=8",
+        "--signal=B:USR1@120",
+        "--requeue",
+        "--open-mode=append",
+        "--output=runs/slurm-%j.log",
+        "--partition=a100",
+        "--time=24:00:00",
+        "launch/slurm.sh",
+        "job",
+        "8",
+        "python",
+        "-m",
+        "t5x_like.train",
+        "a b",
+    ]
+
+
+def test_or_with_a_process_for_each_node(script):
+    assert "--ntasks-per-node=1" in submitted(script, "--per-process=node")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "choose of submit logs cancel"),
+        (["sumbit"], "slurm.sh sumbit: choose of submit"),
+        (["submit", "--nodes=2", "--gpus=8"], "no command"),
+        (["submit", "--nodes=2", "--", "true"], "--gpus=: how many GPUs each node has"),
+        (["submit", "--nodes=0", "--gpus=8", "--", "true"], "--nodes=0"),
+        (["submit", "--node=2", "--", "true"], "--node=2 is no option: choose of --nodes"),
+        (["submit", "--per-process=core", "--nodes=1", "--gpus=1", "--", "true"], "gpu or node"),
+        (["submit", "--nodes=1", "--gpus=1", "--", "true"], "no .venv here: launch/environment.sh"),
+        (["logs"], "logs JOB: the number"),
+        (["cancel", "all"], "cancel JOB: the number"),
+    ],
+)
+def test_bad_input_is_told_in_one_line_before_anything_runs(script, stub, tmp_path, words, message):
+    stub("sbatch", f"touch {tmp_path}/called")
+    done = script("slurm.sh", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not (tmp_path / "called").exists()
+
+
+def job_environment(tree, commands, *, tasks_per_node):
+    return os.environ | {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "SLURM_SUBMIT_DIR": str(tree),
+        "SLURM_JOB_ID": "1234",
+        "SLURM_NTASKS_PER_NODE": str(tasks_per_node),
+    }
+
+
+@pytest.mark.parametrize(("tasks_per_node", "devices"), [(8, ""), (1, "0,1,2,3,4,5,6,7")])
+def test_a_process_sees_its_gpu_or_all_of_its_node(
+    script, tree, commands, stub, tasks_per_node, devices
+):
+    stub("srun", 'echo "$* | $JAX_NUM_PROCESSES | ${JAX_LOCAL_DEVICE_IDS:-}"; exit 3')
+    environment = job_environment(tree, commands, tasks_per_node=tasks_per_node)
+    done = script("slurm.sh", "job", "8", "train", "a b", **environment)
+    assert done.stdout == f"--kill-on-bad-exit=1 --gpu-bind=none train a b | auto | {devices}\n"
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
+def test_a_job_saves_before_its_time_is_over_and_is_queued_again(
+    tree, commands, stub, tmp_path, number, again
+):
+    saving = "trap 'sleep 0.2; echo saved; exit 0' TERM"
+    stub("srun", f"{saving}; echo ready; while :; do sleep 0.05; done")
+    stub("scontrol", f'echo "$*" >> {tmp_path}/scontrol')
+    words = ["bash", tree / "launch/slurm.sh", "job", "8", "train"]
+    environment = job_environment(tree, commands, tasks_per_node=8)
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.stdout.read() == "saved\n"
+    assert process.returncode == 0
+    asked = (tmp_path / "scontrol").read_text() if (tmp_path / "scontrol").exists() else ""
+    assert asked == ("requeue 1234\n" if again else "")
+
+
+@pytest.mark.slow  # two processes that import JAX
+def test_the_processes_of_a_job_find_each_other(script, tree, commands, stub):
+    stub(
+        "srun",
+        """
+        shift 2  # its own options
+        export SLURM_STEP_NODELIST=localhost SLURM_NTASKS=2
+        for process in 0 1; do SLURM_PROCID=$process SLURM_LOCALID=$process "$@" & done
+        wait""",
+    )
+    program = (
+        "import jax; from t5x_like import partitioning; partitioning.connect_processes(); "
+        "print(jax.process_index(), 'of', jax.process_count(), flush=True)"
+    )
+    environment = job_environment(tree, commands, tasks_per_node=2)
+    done = script(
+        "slurm.sh",
+        *("job", "2", sys.executable, "-c", program),
+        **environment,
+        PYTHONPATH=os.getcwd(),
+    )
+    assert sorted(done.stdout.splitlines()) == ["0 of 2", "1 of 2"], done.stderr
