@@ -20,6 +20,7 @@ from t5x_like.models.positions import Entrance, LearnedPositions
 from t5x_like.models.stack import Stack
 from t5x_like.models.transformer import Batch, Decoder, Tower
 from t5x_like.names import choose
+from t5x_like.systems import gpt2
 from t5x_like.training import losses
 
 # Section 4.1. Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
@@ -176,8 +177,7 @@ def fine_tuning_loss(
 
 LOSSES = {"classification": fine_tuning_loss, "multiple_choice": fine_tuning_loss}
 
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. Its matrices are
-# [inputs, outputs], and query, key and value are one.
+# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. Layers have GPT-2's.
 
 MODEL_TYPES = ("openai-gpt",)
 HF_CLASS = "OpenAIGPT"
@@ -185,34 +185,10 @@ EXPORTED_AS = {"features": "language_modeling"}  # a folder without a head has a
 # Tables that a folder may have with fewer rows, the others drawn: the settings that count them.
 ROWS_DRAWN = {"token_embedder/embedding": ("vocab_size", "added_tokens")}
 
-_HERE, _THERE = "decoder/layers/{layer}", "transformer.h.{layer}"
-
-
-def _norm(here: str, there: str) -> dict[str, str]:
-    return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
-
-
-def _attention() -> dict[str, tuple[str, str]]:
-    here, there = f"{_HERE}/self_attention", f"{_THERE}.attn.c_attn"
-    weights = {}
-    for n, name in enumerate(("query", "key", "value")):
-        weights[f"{here}/{name}/kernel"] = (f"{there}.weight", f"D ({n}/3 H K) -> D H K")
-        weights[f"{here}/{name}/bias"] = (f"{there}.bias", f"({n}/3 H K) -> H K")
-    return weights
-
-
 WEIGHTS: dict[str, str | tuple[str, str]] = {
     "token_embedder/embedding": "transformer.tokens_embed.weight",
     "decoder/entrance/position/embedding": "transformer.positions_embed.weight",
-    **_attention(),
-    f"{_HERE}/self_attention/out/kernel": (f"{_THERE}.attn.c_proj.weight", "(H K) D -> H K D"),
-    f"{_HERE}/self_attention/out/bias": f"{_THERE}.attn.c_proj.bias",
-    **_norm(f"{_HERE}/self_attention_norm", f"{_THERE}.ln_1"),
-    f"{_HERE}/feed_forward/wi/kernel": f"{_THERE}.mlp.c_fc.weight",
-    f"{_HERE}/feed_forward/wi/bias": f"{_THERE}.mlp.c_fc.bias",
-    f"{_HERE}/feed_forward/wo/kernel": f"{_THERE}.mlp.c_proj.weight",
-    f"{_HERE}/feed_forward/wo/bias": f"{_THERE}.mlp.c_proj.bias",
-    **_norm(f"{_HERE}/feed_forward_norm", f"{_THERE}.ln_2"),
+    **gpt2.LAYER_WEIGHTS,
 }
 WEIGHT_ALIASES = {
     "lm_head.weight": "transformer.tokens_embed.weight",  # a copy

@@ -50,6 +50,18 @@ loss = language_modeling.loss
 
 def build(config: Mapping[str, Any]) -> nn.Module:
     """The network of a config with the keys of SIZES (section 2.3)."""
+    make_stack = functools.partial(
+        Stack,
+        make_block=block(config, head_width=config["d_model"] // config["heads"]),
+        layers=config["layers"],
+        loop=config["loop"],
+        remat=config["remat"],
+    )
+    return network(config, make_stack=make_stack)
+
+
+def network(config: Mapping[str, Any], *, make_stack: Callable[..., nn.Module]) -> nn.Module:
+    """A language model with learned positions, of the layers that `make_stack` makes."""
     dtype = jnp.dtype(config["dtype"])
     tower = functools.partial(
         Tower,
@@ -63,13 +75,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
                 dtype=dtype,
             ),
         ),
-        make_stack=functools.partial(
-            Stack,
-            make_block=_block(config),
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
-        ),
+        make_stack=make_stack,
         make_norm=functools.partial(NORM, dtype=dtype),
         dropout=config["dropout"],
     )
@@ -87,7 +93,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def block(
+    config: Mapping[str, Any], *, head_width: int, window: int | None = None
+) -> Callable[..., nn.Module]:
+    """A factory of one layer, whose queries see all keys before them or those of a window."""
     dtype = jnp.dtype(config["dtype"])
     # What adds to the residual path is drawn smaller, as 2N of them add up.
     residual = NORMAL(0.02 * (2 * config["layers"]) ** -0.5)
@@ -97,7 +106,8 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         make_self_attention=functools.partial(
             Attention,
             heads=config["heads"],
-            width=config["d_model"] // config["heads"],
+            width=head_width,
+            window=window,
             core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
             dropout=config["dropout"],
             use_bias=True,
@@ -140,9 +150,7 @@ def _attention() -> dict[str, tuple[str, str]]:
     return weights
 
 
-WEIGHTS: dict[str, str | tuple[str, str]] = {
-    "token_embedder/embedding": "transformer.wte.weight",
-    "decoder/entrance/position/embedding": "transformer.wpe.weight",
+LAYER_WEIGHTS: dict[str, str | tuple[str, str]] = {
     **_norm(f"{_HERE}/self_attention_norm", f"{_THERE}.ln_1"),
     **_attention(),
     f"{_HERE}/self_attention/out/kernel": (f"{_THERE}.attn.c_proj.weight", "(H K) D -> H K D"),
@@ -152,6 +160,11 @@ WEIGHTS: dict[str, str | tuple[str, str]] = {
     f"{_HERE}/feed_forward/wi/bias": f"{_THERE}.mlp.c_fc.bias",
     f"{_HERE}/feed_forward/wo/kernel": f"{_THERE}.mlp.c_proj.weight",
     f"{_HERE}/feed_forward/wo/bias": f"{_THERE}.mlp.c_proj.bias",
+}
+WEIGHTS: dict[str, str | tuple[str, str]] = {
+    "token_embedder/embedding": "transformer.wte.weight",
+    "decoder/entrance/position/embedding": "transformer.wpe.weight",
+    **LAYER_WEIGHTS,
     **_norm("decoder/final_norm", "transformer.ln_f"),
 }
 WEIGHT_ALIASES = {

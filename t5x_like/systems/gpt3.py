@@ -1,22 +1,15 @@
 """GPT-3: Brown et al. 2020, "Language Models are Few-Shot Learners"."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PreNormBlock
-from t5x_like.models.embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import MLP
 from t5x_like.models.layer_group import LayerGroup
-from t5x_like.models.norms import LayerNorm
-from t5x_like.models.positions import Entrance, LearnedPositions
 from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Decoder, Tower
+from t5x_like.systems import gpt2
 
 
 def _size(layers: int, d_model: int, heads: int, head_width: int) -> dict[str, Any]:
@@ -50,13 +43,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "175b": _size(96, 12288, 96, 128),
 }
 
-NORMAL = nn.initializers.normal
-NORM = functools.partial(LayerNorm, epsilon=1e-5)
 loss = language_modeling.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 2.1): layers 0, 2, ... see it all.
+    """GPT-2's network, whose layers 1, 3, ... see a band alone (section 2.1).
 
     Raises:
         ValueError: layers that do not alternate in pairs, or no window for every other one.
@@ -66,76 +57,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             f"model.layers={config['layers']} and model.window={config['window']}: dense layers "
             "alternate with banded ones, so layers must be even and the window 1 or more"
         )
-    dtype = jnp.dtype(config["dtype"])
-    pair = functools.partial(
-        LayerGroup, make_blocks=(_block(config, None), _block(config, config["window"]))
-    )
-    tower = functools.partial(
-        Tower,
-        make_entrance=functools.partial(Entrance, make_positions=_positions(config)),
-        make_stack=functools.partial(
-            Stack,
-            make_block=pair,
-            layers=config["layers"] // 2,
-            loop=config["loop"],
-            remat=config["remat"],
+    make_block = functools.partial(gpt2.block, config, head_width=config["head_width"])
+    make_stack = functools.partial(
+        Stack,
+        make_block=functools.partial(
+            LayerGroup, make_blocks=(make_block(), make_block(window=config["window"]))
         ),
-        make_norm=functools.partial(NORM, dtype=dtype),
-        dropout=config["dropout"],
+        layers=config["layers"] // 2,
+        loop=config["loop"],
+        remat=config["remat"],
     )
-    return Decoder(
-        make_embedding=functools.partial(
-            TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
-            embedding_init=NORMAL(0.02),
-            dtype=dtype,
-        ),
-        make_decoder=tower,
-        make_head=TiedHead,
-    )
-
-
-def _positions(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    return functools.partial(
-        LearnedPositions,
-        length=config["positions"],
-        features=config["d_model"],
-        embedding_init=NORMAL(0.01),
-        dtype=jnp.dtype(config["dtype"]),
-    )
-
-
-def _block(config: Mapping[str, Any], window: int | None) -> Callable[..., nn.Module]:
-    """GPT-2's, with a band of `window` keys before each query, or all of them."""
-    dtype = jnp.dtype(config["dtype"])
-    # What adds to the residual path is drawn smaller, as 2N of them add up.
-    residual = NORMAL(0.02 * (2 * config["layers"]) ** -0.5)
-    return functools.partial(
-        PreNormBlock,
-        make_norm=functools.partial(NORM, dtype=dtype),
-        make_self_attention=functools.partial(
-            Attention,
-            heads=config["heads"],
-            width=config["head_width"],
-            window=window,
-            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
-            dropout=config["dropout"],
-            use_bias=True,
-            query_init=NORMAL(0.02),
-            kernel_init=NORMAL(0.02),
-            out_init=residual,
-            dtype=dtype,
-        ),
-        make_feed_forward=functools.partial(
-            MLP,
-            hidden=config["d_ff"],
-            activation=functools.partial(nn.gelu, approximate=True),
-            use_bias=True,
-            wi_init=NORMAL(0.02),
-            wo_init=residual,
-            dtype=dtype,
-        ),
-        dropout=config["dropout"],
-    )
+    return gpt2.network(config, make_stack=make_stack)
