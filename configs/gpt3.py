@@ -163,20 +163,20 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.vocabulary = "runs/gpt2_demo/vocabulary"
     config.data.lengths = {"targets": 128}
     config.phases = ml_collections.ConfigDict(
-        {"half": {"steps": 400, "batch_size": 8}, "full": {"steps": 800, "batch_size": 16}}
+        {"half": {"steps": 400, "batch_size": 8}, "full": {"steps": 500, "batch_size": 16}}
     )
     config.train.phases = ("half", "full")
-    config.train.steps = 1200
+    config.train.steps = 900
     config.train.log_every = 20
     config.optimizer.update(
         {
             "learning_rate": 2e-3,
             "end_learning_rate": 2e-4,
             "warmup_steps": 100,
-            "decay_steps": 1200,
+            "decay_steps": 900,
         }
     )
-    config.checkpoint.every = 600
+    config.checkpoint.every = 450
     config.evaluate.every = 200
     config.evaluate.tasks = ()
     return config

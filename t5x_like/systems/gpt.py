@@ -122,13 +122,6 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
 
 def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     """The language model, or the one with a head for labelled text (section 3.2)."""
-    if config["head"] == "classification" and config["labels"] < 2:
-        raise ValueError(f"model.labels={config['labels']}: the head 'classification' needs 2")
-    if config["head"] != "language_modeling" and config["added_tokens"] < 3:
-        raise ValueError(
-            f"model.added_tokens={config['added_tokens']}: the head {config['head']!r} needs 3, "
-            "the start, delimiter and extract tokens"
-        )
     of_head = {"kernel_init": INIT, "dropout": config["dropout"]}
     networks: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": Decoder,
@@ -140,7 +133,15 @@ def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             LabelledDecoder, make_label_head=functools.partial(ChoiceHead, **of_head)
         ),
     }
-    return choose("model.head", config["head"], networks)
+    network = choose("model.head", config["head"], networks)
+    if config["head"] == "classification" and config["labels"] < 2:
+        raise ValueError(f"model.labels={config['labels']}: the head 'classification' needs 2")
+    if config["head"] != "language_modeling" and config["added_tokens"] < 3:
+        raise ValueError(
+            f"model.added_tokens={config['added_tokens']}: the head {config['head']!r} needs 3, "
+            "the start, delimiter and extract tokens"
+        )
+    return network
 
 
 def fine_tuning_loss(
