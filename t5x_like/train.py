@@ -89,6 +89,11 @@ def train(settings: ml_collections.ConfigDict) -> None:
 def _workdir(settings: ml_collections.ConfigDict) -> pathlib.Path:
     if not settings.workdir:
         raise ValueError("workdir is not set: --config.workdir=FOLDER")
+    if "://" in settings.workdir:  # as a path it would be a folder of this machine named "gs:"
+        raise ValueError(
+            f"workdir={settings.workdir!r} is no folder: mount the bucket and name a folder of it "
+            "(docs/launching.md)"
+        )
     workdir = pathlib.Path(settings.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     if jax.process_index() == 0:

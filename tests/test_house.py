@@ -13,7 +13,7 @@ import jax
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("t5x_like", "configs", "data", "benchmarks", "tests")
+PARTS = ("t5x_like", "configs", "data", "launch", "benchmarks", "tests")
 FILES = [ROOT / "setup.py", *(path for part in PARTS for path in (ROOT / part).rglob("*.py"))]
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in FILES}
 
