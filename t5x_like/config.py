@@ -47,7 +47,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "train.phases": ((), "the names in `phases`, in the order that they are run in"),
     "phases": (
         {},
-        "parts of the run: name -> steps, and what changes of data.*, such as lengths, batch_size",
+        "parts of the run: name -> steps, and what changes of data.*, such as lengths, batch_size; "
+        "one that changes its batch_size alone reads on where the one before stopped",
     ),
     "train.microbatches": (1, "parts of a batch that are computed one after the other"),
     "train.log_every": (100, "steps between log lines"),
