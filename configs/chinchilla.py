@@ -84,9 +84,8 @@ def get_config(size: str = "306m") -> ml_collections.ConfigDict:
     config.data.lengths = {"targets": _LENGTH}
     config.data.batch_size = rows = 768 if size == "70b" else 256
     tokens = TOKENS_PER_PARAMETER * parameters(SIZES[size])
-    # References, so that the schedule follows --config.train.steps.
-    steps = ml_collections.FieldReference(round(tokens / (rows * _LENGTH)))
-    config.train.steps = steps
+    # A reference, so that the schedule follows --config.train.steps.
+    config.train.steps = steps = ml_collections.FieldReference(round(tokens / (rows * _LENGTH)))
     if size == "70b":  # half of the tokens, and the other half in batches of twice the size
         first = round(tokens / 2 / (rows * _LENGTH))
         second = {"steps": round(first / 2), "batch_size": 2 * rows}
