@@ -10,7 +10,7 @@ from t5x_like import checkpoints, systems
 from t5x_like.hf import folder as files
 from t5x_like.hf.sources import open_source
 from t5x_like.models.transformer import EncoderDecoder
-from t5x_like.preprocessing import sources
+from t5x_like.preprocessing import objectives, sources, vocabularies
 
 _LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
 
@@ -59,11 +59,17 @@ def _complete_model(config: ml_collections.ConfigDict) -> None:
 def _complete_reading(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:
     """How the network reads a batch: as the `data` of the run says, else what fits the network."""
     encodes = isinstance(systems.build(config.system, config.model.to_dict()), EncoderDecoder)
-    if not data:
+    if data:
+        marked = objectives.build(data["objective"], **data["objective_settings"]).marked
+    else:
         longest = config.model.get("positions") or (_LONGEST if encodes else 0)
         lengths = dict.fromkeys(("inputs", "targets") if encodes else ("targets",), longest)
         converter = "encoder_decoder" if encodes else "decoder"
         data = {"converter": converter, "converter_settings": {}, "lengths": lengths}
+        first = getattr(vocabularies.load(config.data.vocabulary), "cls_id", None)
+        marked = encodes and first is not None  # BART's
+    if marked and config.data.objective == "text_to_text":
+        config.data.objective = "marked_text_to_text"
     config.data.converter = data["converter"]
     config.data.converter_settings = data["converter_settings"]
     given = {name: size for name, size in config.data.lengths.items() if size}

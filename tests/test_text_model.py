@@ -9,6 +9,7 @@ import pytest
 from t5x_like import partitioning, text_model
 from t5x_like.evaluation.likelihood import Pair
 from t5x_like.hf import from_pretrained
+from t5x_like.preprocessing.vocabulary_training import train
 from tests.programs import tiny_writer
 
 # Each system that writes text, and settings of its own.
@@ -194,3 +195,24 @@ def test_tokens_without_a_room_are_refused(build):
 def test_beams_are_not_streamed(build):
     with pytest.raises(ValueError, match="num_beams=3: a stream needs num_beams=1"):
         build(("num_beams", 3)).stream([5], lambda step: None)
+
+
+def test_a_blank_belongs_to_what_comes_after_it(tmp_path):
+    """By byte-level BPE, where " sat" is another token than "sat"."""
+    train(["The cat sat on the mat"] * 9, vocab_size=270, output=tmp_path, kind="gpt2_bpe")
+    own = tiny_writer.settings("gpt2")
+    own.data.vocabulary = str(tmp_path)
+    model = text_model.build(from_pretrained(tiny_writer.write(tmp_path / "run", own)), own)
+    assert model.form.start == model.vocabulary.eos_id
+    whole = model.tokens("The cat sat on", end=False)
+    for prompt, after in (("The cat", " sat on"), ("The cat ", "sat on"), ("The", " cat sat on")):
+        pair = model.pair(prompt, after)
+        assert [*pair.prompt, *pair.continuation] == whole
+        assert model.piece(pair.continuation[0]).startswith("\u0120")
+    # The chain rule: cut at a blank, the likelihoods of the parts make that of the whole.
+    one, two, both = model.score([("The", " cat"), ("The cat", " sat on"), ("The", " cat sat on")])
+    assert one.total + two.total == pytest.approx(both.total, abs=TOLERANCE)
+    # A prompt that ends within a word keeps its tokens.
+    pair = model.pair("The ca", "t")
+    assert pair.prompt == model.tokens("The ca", end=False)
+    assert pair.continuation == model.tokens("t", end=False)

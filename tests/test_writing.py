@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,9 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import config, evaluate, infer, interactive, text_model
+from t5x_like import config, evaluate, infer, initialization, interactive, text_model
 from t5x_like.hf import from_pretrained
-from tests.programs import command_flags, tiny_writer
+from tests.programs import command_flags, tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Each system that writes text, and settings of its own.
@@ -307,6 +308,22 @@ def test_a_folder_of_hugging_faces_is_scored_as_the_run_it_was(folders, tmp_path
         for folder in (folders / "gpt2", tmp_path / "exported")
     ]
     assert scored[0] == scored[1]
+
+
+@pytest.mark.parametrize(("system", "marked"), [("bart", True), ("gpt2", False)])
+def test_a_folder_of_hugging_faces_says_how_its_network_reads(system, marked, tmp_path):
+    run = tiny_encoder.write(tmp_path / "run", system, words=["the", "cat"])
+    from_pretrained(run).save_pretrained(tmp_path / "exported")
+    shutil.copy(run / "vocab.txt", tmp_path / "exported")
+    made = load("pretrained", "in_context")
+    made.initialize = str(tmp_path / "exported")
+    made.data.lengths.targets = 24
+    data = initialization.complete(made).data
+    assert data.objective == ("marked_text_to_text" if marked else "text_to_text")
+    assert data.converter == ("encoder_decoder" if marked else "decoder")
+    assert data.lengths.to_dict() == ({"inputs": 64} if marked else {}) | {"targets": 24}
+    model = text_model.build(from_pretrained(made.initialize), initialization.complete(made))
+    assert model.prompt("the cat") == ([2, 5, 6, 3] if marked else [5, 6])
 
 
 @pytest.mark.parametrize(
