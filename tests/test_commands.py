@@ -37,7 +37,6 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def given(monkeypatch):
     """Sets the flags that a command has besides its config."""
-
     return functools.partial(command_flags.give, monkeypatch)
 
 
