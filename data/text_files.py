@@ -14,8 +14,8 @@ streamed: of text files a few lines are in memory, of Parquet files two row grou
 with thousands of rows a group, not millions).
 
 Pretraining reads the column `text`. Fine-tuning, with `--config.data.objective=text_to_text` (or
-`masked_targets` for UniLM), reads pairs: `--config.data.settings.inputs=question
---config.data.settings.targets=answer`.
+`marked_text_to_text` for BART, `masked_targets` for UniLM), reads pairs:
+`--config.data.settings.inputs=question --config.data.settings.targets=answer`.
 
 Held out for validation: 1% of the rows (`held_out`), by their own text, of a pair by its inputs
 (`sources.held_out`), so that copies are never on both sides. Or name `validation_files`: then
@@ -45,8 +45,6 @@ from t5x_like.preprocessing.objectives import Objective
 Files = str | Sequence[str]
 Columns = dict[str, str]  # from a feature, "text" or "inputs" and "targets", to its column
 
-OF_PAIRS = ("text_to_text", "masked_targets")  # objectives
-
 _ROWS = 64  # rows a call into Python
 
 
@@ -57,7 +55,7 @@ def register(
 
     Args:
         vocabulary: of the tokens.
-        objective: what to make of the documents; for pairs one of `OF_PAIRS`.
+        objective: what to make of the documents; for pairs one of `sources.OF_PAIRS`.
         name: of the task.
         settings: those of `source`.
 
@@ -65,12 +63,12 @@ def register(
         ValueError: as `source`, or an objective that reads documents for pairs, or the reverse.
     """
     rows, columns = _source_and_columns(settings)
-    if "text" not in columns and objective.name not in OF_PAIRS:
+    if "text" not in columns and objective.name not in sources.OF_PAIRS:
         raise ValueError(
             f"objective={objective.name!r} reads documents, and `inputs` and `targets` are pairs: "
-            f"set one of {', '.join(OF_PAIRS)}, or the column `text` instead."
+            f"set one of {', '.join(sources.OF_PAIRS)}, or the column `text` instead."
         )
-    if "text" in columns and objective.name in OF_PAIRS:
+    if "text" in columns and objective.name in sources.OF_PAIRS:
         raise ValueError(
             f"objective={objective.name!r} reads pairs: set their columns `inputs` and `targets`."
         )
