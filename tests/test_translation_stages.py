@@ -38,7 +38,7 @@ def run(name, *, start, folder):
     made.data.settings.update({"files": str(folder / "pairs.jsonl"), "inputs": "a", "targets": "b"})
     made.data.settings.held_out = 0.2
     made.data.lengths = {"inputs": 24, "targets": 24}
-    made.data.batch_size, made.train.steps, made.evaluate.every = 8, 4, 0
+    made.data.batch_size, made.train.steps, made.evaluate.every = 8, 3, 0
     made.optimizer.update({"learning_rate": 0.01, "warmup_steps": 1, "decay_steps": 8})
     if made.optimizer.frozen:
         made.optimizer.frozen = network.frozen_at_first({"encoder_layers": 3})
