@@ -25,6 +25,7 @@ data/labelled_files.py without the label; a line of text is `text_a`, or the `wo
         --input=-
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -76,6 +77,11 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         path = initialization.model_folder(settings, checkpoint=arguments.checkpoint)
         pretrained = hf.from_pretrained(path, average=arguments.average)
         if isinstance(pretrained.module, Encoder | LabelledDecoder):
+            for name in ("interactive", "stream", "log_probs"):
+                if getattr(arguments, name):
+                    raise ValueError(
+                        f"--{name} is for a model that writes text, and none of labels"
+                    )
             _predict(pretrained, settings)
         else:
             _generate(pretrained, settings)
@@ -99,8 +105,9 @@ def _generate(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) ->
     elif arguments.examples:
         _show_examples(model, _inputs(settings), count=arguments.examples)
     elif arguments.stream:
-        for text in map(str, _read(arguments.input, with_objects=False)):
-            interactive.type_out(model, text, out=sys.stdout)
+        with contextlib.suppress(KeyboardInterrupt):  # what was typed stays
+            for text in map(str, _read(arguments.input, with_objects=False)):
+                interactive.type_out(model, text, out=sys.stdout)
     else:
         texts = map(str, _read(arguments.input, with_objects=False))
         size = settings.data.batch_size

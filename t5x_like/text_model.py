@@ -6,6 +6,7 @@ pairs (converter prefix_lm); what they write ends with one too.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,8 +48,7 @@ class TextModel:
         batch_size: int,
         decode: Mapping[str, Any],
     ):
-        self.pretrained, self.vocabulary, self.form = pretrained, vocabulary, form
-        self._batch_size = batch_size
+        self.pretrained, self.vocabulary, self._batch_size = pretrained, vocabulary, batch_size
         ends = pretrained.generation.eos_token_id
         # A folder with several end tokens knows better than its vocabulary, of which one is an end.
         if vocabulary.eos_id is not None and not isinstance(ends, Sequence):
@@ -56,6 +56,9 @@ class TextModel:
         ids = {"eos_token_id": ends, "decoder_start_token_id": form.start}
         self.decode = {**ids, **decode}
         self._ends = np.atleast_1d([] if ends is None else self.decode["eos_token_id"]).tolist()
+        if form.inputs:  # a decoder with an encoder may write more than its targets were long
+            form = dataclasses.replace(form, length=max(form.length, self.new_tokens))
+        self.form = form
         self._scorer = Scorer(
             pretrained.module, pretrained.params, form, batch_size=batch_size, put=self._put
         )

@@ -153,6 +153,17 @@ def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatc
     assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 5 for one in said)
 
 
+@pytest.mark.parametrize("flag", ["interactive", "stream", "log_probs"])
+def test_an_encoder_neither_types_nor_converses(folder, flag, monkeypatch, capsys):
+    made = tiny_encoder.settings("bert")
+    made.workdir, made.data.vocabulary = str(folder), str(folder)
+    given = {} if flag == "interactive" else {"input": "-"}
+    command_flags.give(monkeypatch, **{flag: True}, **given)
+    with pytest.raises(SystemExit):
+        infer.infer(made)
+    assert f"--{flag} is for a model that writes text" in capsys.readouterr().err
+
+
 def test_infer_shows_held_out_texts_with_their_masks_filled_in(
     folder, tmp_path, monkeypatch, capsys
 ):
