@@ -36,7 +36,7 @@ submit() {
   done
   if (($# < 2)); then fail "no command: submit ... -- python -m t5x_like.train ..."; fi
   if [[ ! $nodes =~ ^[1-9][0-9]*$ ]]; then fail "--nodes=$nodes: how many nodes, such as 2"; fi
-  if [[ ! $gpus =~ ^[1-9][0-9]*$ ]]; then fail "--gpus=$gpus: how many GPUs each node has, such as 8"; fi
+  if [[ ! $gpus =~ ^[1-9][0-9]*$ ]]; then fail "--gpus=$gpus: how many GPUs each node has"; fi
   case $per_process in
     gpu) processes=$gpus ;;
     node) processes=1 ;;
@@ -51,7 +51,9 @@ submit() {
     echo
     return
   fi
-  if ! command -v sbatch > /dev/null; then fail "sbatch is not here: call this where jobs are submitted"; fi
+  if ! command -v sbatch > /dev/null; then
+    fail "sbatch is not here: call this where jobs are submitted"
+  fi
   if [[ ! -x .venv/bin/python ]]; then fail "no .venv here: launch/environment.sh makes it"; fi
   mkdir -p runs
   "${words[@]}"

@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.."
 script=t5x_like/launch/worker.sh  # there, from the home directory
 log=t5x_like/runs/worker/log
 actions="create status install run logs stop watch delete"
-options="--type --spot --service-account --project --zone --worker --every --restarts --delete --dry-run"
+options="--type --spot --service-account --project --zone --worker --every --restarts --delete"
 
 fail() {
   echo "error: $*" >&2
@@ -51,13 +51,13 @@ change() {
 }
 
 queued_resources() {
-  change gcloud compute tpus queued-resources "$@" --project="$project" --zone="$zone"
+  change gcloud compute tpus queued-resources "$@" "${where[@]}"
 }
 
-# on WORKER COMMAND: runs a line of shell on one worker, or on `all`.
+# on WORKER COMMAND: runs a line of shell on one worker, or on `all`. gcloud asks nothing: a watch
+# has nobody to answer.
 on() {
-  change gcloud compute tpus tpu-vm ssh "$name" --project="$project" --zone="$zone" \
-    --worker="$1" --command="$2"
+  change gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --quiet --worker="$1" --command="$2"
 }
 
 create() {
@@ -79,8 +79,8 @@ install() {
   local archive=t5x_like.tar.gz files="git ls-files -z --cached --others --exclude-standard"
   change mkdir -p runs &&
     change bash -c "$files | tar -czf runs/$archive --null --files-from=- --ignore-failed-read" &&
-    change gcloud compute tpus tpu-vm scp "runs/$archive" "$name:$archive" \
-      --project="$project" --zone="$zone" --worker=all &&
+    change gcloud compute tpus tpu-vm scp "runs/$archive" "$name:$archive" "${where[@]}" \
+      --quiet --worker=all &&
     on all "mkdir -p t5x_like && tar -xzf $archive -C t5x_like && bash $script install"
 }
 
@@ -109,27 +109,27 @@ delete() {
 # gone and the request does not know yet.
 slice_state() {
   local answer node
-  if ! answer=$(gcloud compute tpus queued-resources describe "$name" --project="$project" \
-    --zone="$zone" --format="value(state.state)" 2>&1); then
+  if ! answer=$(gcloud compute tpus queued-resources describe "$name" "${where[@]}" \
+    --format="value(state.state)" 2>&1); then
     # A network that is down is no reason to ask for another slice.
     if [[ $answer == *NOT_FOUND* ]]; then echo ABSENT; else echo "unknown: ${answer%%$'\n'*}"; fi
     return
   fi
   if [[ $answer == ACTIVE ]]; then
-    node=$(gcloud compute tpus tpu-vm describe "$name" --project="$project" --zone="$zone" \
-      --format="value(state)" 2> /dev/null) || true
+    node=$(gcloud compute tpus tpu-vm describe "$name" "${where[@]}" --format="value(state)" \
+      2> /dev/null) || true
     if [[ $node == PREEMPTED || $node == TERMINATED ]]; then answer=PREEMPTED; fi
   fi
   echo "$answer"
 }
 
 # Of the command: the worst that a worker says, since a lost worker stops the others, and what that
-# worker printed last; `unreachable` where one says nothing.
+# worker printed last; `unreachable`, and gcloud's last word, where one says nothing.
 command_state() {
   local answer state
-  answer=$(ask 2> /dev/null) || true
+  answer=$(ask 2>&1) || true
   if (($(grep -c "^state=" <<< "$answer") < hosts)); then
-    echo unreachable
+    echo "unreachable: ${answer##*$'\n'}"
     return
   fi
   for state in new failed stopped installed running finished; do
@@ -173,6 +173,7 @@ watch() {
       ABSENT) create || failed_once "no slice can be asked for" ;;
       SUSPENDED | PREEMPTED) delete || failed_once "the slice cannot be deleted" ;;
       FAILED)
+        queued_resources describe "$name" --format="value(state.failedData.error.message)" || true
         delete || true
         failed_once "the request FAILED"
         ;;
@@ -199,7 +200,7 @@ dry_watch() {
 
 # Reads the command line into variables that the actions share.
 read_arguments() {
-  if (($# < 2)); then fail "launch/tpu_vm.sh ACTION NAME [--option=value ...]: ACTION is one of $actions"; fi
+  if (($# < 2)); then fail "launch/tpu_vm.sh ACTION NAME [--option=value ...]: $actions"; fi
   action=$1 name=$2
   shift 2
   project=${CLOUDSDK_CORE_PROJECT:-} zone=${CLOUDSDK_COMPUTE_ZONE:-}
@@ -222,7 +223,7 @@ read_arguments() {
         command=("$@")
         break
         ;;
-      *) fail "$1 is no option: choose of $options, written --option=value" ;;
+      *) fail "$1 is no option: choose of $options --dry-run, written --option=value" ;;
     esac
     shift
   done
@@ -236,10 +237,11 @@ check_arguments() {
     fail "NAME=$name: small letters, digits and hyphens, the first a letter"
   fi
   if [[ ! $project ]]; then fail "no project: --project=ID or CLOUDSDK_CORE_PROJECT"; fi
-  if [[ ! $zone ]]; then fail "no zone: --zone=ZONE (such as us-west4-a) or CLOUDSDK_COMPUTE_ZONE"; fi
+  if [[ ! $zone ]]; then fail "no zone: --zone=us-west4-a, say, or CLOUDSDK_COMPUTE_ZONE"; fi
   if [[ ! $zone =~ ^[a-z]+-[a-z]+[0-9]+-[a-z]$ ]]; then
     fail "--zone=$zone is no zone, which is a region and a letter, such as us-west4-a"
   fi
+  where=(--project="$project" --zone="$zone")
   if [[ $action == create || $action == watch ]]; then
     if [[ ! $type ]]; then fail "no accelerator type: --type=v5litepod-16"; fi
     slice=$(python3 -m launch.accelerators "$type") || exit 2
@@ -257,16 +259,20 @@ check_arguments() {
 # The command, and the buckets that it names.
 check_command() {
   local word kept=""
-  if ((${#command[@]} == 0)); then fail "no command: $action $name ... -- python -m t5x_like.train ..."; fi
+  if ((${#command[@]} == 0)); then
+    fail "no command: $action $name ... -- python -m t5x_like.train ..."
+  fi
   for word in "${command[@]}"; do
     case $word in
-      *workdir=gs://*) fail "${word#--config.}: write /gcs/${word#*gs://}, where the bucket is mounted" ;;
+      *workdir=gs://*)
+        fail "${word#--config.}: write /gcs/${word#*gs://}, where the bucket is mounted"
+        ;;
       *workdir=/gcs/?*) kept=yes ;;
     esac
     if [[ $word =~ /gcs/([^/]+) ]]; then buckets+=("${BASH_REMATCH[1]}"); fi
   done
   if [[ $action == watch && ! $kept ]]; then
-    fail "no --config.workdir=/gcs/BUCKET/...: a preempted slice takes its disks along, and all that was learnt"
+    fail "no --config.workdir=/gcs/BUCKET/...: a preempted slice takes its disks along"
   fi
 }
 

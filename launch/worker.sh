@@ -11,7 +11,7 @@ traces=runs/worker  # log, pid, and the exit status once the command has ended
 install() {
   local uv=$HOME/.local/bin/uv
   if [[ ! -x $uv ]]; then python3 -m pip install --user --quiet uv; fi
-  "$uv" python install --quiet 3.12
+  "$uv" python install 3.12
   PYTHON=$("$uv" python find 3.12) bash launch/environment.sh
   .venv/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[tpu]'
 }

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from launch import accelerators
 from launch.accelerators import SLICES
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -44,4 +47,4 @@ def test_an_unknown_type_is_told_with_the_nearest(wrong, near):
 def test_the_table_needs_nothing_installed():
     # -S and -I: without site-packages, as on a machine that only launches.
     program = "import sys; sys.path.insert(0, '.'); import launch.accelerators"
-    subprocess.run([sys.executable, "-S", "-I", "-c", program], check=True)
+    subprocess.run([sys.executable, "-S", "-I", "-c", program], cwd=ROOT, check=True)

@@ -94,7 +94,7 @@ def test_a_dry_run_runs_nothing(script, tree, cloud, action):
         (["create"], "ACTION NAME"),
         (["create", "T5", *WHERE], "NAME=T5: small letters"),
         (["create", "t5", "--zone=us-west4-a"], "no project: --project=ID"),
-        (["create", "t5", "--project=p"], "no zone: --zone=ZONE"),
+        (["create", "t5", "--project=p"], "no zone: --zone=us-west4-a"),
         (["create", "t5", "--project=p", "--zone=us-west4"], "--zone=us-west4 is no zone"),
         (["create", "t5", *WHERE], "no accelerator type: --type="),
         (["create", "t5", *WHERE, "--type=v5e-16"], "Did you mean 'v5litepod-16'?"),
