@@ -12,7 +12,7 @@ install() {
   local uv=$HOME/.local/bin/uv
   if [[ ! -x $uv ]]; then python3 -m pip install --user --quiet uv; fi
   "$uv" python install 3.12
-  PYTHON=$("$uv" python find 3.12) bash launch/environment.sh
+  PYTHON=$("$uv" python find --system 3.12) bash launch/environment.sh
   .venv/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[tpu]'
 }
 
