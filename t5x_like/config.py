@@ -1,5 +1,6 @@
 """Configs: what can be set, how a command reads it, and one clear line where it is wrong."""
 
+import ast
 import contextlib
 import dataclasses
 import json
@@ -11,6 +12,7 @@ from typing import Any
 import ml_collections
 from absl import app, flags, logging
 from ml_collections import config_flags
+from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from t5x_like.names import choose, hint
 
@@ -246,11 +248,16 @@ def run(main: Callable[[ml_collections.ConfigDict], None]) -> None:
     flags.mark_flag_as_required("config")
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["config"])
 
+    additions: dict[str, Any] = {}
+
     def parse(argv: list[str]) -> list[str]:
         if "--help" in argv:
             sys.stdout.write(f"{sys.modules['__main__'].__doc__}\n{_settings_help()}\n")
             sys.exit(0)
         try:
+            argv, new = split_additions(argv)
+            additions.update(new)
+            sys.argv = argv  # where the flag --config looks for its settings
             return app.parse_flags_with_usage(argv)
         except (KeyError, AttributeError, TypeError) as error:  # a key that the config lacks
             with one_line_errors():
@@ -260,11 +267,54 @@ def run(main: Callable[[ml_collections.ConfigDict], None]) -> None:
         with one_line_errors():
             if len(argv) > 1:
                 raise ValueError(f"{argv[1]!r} is no flag: settings are written --config.key=value")
+            with holder.value.unlocked():
+                holder.value.update_from_flattened_dict(additions)
             check(holder.value)
         main(holder.value)
 
     logging.set_verbosity(logging.WARNING)
     app.run(with_config, flags_parser=parse)
+
+
+def split_additions(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """A command line without the settings that its config lacks, and those.
+
+    The flags of ml_collections know a config's own settings alone, but what a task, an objective or
+    an optimizer can be told is not all in every config. What reads them checks them.
+
+    Returns:
+        The rest, and of settings such as `data.settings.files`, in parts that take any, the values:
+        literals of Python, or else strings.
+    """
+    file = next((word.partition("=")[2] for word in argv if word.startswith("--config=")), "")
+    try:
+        own = ConfigFileFlagParser("config").parse(file)
+        own = {**own}  # a file that is not there fails only when it is read
+    except Exception:  # whatever it is, the flag itself will tell it better
+        return list(argv), {}
+    free = [key for key, (value, _) in SETTINGS.items() if isinstance(value, dict)]
+    rest, new = [], {}
+    for word in argv:
+        key, _, value = word.removeprefix("--config.").partition("=")
+        parent, _, last = key.rpartition(".")
+        if key == word or parent not in free or last in _part(own, parent):
+            rest.append(word)
+        else:
+            new[key] = _literal(value)
+    return rest, new
+
+
+def _part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    for name in key.split("."):
+        config = config[name]
+    return config
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 @contextlib.contextmanager
