@@ -109,7 +109,7 @@ def train(ours: hf.Pretrained, theirs: Any, *, repeats: int) -> str:
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), as_tensor[:, 1:].flatten())
         loss.backward()
         adamw.step()
-        return float(loss)
+        return float(loss.detach())
 
     our_step = make_step(ours, tokens)
     losses = our_step(), their_step()

@@ -36,12 +36,13 @@ def greedy(model, prompt, *, new):
     """The likeliest next tokens, by the whole network once for each."""
     encodes = hasattr(model.module, "encode")
     own = jnp.zeros((len(prompt), 1), jnp.int32) if encodes else prompt
-    for _ in range(new):
+    apply = jax.jit(lambda params, batch: model.module.apply({"params": params}, batch))
+    first = own.shape[1]
+    own = jnp.pad(own, ((0, 0), (0, new)))  # none sees what is yet to come
+    for place in range(first, first + new):
         batch = {"encoder_input_tokens": prompt} if encodes else {}
-        logits = model.module.apply(
-            {"params": model.params}, {**batch, "decoder_input_tokens": own}
-        )
-        own = jnp.concatenate([own, jnp.argmax(logits[:, -1:], -1)], axis=1)
+        logits = apply(model.params, {**batch, "decoder_input_tokens": own})
+        own = own.at[:, place].set(jnp.argmax(logits[:, place - 1], -1))
     return own
 
 

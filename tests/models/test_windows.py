@@ -92,6 +92,16 @@ def make(loop):
     return module, init(jax.random.key(0))
 
 
+@functools.cache
+def jitted(loop, method):
+    module, _ = make(loop)
+
+    def apply(params, *args, **settings):
+        return module.apply({"params": params}, *args, method=method, **settings)
+
+    return jax.jit(apply, static_argnames="cache_length")
+
+
 def tokens(length):
     rows = np.random.default_rng(0).integers(0, 50, (2, length))
     return jnp.asarray(rows, jnp.int32)
@@ -100,31 +110,30 @@ def tokens(length):
 @pytest.mark.parametrize("loop", ["scan", "unroll"])
 @pytest.mark.parametrize(("prompt", "at_once"), [(1, 1), (5, 1), (5, 2), (9, 4)])
 def test_a_ring_of_keys_is_as_good_as_all(loop, prompt, at_once):
-    module, params = make(loop)
+    _, params = make(loop)
     text, padding = tokens(13), 2
-    full = module.apply({"params": params}, {"decoder_input_tokens": text})
+    full = jitted(loop, "__call__")(params, {"decoder_input_tokens": text})
     real = jnp.pad(jnp.ones((2, prompt), bool), ((0, 0), (padding, 0)))
-    logits, cache = module.apply(
-        {"params": params},
+    logits, cache = jitted(loop, "prefill")(
+        params,
         jnp.pad(text[:, :prompt], ((0, 0), (padding, 0))),
         decoder_mask=real,
         cache_length=13 + padding,
-        method="prefill",
     )
     sizes = {x.shape[-3] for x in jax.tree.leaves(cache.layers)}
     assert sizes == {13 + padding, WINDOW}
     np.testing.assert_allclose(logits, full[:, prompt - 1], atol=ROUNDING)
-    extend = jax.jit(lambda p, t, c: module.apply({"params": p}, t, c, method="extend"))
+    extend = jitted(loop, "extend")
     for place in range(prompt, 13, at_once):
         logits, cache = extend(params, text[:, place : place + at_once], cache)
         np.testing.assert_allclose(logits, full[:, place : place + at_once], atol=ROUNDING)
 
 
 def test_a_gathered_ring_goes_on_as_the_rows_it_came_from():
-    module, params = make("unroll")
+    _, params = make("unroll")
     text = tokens(6)
-    _, cache = module.apply({"params": params}, text, cache_length=9, method="prefill")
-    extend = functools.partial(module.apply, {"params": params}, method="extend")
+    _, cache = jitted("unroll", "prefill")(params, text, cache_length=9)
+    extend = functools.partial(jitted("unroll", "extend"), params)
     rows, token = jnp.array([1, 1, 0]), jnp.array([[5], [6]])
     logits, _ = extend(token, cache)
     gathered, _ = extend(token[rows], cache.gather(rows))
