@@ -18,7 +18,7 @@ trained by `python -m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`
 100 epochs of BooksCorpus are some 2.4 million steps if it has 0.8 billion words and they are one
 billion tokens; the paper counts neither. The authors' code clips the gradient's norm to 1.
 
-The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
+The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a
 held-out loss of 3.90 nats at the end, where the unigram entropy of the targets is 5.82:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=gpt_bpe --size=4096 \

@@ -29,7 +29,7 @@ a field "text" (data/mixture_files.py): put them where the config looks for them
 The weights are rounded (they sum to 101%), so that a run's `epochs/...` come near the last column:
 0.43, 3.4, 2.0, 0.43 and 3.0. The paper does not tell dropout and the width of the bands.
 
-The demo learns on documentation strings in some two minutes on 2 free CPU cores, with GPT-2's demo
+The demo learns on documentation strings in minutes on 2 free CPU cores, with GPT-2's demo
 vocabulary and a batch that is doubled on the way. Expect a held-out loss of 4.33 nats at the end,
 where the unigram entropy of the targets is 6.35:
 

@@ -21,7 +21,7 @@ The paper does not tell the initial weights: here a normal deviation of 0.02, as
 
 LLaMA 2, LLaMA 3 and Mistral are read from the folders of Hugging Face (configs/pretrained.py).
 
-The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
+The demo learns on documentation strings in some four minutes on 2 free CPU cores. Expect a
 held-out loss of 3.54 nats at the end, where the unigram entropy of the targets is 6.21:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=llama --size=4096 \

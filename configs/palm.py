@@ -22,7 +22,7 @@ not released. Sizes: `demo`, `8b`, `62b`, `540b`.
 
 The batches and steps are those of the largest model; the paper says that the others are similar.
 
-The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
+The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a
 held-out cross-entropy of 3.77 nats at the end, where the unigram entropy of the targets is 5.99:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=palm --size=4096 \
