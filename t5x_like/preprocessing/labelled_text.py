@@ -36,12 +36,14 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
     """
     parse, fields = choose("kind of labelled text", kind, KINDS)
     own = tuple((field, names[field]) for field in fields)
-    return _rows_as_of(path, tf.io.gfile.stat(path).mtime_nsec, parse, own)
+    # TensorFlow tells the time of a change in whole seconds.
+    found = tf.io.gfile.stat(path)
+    return _rows_as_of(path, (found.mtime_nsec, found.length), parse, own)
 
 
 @functools.lru_cache(maxsize=8)
 def _rows_as_of(
-    path: str, changed: int, parse: Parse, names: tuple[tuple[str, str], ...]
+    path: str, changed: tuple[int, int], parse: Parse, names: tuple[tuple[str, str], ...]
 ) -> tuple[Row, ...]:
     """The rows of a file, which is read again if it has changed."""
     del changed

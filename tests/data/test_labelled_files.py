@@ -80,6 +80,14 @@ def test_a_batch_of_pairs(vocabulary, tmp_path):
     assert made["encoder_segment_ids"][:, 0].tolist() == [1, 1, 0]  # the third only pads
 
 
+def test_a_file_that_changes_is_read_again_at_once(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    for number in range(1, 4):
+        file = write(path, TEXTS[:1] * number)
+        found = labelled.read("classification", train=file, validation=file)
+        assert len(found.rows["train"]) == number
+
+
 def test_labels_may_be_numbers_and_named_in_order(vocabulary, tmp_path):
     rows = [{"text": "it", "stars": n} for n in (10, 2, 2, 1)]
     path = write(tmp_path / "a.jsonl", rows)
