@@ -70,11 +70,13 @@ job() {
     JAX_LOCAL_DEVICE_IDS=$(seq --separator=, 0 $((gpus - 1)))
     export JAX_LOCAL_DEVICE_IDS
   fi
+  # Before the processes start, for a signal that comes as soon as they do: it would end this shell
+  # alone. One that comes earlier still finds no $! and ends it, with nothing to save.
+  trap 'time_is_over=1; kill -TERM "$!"' USR1
+  trap 'kill -TERM "$!"' TERM
   # The processes of a node choose their GPU by themselves, so each has to see all of them.
   srun --kill-on-bad-exit=1 --gpu-bind=none "$@" &
   step=$!
-  trap 'time_is_over=1; kill -TERM "$step"' USR1
-  trap 'kill -TERM "$step"' TERM
   wait "$step" || status=$?
   # A trapped signal ends the wait, not the processes, which are still saving.
   while kill -0 "$step" 2> /dev/null; do
