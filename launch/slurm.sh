@@ -77,12 +77,9 @@ job() {
   # The processes of a node choose their GPU by themselves, so each has to see all of them.
   srun --kill-on-bad-exit=1 --gpu-bind=none "$@" &
   step=$!
+  # A trapped signal ends a wait, not the processes, which are still saving.
+  while kill -0 "$step" 2> /dev/null; do wait "$step" || true; done
   wait "$step" || status=$?
-  # A trapped signal ends the wait, not the processes, which are still saving.
-  while kill -0 "$step" 2> /dev/null; do
-    status=0
-    wait "$step" || status=$?
-  done
   if ((time_is_over)); then scontrol requeue "$SLURM_JOB_ID"; fi
   exit "$status"
 }

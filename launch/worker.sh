@@ -43,25 +43,25 @@ mount_bucket() {
 # saves and exits with 0 then, which GKE would take for the end of the work.
 run() {
   local child stopped=0 status=0
+  # Before the command starts, for a signal that comes as soon as it does: it would end this shell
+  # alone. One that comes earlier still finds no $! and ends it, with nothing to save.
+  trap 'stopped=1; kill -TERM "$!" 2> /dev/null || true' TERM INT
   PATH=$PWD/.venv/bin:$PATH "$@" &
   child=$!
-  trap 'stopped=1; kill -TERM "$child" 2> /dev/null || true' TERM INT
+  # A trapped signal ends a wait, not the command, which is still saving.
+  while kill -0 "$child" 2> /dev/null; do wait "$child" || true; done
   wait "$child" || status=$?
-  # A trapped signal ends the wait, not the command, which is still saving.
-  while kill -0 "$child" 2> /dev/null; do
-    status=0
-    wait "$child" || status=$?
-  done
   if ((stopped)); then status=143; fi
   return "$status"
 }
 
-# `run` in the background of a machine, which leaves its traces.
+# `run` in the background of a machine, which leaves its traces, each of them whole at once: who
+# reads an empty one would take the command for failed.
 record() {
   local status=0
-  echo $$ > "$traces/pid"
+  echo $$ > "$traces/new" && mv "$traces/new" "$traces/pid"
   run "$@" || status=$?
-  echo "$status" > "$traces/exit"
+  echo "$status" > "$traces/new" && mv "$traces/new" "$traces/exit"
 }
 
 # After a restart of the machine the number may be another program's.

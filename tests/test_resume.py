@@ -85,7 +85,7 @@ def test_sigterm_saves_and_exits_well(straight, tmp_path):
     with _running(tmp_path, "--every", 100, "--delay", 0.1) as process:
         _wait_for(process, "step 3")
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=240)
         assert process.returncode == 0
     [(step, interrupted)] = re.findall(r"done (\d+) (\w+)", output)
     assert int(step) < STEPS
@@ -135,7 +135,7 @@ def test_two_processes_go_on_from_one_stop_together_and_one_goes_on(
     ):
         _wait_for(first, "step 6")  # from 3: that of step 6 is damaged
         second.send_signal(signal.SIGTERM)  # and nothing to the other
-        outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
+        outputs = [process.communicate(timeout=240)[0] for process in (first, second)]
         assert [process.returncode for process in (first, second)] == [0, 0]
     [step] = {line for output in outputs for line in re.findall(r"done (\d+) True", output)}
     assert int(step) < STEPS

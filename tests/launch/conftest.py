@@ -41,7 +41,7 @@ def script(tree: Path, commands: Path) -> Script:
             env=environment | variables,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,  # a loaded machine is slow; what hangs, hangs for ever
         )
 
     return run

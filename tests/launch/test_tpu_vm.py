@@ -135,10 +135,15 @@ ROUND = [FIRST, "queued-resources describe", "tpu-vm describe", "tpu-vm ssh"]
 
 
 def test_a_watch_goes_on_after_a_preemption(script, cloud):
-    # The first command to run has its slice taken away, and the second finds where it was.
+    # The first command to run has its slice taken away, whichever worker's it is, and the second
+    # finds where it was.
     program = """
-        if mkdir "$BUCKET/checkpoint" 2> /dev/null; then echo SUSPENDED > "$CLOUD/request"; fi
-        if [[ $(< "$CLOUD/request") == SUSPENDED ]]; then sleep 60; fi
+        if mkdir "$BUCKET/checkpoint" 2> /dev/null; then
+            echo SUSPENDED > "$CLOUD/request"
+            touch "$BUCKET/checkpoint/taken"
+        fi
+        until [[ -e $BUCKET/checkpoint/taken ]]; do sleep 0.02; done
+        if [[ $(< "$CLOUD/request") == SUSPENDED ]]; then sleep 600; fi
         echo "$PWD went on" >> "$BUCKET/log"
     """
     done = watch(script, cloud, program, "--delete", "--spot")
@@ -153,8 +158,11 @@ def test_a_watch_goes_on_after_a_preemption(script, cloud):
 
 def test_a_watch_starts_all_workers_again_when_one_fails(script, cloud):
     program = """
-        if mkdir "$BUCKET/failed" 2> /dev/null; then exit 1; fi
-        if [[ ! -e $BUCKET/waiting ]]; then touch "$BUCKET/waiting"; sleep 60; fi
+        if mkdir "$BUCKET/failed" 2> /dev/null; then
+            until [[ -e $BUCKET/waiting ]]; do sleep 0.02; done
+            exit 1
+        fi
+        if [[ ! -e $BUCKET/waiting ]]; then touch "$BUCKET/waiting"; sleep 600; fi
         echo "$PWD" >> "$BUCKET/log"
     """
     done = watch(script, cloud, program)
