@@ -32,6 +32,8 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("single_head", None),
     ("mlp", "model"),
     ("kv", None),
+    ("experts", "expert"),
+    ("router", None),
     ("layers", None),
     ("inner_layers", None),
     ("norm", None),
@@ -48,6 +50,9 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("activation_kv_heads", "model"),
     ("activation_mlp", "model"),
     ("activation_vocab", "model"),
+    # Inside a sparse layer by expert: `expert` no longer cuts the batch.
+    ("activation_experts", "expert"),
+    ("activation_groups", ("data", "fsdp")),
 )
 
 

@@ -23,6 +23,7 @@ class Shared:
         positions: within each document, for schemes that act on queries and keys.
         memory, memory_mask: what cross-attention reads, or None where there is none or where
             the cache already holds its keys and values.
+        tokens: their ids, where the network has any, for layers that go by them.
         first: the cache is given and empty, so the positions see each other alone.
         deterministic: no dropout.
     """
@@ -32,6 +33,7 @@ class Shared:
     positions: Int[Array, "B T"] | None = None
     memory: Float[Array, "B S D"] | None = None
     memory_mask: AttentionMask | None = None
+    tokens: Int[Array, "B T"] | None = None
     first: bool = flax.struct.field(pytree_node=False, default=False)
     deterministic: bool = flax.struct.field(pytree_node=False, default=True)
 
@@ -87,7 +89,7 @@ class PreNormBlock(nn.Module):
         x, own = self._attend_to_own(x, shared, cache)
         x, memory = self._attend_to_memory(x, shared, cache)
         y = self._enter(x, self.feed_forward_norm)
-        y = self.feed_forward(y, deterministic=shared.deterministic)
+        y = self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
         x = self._leave(x, y, self.feed_forward_norm, shared)
         return x, None if own is None else LayerCache(own=own, memory=memory)
 

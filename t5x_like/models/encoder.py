@@ -88,7 +88,8 @@ class Encoder(nn.Module):
 
     def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
         """The output of the last layer."""
-        shared = Shared(mask=self.mask(batch), deterministic=deterministic)
+        tokens = batch["encoder_input_tokens"]
+        shared = Shared(mask=self.mask(batch), tokens=tokens, deterministic=deterministic)
         return self.encoder(self.embed(batch), shared)[0]
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from t5x_like.models.linear import Initializer, Linear
 
@@ -40,9 +40,13 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "B L D"], *, deterministic: bool = True
+        self,
+        x: Float[Array, "B L D"],
+        *,
+        tokens: Int[Array, "B L"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """The layer's output, without residual or norm."""
+        """The layer's output, without residual or norm. It does not look at the tokens' ids."""
         hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
         # One mask for all positions, as T5 draws it: L times fewer random numbers.
         hidden = nn.Dropout(self.dropout, broadcast_dims=(-2,))(hidden, deterministic)

@@ -32,7 +32,7 @@ class ParallelBlock(nn.Module):
         """The layer's output, and its cache with these positions in it if one was given."""
         y = self.norm(x)
         read, own = attend_to_own(self.self_attention, y, shared, cache)
-        y = read + self.feed_forward(y, deterministic=shared.deterministic)
+        y = read + self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
         x = constrain(x + self.drop(y, shared.deterministic))
         return x, None if own is None else LayerCache(own=own)
 

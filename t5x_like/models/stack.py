@@ -51,7 +51,7 @@ class Stack(nn.Module):
         if self.loop == "scan":
             scanned = nn.scan(
                 apply,
-                variable_axes={"params": 0},
+                variable_axes={"params": 0, "routing": 0},  # "routing" is what routers sow
                 split_rngs={"params": True, "dropout": True},
                 in_axes=(nn.broadcast, 0),
                 length=self.layers,

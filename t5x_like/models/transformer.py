@@ -99,6 +99,7 @@ class EncoderDecoder(nn.Module):
         shared = Shared(
             mask=AttentionMask(query_segments=own, key_segments=own, visibility="causal"),
             positions=_positions(batch, "decoder", tokens),
+            tokens=tokens,
             memory=memory,
             memory_mask=AttentionMask(query_segments=own, key_segments=segments),
             deterministic=deterministic,
@@ -115,6 +116,7 @@ class EncoderDecoder(nn.Module):
         shared = Shared(
             mask=AttentionMask(query_segments=segments, key_segments=segments),
             positions=_positions(batch, "encoder", tokens),
+            tokens=tokens,
             deterministic=deterministic,
         )
         x, _ = self.encoder(self.token_embedder(tokens), shared)
@@ -164,6 +166,7 @@ class EncoderDecoder(nn.Module):
         shared = Shared(
             mask=mask,
             positions=positions,
+            tokens=tokens,
             memory=memory,
             memory_mask=AttentionMask(key_segments=cache.memory_real.astype(jnp.int32)),
             first=first,
@@ -213,6 +216,7 @@ class Decoder(nn.Module):
         shared = Shared(
             mask=mask,
             positions=_positions(batch, "decoder", tokens),
+            tokens=tokens,
             deterministic=deterministic,
         )
         x, _ = self.decoder(self.token_embedder(tokens), shared)
@@ -239,7 +243,7 @@ class Decoder(nn.Module):
         # All of a prompt is the prefix of a prefix LM.
         if self.visibility == "prefix":
             mask = dataclasses.replace(mask, prefix=real)
-        shared = Shared(mask=mask, positions=positions, first=True)
+        shared = Shared(mask=mask, positions=positions, tokens=decoder_input_tokens, first=True)
         x, cache = self._advance(decoder_input_tokens, cache, shared)
         return self.lm_head(x[:, -1:], self.token_embedder.embedding)[:, 0], cache
 
@@ -249,7 +253,8 @@ class Decoder(nn.Module):
         """The logits after each of the next tokens, and the cache with them."""
         real = jnp.ones(tokens.shape, bool)
         cache, mask, positions = cache.push(real, visibility=self.visibility)
-        x, cache = self._advance(tokens, cache, Shared(mask=mask, positions=positions))
+        shared = Shared(mask=mask, positions=positions, tokens=tokens)
+        x, cache = self._advance(tokens, cache, shared)
         return self.lm_head(x, self.token_embedder.embedding), cache
 
     def _advance(self, tokens: Array, cache: Cache, shared: Shared) -> tuple[Array, Cache]:

@@ -1,0 +1,262 @@
+"""Sparse feed-forwards: a router sends each token to one or a few of many experts.
+
+Shapes as in routers.py: G groups of T tokens, E experts of C slots each in a group. Tokens are
+gathered into slots and added back from them, so nothing here is larger than the slots' vectors,
+[E, G, C, D]: the tokens' own times the capacity factor.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from t5x_like.models.linear import Initializer
+from t5x_like.models.routers import Choice, Router, Slots, by_expert
+from t5x_like.names import choose
+
+# The vectors in slots and in the experts' hidden layers: cut by expert, and within by group. Rows
+# of a batch are cut over `expert` too, so between the two lies an exchange of all with all.
+SLOTS = ("activation_experts", "activation_groups", None, "activation_embed")
+HIDDEN = ("activation_experts", "activation_groups", None, "activation_mlp")
+GROUPS = ("activation_batch", None, "activation_embed")
+
+
+class Experts(nn.Module):
+    """E feed-forwards of one shape: wo(activation(wi(x))), or gated as `GLU` is.
+
+    Attributes:
+        hidden: F.
+        gated: wo(activation(wi_0(x)) * wi_1(x)).
+        dropout: of the hidden layer; "expert dropout" in Fedus et al. 2022, section 2.4.
+        wi_init, wo_init: initializers of one expert's kernels, [D, F] and [F, D].
+    """
+
+    experts: int
+    hidden: int
+    activation: Callable[[Array], Array] = nn.relu
+    gated: bool = False
+    dropout: float = 0.0
+    wi_init: Initializer = nn.initializers.lecun_normal()
+    wo_init: Initializer = nn.initializers.lecun_normal()
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "*rows D"],
+        *,
+        multiply: Callable[[Array, Array], Array],
+        deterministic: bool,
+    ) -> Float[Array, "*rows D"]:
+        """What each row's expert makes of it.
+
+        Args:
+            multiply: (rows [*rows, n], kernels [E, n, m]) -> [*rows, m]: it knows whose they are.
+        """
+        width = x.shape[-1]
+
+        def into_hidden(name: str) -> Array:
+            kernel = Kernel(
+                self.experts, (width, self.hidden), ("embed", "mlp"), self.wi_init, name=name
+            )
+            return multiply(x, kernel().astype(self.dtype))
+
+        if self.gated:
+            hidden = self.activation(into_hidden("wi_0")) * into_hidden("wi_1")
+        else:
+            hidden = self.activation(into_hidden("wi"))
+        alike: tuple[int, ...] = ()
+        if hidden.ndim == len(HIDDEN):
+            hidden = nn.with_logical_constraint(hidden, HIDDEN)
+            alike = (-2,)  # one mask for what an expert has of a group, as `MLP` has one for a row
+        hidden = nn.Dropout(self.dropout, broadcast_dims=alike)(hidden, deterministic)
+        kernel = Kernel(
+            self.experts, (self.hidden, width), ("mlp", "embed"), self.wo_init, name="wo"
+        )
+        return multiply(hidden, kernel().astype(self.dtype))
+
+
+class Kernel(nn.Module):
+    """The matrices of E experts, each drawn by itself."""
+
+    experts: int
+    shape: tuple[int, int]
+    axes: tuple[str, str]
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(self) -> Float[Array, "E n m"]:
+        """The float32 parameters."""
+
+        def init(key: Array) -> Array:
+            return jax.vmap(lambda key: self.kernel_init(key, self.shape))(
+                jax.random.split(key, self.experts)
+            )
+
+        return self.param("kernel", nn.with_logical_partitioning(init, ("experts", *self.axes)))
+
+
+class SparseFeedForward(nn.Module):
+    """A mixture of experts as a block's feed-forward: Fedus et al. 2022, section 2.
+
+    In each group an expert takes C = ceil(factor * T / E) tokens; the rest have no output here and
+    pass by on the residual path. A group is a row of the batch, or several rows.
+
+    What the router did is sown in the collection "routing", see `collect`.
+
+    Attributes:
+        make_router, make_experts: factories of a `Router` and of `Experts`.
+        experts: E.
+        capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and
+            without its noise.
+        expert_capacity: C itself; 0: by the factors.
+        group_size: tokens that share slots, in whole rows; 0: those of one row.
+        dispatch: `capacity`, or `dropless`, where all tokens are computed, sorted by expert, in a
+            product of ragged rows (Gale et al. 2022, MegaBlocks); it knows no groups and no slots.
+    """
+
+    make_router: Callable[..., Router]
+    make_experts: Callable[..., nn.Module]
+    experts: int
+    capacity_factor: float = 1.25
+    eval_capacity_factor: float = 2.0
+    expert_capacity: int = 0
+    group_size: int = 0
+    dispatch: Literal["capacity", "dropless"] = "capacity"
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        *,
+        tokens: Int[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """The layer's output, without residual or norm.
+
+        Args:
+            tokens: the ids at the positions, for a router that goes by them.
+
+        Raises:
+            ValueError: `dropless` on a mesh that spreads the experts, or with a router whose tokens
+                do not choose.
+        """
+        choose("model.dispatch", self.dispatch, {"capacity": None, "dropless": None})
+        groups = _groups(x.shape[0], x.shape[1], group_size=self.group_size)
+        rows = x.astype(self.dtype).reshape(*groups, x.shape[2])
+        ids = None if tokens is None else tokens.reshape(groups)
+        router = self.make_router(name="router")
+        experts = self.make_experts(name="experts")
+        if self.dispatch == "dropless":
+            _check_dropless()
+            choice = router.choose(rows, ids, deterministic=deterministic)
+            y, load = compute_all(experts, rows, choice, deterministic=deterministic)
+            routing = {"load": load, "dropped": jnp.zeros(())}
+            routing |= {"balance": choice.balance, "z": choice.z}
+        else:
+            capacity = self._capacity(groups[1], deterministic=deterministic)
+            slots = router(rows, ids, capacity=capacity, deterministic=deterministic)
+            y = compute_slots(experts, rows, slots, deterministic=deterministic)
+            routing = {"load": slots.load, "dropped": slots.dropped}
+            routing |= {"balance": slots.balance, "z": slots.z}
+        for name, value in routing.items():
+            self.sow("routing", name, value)
+        return y.reshape(x.shape)
+
+    def _capacity(self, length: int, *, deterministic: bool) -> int:
+        if self.expert_capacity:
+            return min(self.expert_capacity, length)
+        factor = self.eval_capacity_factor if deterministic else self.capacity_factor
+        slots = round(factor * length / self.experts, 6)  # 1.1 * 10 is 11.000000000000002
+        return min(math.ceil(slots), length)
+
+
+def compute_slots(
+    experts: nn.Module, x: Float[Array, "G T D"], slots: Slots, *, deterministic: bool
+) -> Float[Array, "G T D"]:
+    """The sum of what experts make of each token that has slots, times the gates."""
+
+    def multiply(rows: Float[Array, "E G C n"], kernels: Float[Array, "E n m"]) -> Array:
+        matrix = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # as in `Linear`
+        return jnp.matmul(matrix, kernels).reshape(*rows.shape[:-1], kernels.shape[-1])
+
+    held = jax.vmap(lambda x, token: x.at[token].get(mode="fill", fill_value=0))(x, slots.token)
+    held = nn.with_logical_constraint(jnp.swapaxes(held, 0, 1), SLOTS)
+    y = experts(held, multiply=multiply, deterministic=deterministic)
+    y = jnp.swapaxes(nn.with_logical_constraint(y, SLOTS), 0, 1)
+    y = nn.with_logical_constraint(y, ("activation_batch", None, None, "activation_embed"))
+    y = y * slots.gate[..., None].astype(y.dtype)
+    add = jax.vmap(lambda zeros, token, y: zeros.at[token].add(y, mode="drop"))
+    return nn.with_logical_constraint(add(jnp.zeros_like(x), slots.token, y), GROUPS)
+
+
+def compute_all(
+    experts: nn.Module, x: Float[Array, "G T D"], choice: Choice, *, deterministic: bool
+) -> tuple[Float[Array, "G T D"], Float[Array, " E"]]:
+    """The same with a slot for everyone, and the share of the choices that each expert has."""
+    flat = jax.tree.map(lambda a: a.reshape(1, -1, a.shape[-1]), (x, choice.expert, choice.gate))
+    rows, expert, gate = flat
+    order, counts = by_expert(expert, experts=experts.experts)
+    token, sizes = order[0] % rows.shape[1], counts[0].astype(jnp.int32)
+
+    def multiply(rows: Float[Array, "N n"], kernels: Float[Array, "E n m"]) -> Array:
+        return jax.lax.ragged_dot(rows, kernels, sizes)
+
+    y = experts(rows[0, token], multiply=multiply, deterministic=deterministic)
+    gate = jnp.swapaxes(gate, 1, 2).reshape(-1)[order[0]]
+    gate = jnp.where(jnp.arange(gate.size) < jnp.sum(sizes), gate, 0.0)
+    y = jnp.zeros_like(rows[0]).at[token].add(y * gate[:, None].astype(y.dtype))
+    return y.reshape(x.shape), sizes / jnp.sum(sizes)
+
+
+def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
+    """What all M sparse layers of a network sowed, in their order, those of the encoder first.
+
+    Args:
+        routing: the collection "routing", of scanned or of looped layers, in groups or not.
+
+    Returns:
+        `load` [M, E], the share of the choices that each expert was given, with or without a slot;
+        `dropped` [M], the share of them that had none; `balance` [M] and `z` [M], the losses of
+        `routers.load_balance` and `routers.z_loss`.
+
+    Raises:
+        ValueError: there are no sparse layers.
+    """
+    found: dict[str, list[tuple[tuple, Array]]] = {}
+    for path, value in jax.tree.leaves_with_path(routing):
+        keys = [key.key for key in path if hasattr(key, "key")]
+        name, place = keys[-1], "/".join(map(str, keys[:-1]))
+        alone = 1 if name == "load" else 0
+        numbers = [int(n) for n in re.findall(r"(?:layer|block)_(\d+)", place)]
+        layers = value if value.ndim > alone else value[None]
+        for n, layer in enumerate(layers):
+            order = (not place.startswith("encoder"), *([n] if "layer_" not in place else []))
+            found.setdefault(name, []).append(((*order, *numbers), layer))
+    if not found:
+        raise ValueError("no layer of this network has a router")
+    return {
+        name: jnp.stack([layer for _, layer in sorted(layers, key=lambda item: item[0])])
+        for name, layers in found.items()
+    }
+
+
+def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
+    """G and T: as many whole rows as fit into a group, and divide the batch."""
+    rows = max(1, min(group_size // length, batch))
+    rows = next(n for n in range(rows, 0, -1) if batch % n == 0)
+    return batch // rows, rows * length
+
+
+def _check_dropless() -> None:
+    if jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1:
+        raise ValueError(
+            "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1, or "
+            "model.dispatch='capacity'"
+        )
