@@ -6,7 +6,7 @@ other architectures (section 3.2) are the same parts put together otherwise.
 """
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -17,6 +17,8 @@ from t5x_like.models.attention import Attention, select_core
 from t5x_like.models.blocks import PreNormBlock
 from t5x_like.models.embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.models.feed_forward import GLU, MLP
+from t5x_like.models.layer_group import LayerGroup
+from t5x_like.models.linear import Initializer
 from t5x_like.models.norms import RMSNorm
 from t5x_like.models.positions import RelativePositionBias
 from t5x_like.models.stack import Stack
@@ -36,6 +38,8 @@ _COMMON: dict[str, Any] = {
 }
 
 loss = language_modeling.loss
+
+Draw = Callable[[float], Initializer]
 
 
 def _size(layers: int, d_model: int, d_ff: int, heads: int, d_kv: int, **kind: Any) -> dict:
@@ -67,8 +71,36 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     `architecture` is `encoder_decoder`, `shared_encoder_decoder` (one set of parameters),
     `decoder` (a language model) or `prefix_decoder` (a prefix LM), as in section 3.2.
     """
-    normal, d_model = nn.initializers.normal, config["d_model"]
-    dtype = jnp.dtype(config["dtype"])
+    return network(config, make_feed_forwards=(feed_forward(config),))
+
+
+def feed_forward(
+    config: Mapping[str, Any], *, draw: Draw = nn.initializers.normal
+) -> Callable[..., nn.Module]:
+    """A factory of one layer's feed-forward, whose kernels `draw(deviation)` initializes."""
+    return functools.partial(
+        choose("model.feed_forward", config["feed_forward"], {"relu": MLP, "gated_gelu": GLU}),
+        hidden=config["d_ff"],
+        wi_init=draw(config["d_model"] ** -0.5),
+        wo_init=draw(config["d_ff"] ** -0.5),
+        dropout=config["dropout"],
+        dtype=jnp.dtype(config["dtype"]),
+    )
+
+
+def network(
+    config: Mapping[str, Any],
+    *,
+    make_feed_forwards: tuple[Callable[..., nn.Module], ...],
+    draw: Draw = nn.initializers.normal,
+) -> nn.Module:
+    """The network whose layers have these feed-forwards in turn.
+
+    Args:
+        make_feed_forwards: g factories; the layers of each tower are a multiple of g.
+        draw: deviation -> initializer, for the kernels of attention.
+    """
+    d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
     # The scores are not divided by sqrt(K); the query's initial size makes up for it.
     attention = functools.partial(
         Attention,
@@ -76,65 +108,70 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         width=config["d_kv"],
         scale=1.0,
         core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
-        query_init=normal((d_model * config["d_kv"]) ** -0.5),
-        kernel_init=normal(d_model**-0.5),
-        out_init=normal((config["heads"] * config["d_kv"]) ** -0.5),
+        query_init=draw((d_model * config["d_kv"]) ** -0.5),
+        kernel_init=draw(d_model**-0.5),
+        out_init=draw((config["heads"] * config["d_kv"]) ** -0.5),
         dropout=config["dropout"],
         dtype=dtype,
     )
-    feed_forward = functools.partial(
-        choose("model.feed_forward", config["feed_forward"], {"relu": MLP, "gated_gelu": GLU}),
-        hidden=config["d_ff"],
-        wi_init=normal(d_model**-0.5),
-        wo_init=normal(config["d_ff"] ** -0.5),
-        dropout=config["dropout"],
-        dtype=dtype,
-    )
-    block = functools.partial(
-        PreNormBlock,
-        make_norm=functools.partial(RMSNorm, dtype=dtype),
-        make_self_attention=attention,
-        make_feed_forward=feed_forward,
-        dropout=config["dropout"],
-    )
-    reading_block = functools.partial(block, make_cross_attention=attention)
-    return _assemble(config, block=block, reading_block=reading_block, dtype=dtype)
 
-
-def _assemble(
-    config: Mapping[str, Any], *, block: Any, reading_block: Any, dtype: Any
-) -> nn.Module:
-    normal, d_model = nn.initializers.normal, config["d_model"]
-
-    def tower(layer: Any, layers: int) -> Any:
-        return functools.partial(
-            Tower,
-            make_stack=functools.partial(
-                Stack, make_block=layer, layers=layers, loop=config["loop"], remat=config["remat"]
-            ),
-            make_norm=functools.partial(RMSNorm, dtype=dtype),
-            make_bias=functools.partial(
-                RelativePositionBias,
-                heads=config["heads"],
-                embedding_init=normal(d_model**-0.5),
-                dtype=dtype,
-            ),
-            dropout=config["dropout"],
+    def tower(layers: int, **cross_attention: Any) -> Any:
+        blocks = tuple(
+            functools.partial(
+                PreNormBlock,
+                make_norm=functools.partial(RMSNorm, dtype=dtype),
+                make_self_attention=attention,
+                make_feed_forward=make_feed_forward,
+                dropout=config["dropout"],
+                **cross_attention,
+            )
+            for make_feed_forward in make_feed_forwards
         )
+        return _tower(config, blocks=blocks, layers=layers)
 
+    return _assemble(
+        config,
+        encoder=tower(config["encoder_layers"]),
+        decoder=tower(config["decoder_layers"]),
+        reader=tower(config["decoder_layers"], make_cross_attention=attention),
+    )
+
+
+def _tower(config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int) -> Any:
+    """A factory of a tower whose layers are these blocks in turn."""
+    dtype = jnp.dtype(config["dtype"])
+    together = functools.partial(LayerGroup, make_blocks=blocks)
+    return functools.partial(
+        Tower,
+        make_stack=functools.partial(
+            Stack,
+            make_block=blocks[0] if len(blocks) == 1 else together,
+            layers=layers // len(blocks),
+            loop=config["loop"],
+            remat=config["remat"],
+        ),
+        make_norm=functools.partial(RMSNorm, dtype=dtype),
+        make_bias=functools.partial(
+            RelativePositionBias,
+            heads=config["heads"],
+            embedding_init=nn.initializers.normal(config["d_model"] ** -0.5),
+            dtype=dtype,
+        ),
+        dropout=config["dropout"],
+    )
+
+
+def _assemble(config: Mapping[str, Any], *, encoder: Any, decoder: Any, reader: Any) -> nn.Module:
     ends = {
         "make_embedding": functools.partial(
             TokenEmbed,
             vocab_size=config["vocab_size"],
-            features=d_model,
+            features=config["d_model"],
             lookup=config["embedding_lookup"],
-            dtype=dtype,
+            dtype=jnp.dtype(config["dtype"]),
         ),
         "make_head": _head(config),
     }
-    encoder = tower(block, config["encoder_layers"])
-    decoder = tower(block, config["decoder_layers"])
-    reader = tower(reading_block, config["decoder_layers"])
     networks = {
         "encoder_decoder": functools.partial(
             EncoderDecoder, make_encoder=encoder, make_decoder=reader
