@@ -22,6 +22,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import ml_collections
@@ -89,7 +90,8 @@ def _evaluate(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
     with partitioning.layout(model.mesh):
         for task in data.eval_tasks:
             counts = inputs.target_counts(data.eval_batches(task), size=size)
-            results[task] = measure(model, params, data.eval_batches(task))
+            values = measure(model, params, data.eval_batches(task))
+            results[task], _ = metrics.split(values)
             if counts.any():
                 results[task]["unigram_entropy"] = inputs.unigram_entropy(counts)
             if settings.model.get("head") == "question_answering":
@@ -103,8 +105,11 @@ def _evaluate(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
 
 def measure(
     model: Experiment, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
-) -> dict[str, float]:
-    """The metrics of some parameters, over all batches together; call it within the layout."""
+) -> dict[str, Any]:
+    """The metrics of some parameters, over all batches together; call it within the layout.
+
+    They are as `metrics.compute` returns them.
+    """
     return metrics.compute(
         metrics.merge(model.eval_step(params, model.put(batch)) for batch in batches)
     )

@@ -10,7 +10,7 @@ import jax
 import ml_collections
 import numpy as np
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning, systems
@@ -104,12 +104,19 @@ class Experiment:
             schedule=self.schedule,
             microbatches=self.config.train.microbatches,
         )
-        return jax.jit(train_step, donate_argnums=0, out_shardings=(self.shardings, None))
+        return jax.jit(
+            train_step, donate_argnums=0, out_shardings=(self.shardings, self._everywhere)
+        )
 
     @functools.cached_property
     def eval_step(self) -> Callable[[PyTree, Mapping[str, Array]], Metrics]:
         """The jitted evaluation step."""
-        return jax.jit(step.make_eval_step(self.loss))
+        return jax.jit(step.make_eval_step(self.loss), out_shardings=self._everywhere)
+
+    @property
+    def _everywhere(self) -> NamedSharding:
+        """That of metrics, whole on each device: any process can fetch them, arrays too."""
+        return NamedSharding(self.mesh, PartitionSpec())
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """This process's rows of a batch as global arrays on the mesh."""

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from clu import metric_writers
 from clu.metric_writers.interface import MetricWriter
+from jaxtyping import Float, UInt8
 
 LOG = "metrics.jsonl"
 _CLEAR_LINE = "\r\x1b[K" if sys.stdout.isatty() else ""
@@ -45,6 +46,40 @@ class JsonLinesWriter(MetricWriter):
     write_texts = write_histograms = write_pointcloud = write_hparams = _ignore
 
 
+class TensorBoardWriter(metric_writers.SummaryWriter):
+    """Writes for TensorBoard. A picture of a pixel for each expert is drawn to be read."""
+
+    def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Stores pictures of tables [1, layers, experts, 1] of shares."""
+        drawn = {name: draw_load(image[0, :, :, 0])[None] for name, image in images.items()}
+        super().write_images(step, drawn)
+
+
+def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height width 3"]:
+    """Draws each expert's share of its layer's load, over the scale from nothing to twice alike.
+
+    Alike is 1/E, in gray; idle experts are blue and busy ones red. The scale stays, so that one can
+    compare the pictures of different steps.
+    """
+    import matplotlib.backends.backend_agg  # as in `plot_loss`
+    import matplotlib.figure
+    import matplotlib.ticker
+
+    layers, experts = shares.shape
+    size = (2.5 + min(0.4 * experts, 16), 1.5 + min(0.4 * layers, 12))  # inches
+    figure = matplotlib.figure.Figure(figsize=size, dpi=80, layout="constrained")
+    canvas = matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    picture = axes.imshow(shares, cmap="coolwarm", vmin=0, vmax=2 / experts, aspect="auto")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    axes.set(xlabel="expert", ylabel="layer")
+    label = f"share of the load ({1 / experts:.3g} each where alike)"
+    figure.colorbar(picture, label=label, extend="max")
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[:, :, :3]
+
+
 class EvaluationLines(JsonLinesWriter):
     """Prints evaluations on the terminal; training has its progress line."""
 
@@ -52,9 +87,11 @@ class EvaluationLines(JsonLinesWriter):
         self._start = time.perf_counter()
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Prints the scalars of an evaluation."""
+        """Prints the scalars of an evaluation, but for those of single layers."""
         if not any(name.startswith("train/") for name in scalars):
-            values = "  ".join(f"{name} {value:.4f}" for name, value in scalars.items())
+            values = "  ".join(
+                f"{name} {value:.4f}" for name, value in scalars.items() if "/layer_" not in name
+            )
             sys.stdout.write(f"{_CLEAR_LINE}  held out at step {step}: {values}\n")
             sys.stdout.flush()
 
@@ -71,7 +108,7 @@ def open_writer(workdir: pathlib.Path) -> MetricWriter:
     logging.getLogger("clu").setLevel(logging.WARNING)
     return metric_writers.MultiWriter(
         [
-            metric_writers.SummaryWriter(str(workdir / "tensorboard")),
+            TensorBoardWriter(str(workdir / "tensorboard")),
             JsonLinesWriter(workdir / LOG),
             EvaluationLines(),
         ]
@@ -79,7 +116,7 @@ def open_writer(workdir: pathlib.Path) -> MetricWriter:
 
 
 class ProgressLine:
-    """Shows step, loss, accuracy, tokens/s and time left on one line of the terminal.
+    """Shows step, loss, accuracy, tokens/s, time left and the like on one line of the terminal.
 
     Where the output is no terminal (a file, a pipe) each is a line of its own.
     """
@@ -95,6 +132,8 @@ class ProgressLine:
         parts = [f"step {step}/{self._steps}", f"loss {values['loss']:.4f}"]
         if "accuracy" in values:
             parts.append(f"accuracy {values['accuracy']:.1%}")
+        if "tokens_dropped" in values:
+            parts.append(f"dropped {values['tokens_dropped']:.1%}")
         if "tokens_per_second" in values:
             parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
             left = int(values["seconds_left"])

@@ -14,6 +14,7 @@ import contextlib
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import ml_collections
@@ -196,14 +197,14 @@ def _work(model: Experiment, data: Inputs) -> Work:
 
 def _evaluation(
     model: Experiment, data: Inputs, *, first: int
-) -> Callable[[TrainState], Mapping[str, float]]:
+) -> Callable[[TrainState], Mapping[str, Any]]:
     """What is measured of a state, and how often each source has been read.
 
     Args:
         first: the step at which it was begun, or gone on, to draw batches.
     """
 
-    def measure(state: TrainState) -> dict[str, float]:
+    def measure(state: TrainState) -> dict[str, Any]:
         epochs = data.epochs(batches=int(state.step) - first)
         return {f"{_EPOCHS}{task}": value for task, value in epochs.items()} | {
             f"{task}/{name}": value

@@ -40,6 +40,9 @@ class Writer(Protocol):
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Stores the metrics of a step."""
 
+    def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Stores pictures [1, height, width, 1] of a step."""
+
     def flush(self) -> None:
         """Brings to disk what was stored."""
 
@@ -87,7 +90,7 @@ def fit(
     steps: int,
     log: "Log",
     checkpoints: Saver | None = None,
-    evaluate: Callable[[TrainState], Mapping[str, float]] | None = None,
+    evaluate: Callable[[TrainState], Mapping[str, Any]] | None = None,
     evaluate_every: int = 0,
 ) -> Outcome:
     """Trains from `state.step` to `steps`, or to the end of the data; call it on all processes.
@@ -103,8 +106,8 @@ def fit(
         steps: the last step.
         log: where the metrics go, and when.
         checkpoints: saves at steps of its own choice and at the last.
-        evaluate: metrics of a state, asked for every `evaluate_every` steps and, unless a signal
-            came, at the end.
+        evaluate: metrics of a state, as `metrics.compute` returns them, asked for every
+            `evaluate_every` steps and, unless a signal came, at the end.
         evaluate_every: 0 for at the end only.
 
     Raises:
@@ -144,7 +147,8 @@ class Log:
     """Publishes the metrics of a run: means over the steps between two logs, rates, time left.
 
     Args:
-        writer: gets them as `train/<name>`, and those of evaluations by their own names.
+        writer: gets them as `train/<name>`, and those of evaluations by their own names; those that
+            are arrays as pictures of a pixel for each value.
         every: steps from one log to the next; the last step is logged too.
         work: for tokens/s, examples/s and utilization. Compiling and evaluating do not count.
         hooks: called with the step and the metrics of each log, to show a progress line, say.
@@ -156,7 +160,7 @@ class Log:
         *,
         every: int,
         work: Work,
-        hooks: Sequence[Callable[[int, Mapping[str, float]], None]] = (),
+        hooks: Sequence[Callable[[int, Mapping[str, Any]], None]] = (),
     ):
         if every < 1:
             raise ValueError(f"train.log_every={every}: must be 1 or more")
@@ -195,13 +199,13 @@ class Log:
             _stop({"param_norm": norm}, step=int(state.step))
 
     def evaluate(
-        self, evaluate: Callable[[TrainState], Mapping[str, float]], state: TrainState
+        self, evaluate: Callable[[TrainState], Mapping[str, Any]], state: TrainState
     ) -> None:
         """Publishes what an evaluation gives."""
         self._publish_closed()
         jax.block_until_ready(state.step)
         start = time.perf_counter()
-        self._writer.write_scalars(int(state.step), evaluate(state))
+        self._write(int(state.step), evaluate(state))
         self._writer.flush()
         if self._since is not None:
             self._since += time.perf_counter() - start
@@ -232,12 +236,18 @@ class Log:
                 peak_flops=self._work.peak_flops,
             )
         self._since = now
-        named = {f"train/{name}": value for name, value in values.items()}
-        self._writer.write_scalars(interval.step, named)
+        self._write(interval.step, {f"train/{name}": value for name, value in values.items()})
         for hook in self._hooks:
             hook(interval.step, values)
         if step := int(interval.bad):
             _stop(values, step=step)
+
+    def _write(self, step: int, values: Mapping[str, Any]) -> None:
+        numbers, tables = metrics_lib.split(values)
+        self._writer.write_scalars(step, numbers)
+        if tables:
+            images = {name: table[None, :, :, None] for name, table in tables.items()}
+            self._writer.write_images(step, images)
 
 
 @dataclasses.dataclass

@@ -1,14 +1,19 @@
-"""Metrics as (total, count) pairs that merge over microbatches, steps and evaluation batches."""
+"""Metrics as (total, count) pairs that merge over microbatches, steps and evaluation batches.
+
+A total is a number or an array: of a network with M layers of E experts, the choices that had no
+slot are [M], and how the choices fell on the experts is [M, E].
+"""
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from clu.metrics import Average
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 Metrics = dict[str, Average]
 
@@ -62,11 +67,44 @@ def merge(metrics: Iterable[Metrics]) -> Metrics:
     return merged
 
 
-def compute(metrics: Metrics) -> dict[str, float]:
-    """Fetches the metrics in one transfer and returns their values, NaN where the count is 0."""
+def compute(metrics: Metrics) -> dict[str, Any]:
+    """Fetches the metrics in one transfer and returns their values, NaN where the count is 0.
+
+    All are numbers but those of the last kind.
+
+        total      values
+        []         NAME
+        [M]        NAME, their mean, and NAME/layer_0, ...
+        [M, E]     each layer's shares of its experts: NAME/layer_0/entropy in nats, which is log E
+                   where all are alike, NAME/layer_0/busiest and NAME/layer_0/idlest, the largest
+                   and smallest share, and so on; and NAME, the array itself
+    """
     host = jax.device_get(metrics)
+    values: dict[str, Any] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        return {name: float(metric.compute()) for name, metric in host.items()}
+        for name, metric in host.items():
+            value = np.asarray(metric.compute())
+            values[name] = value if value.ndim == 2 else float(np.mean(value))
+            for layer, own in enumerate(value if value.ndim else ()):
+                here = f"{name}/layer_{layer}"
+                values |= _of_shares(here, own) if own.ndim else {here: float(own)}
+    return values
+
+
+def _of_shares(name: str, shares: Float[np.ndarray, " E"]) -> dict[str, float]:
+    """What is said of how much each expert of a layer has, shares that sum to 1."""
+    logs = np.log(np.where(shares == 0, 1.0, shares))  # 0 log 0 is 0
+    return {
+        f"{name}/entropy": float(-np.sum(shares * logs)),
+        f"{name}/busiest": float(np.max(shares)),
+        f"{name}/idlest": float(np.min(shares)),
+    }
+
+
+def split(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Tells the numbers and the arrays among values apart."""
+    tables = {name: value for name, value in values.items() if np.ndim(value)}
+    return {name: value for name, value in values.items() if name not in tables}, tables
 
 
 def require_finite(values: Mapping[str, float], *, step: int) -> None:

@@ -46,11 +46,15 @@ class Recorder:
     """A writer and a saver that keep what they are told, in order."""
 
     def __init__(self, *, every=0):
-        self.events, self.scalars, self.saved, self._every = [], {}, {}, every
+        self.events, self.scalars, self.images, self.saved = [], {}, {}, {}
+        self._every = every
 
     def write_scalars(self, step, scalars):
         self.events.append(("write", step))
         self.scalars.setdefault(step, {}).update(scalars)
+
+    def write_images(self, step, images):
+        self.images |= {(step, name): image for name, image in images.items()}
 
     def flush(self):
         self.events.append(("flush",))
@@ -102,6 +106,34 @@ def test_metrics_are_means_over_the_interval_weighted_by_their_counts():
         steps = np.arange(first, last + 1)
         expected = np.average(_weight(steps), weights=steps)
         np.testing.assert_allclose(recorder.scalars[last]["train/loss"], expected, rtol=1e-6)
+
+
+def test_metrics_that_are_arrays_are_numbers_and_a_picture_of_each_interval_and_evaluation():
+    def step(state, batch):
+        state, metrics = _step(state, batch)
+        one = jnp.arange(4) == state.step % 4  # all tokens go to one expert, another each step
+        return state, metrics | metrics_lib.from_sums({"load": (one[None] * 5.0, jnp.float32(5))})
+
+    recorder, shown = Recorder(), {}
+    held_out = metrics_lib.from_sums({"load": (jnp.ones((1, 2)), jnp.float32(2))})
+    _fit(
+        recorder,
+        steps=6,
+        every=4,
+        train_step=jax.jit(step),
+        hooks=[lambda step, values: shown.update({step: values})],
+        evaluate=lambda state: {f"a/{k}": v for k, v in metrics_lib.compute(held_out).items()},
+    )
+    assert {key: image[0, :, :, 0].tolist() for key, image in recorder.images.items()} == {
+        (4, "train/load"): [[0.25] * 4],
+        (6, "train/load"): [[0, 0.5, 0.5, 0]],
+        (6, "a/load"): [[0.5, 0.5]],
+    }
+    entropies = {s: x["train/load/layer_0/entropy"] for s, x in recorder.scalars.items()}
+    assert entropies == pytest.approx({4: np.log(4), 6: np.log(2)})
+    assert "train/load" not in recorder.scalars[4]
+    assert recorder.scalars[6]["a/load/layer_0/busiest"] == 0.5
+    assert shown[4]["load/layer_0/idlest"] == 0.25
 
 
 def test_rates_leave_out_the_step_that_compiles():

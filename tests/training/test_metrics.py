@@ -51,6 +51,45 @@ def test_merging_refuses_nothing_and_other_names():
         metrics.merge([metrics.from_sums(sums(1, 1)), {"loss": metrics.from_value(jnp.ones(()))}])
 
 
+def routing(load, dropped, *, tokens):
+    """The sums of a step with two sparse layers of three experts, over some tokens."""
+    pairs = {"expert_load": (np.array(load) * tokens, tokens)}
+    pairs["tokens_dropped"] = (np.array(dropped) * tokens, tokens)
+    return metrics.from_sums(jax.tree.map(jnp.float32, pairs))
+
+
+def test_the_entropy_of_a_load_is_that_of_the_merged_load():
+    # Each step sends all its tokens to one expert of the first layer; of eight tokens two go to
+    # the first expert and six to the second.
+    steps = [
+        routing([[1, 0, 0], [1 / 3] * 3], [0.5, 0], tokens=2),
+        routing([[0, 1, 0], [1 / 3] * 3], [0.1, 0], tokens=6),
+    ]
+    values, tables = metrics.split(metrics.compute(metrics.merge(steps)))
+    assert values == pytest.approx(
+        {
+            "expert_load/layer_0/entropy": np.log(4) - 0.75 * np.log(3),
+            "expert_load/layer_0/busiest": 0.75,
+            "expert_load/layer_0/idlest": 0,
+            "expert_load/layer_1/entropy": np.log(3),
+            "expert_load/layer_1/busiest": 1 / 3,
+            "expert_load/layer_1/idlest": 1 / 3,
+            "tokens_dropped": 0.1,
+            "tokens_dropped/layer_0": 0.2,
+            "tokens_dropped/layer_1": 0,
+        },
+        rel=1e-6,
+    )
+    assert tables.keys() == {"expert_load"}
+    np.testing.assert_allclose(tables["expert_load"], [[0.25, 0.75, 0], [1 / 3] * 3], rtol=1e-6)
+
+
+def test_a_load_of_no_tokens_is_nan_without_a_warning():
+    values, tables = metrics.split(metrics.compute(routing([[0, 0, 0]], [0], tokens=0)))
+    assert all(np.isnan(value) for value in values.values())
+    assert np.isnan(tables["expert_load"]).all()
+
+
 def test_one_bad_step_is_found_after_merging():
     steps = [{"loss": metrics.from_value(jnp.float32(x))} for x in (1.0, np.nan, 1.0)]
     values = metrics.compute(metrics.merge(steps))

@@ -107,6 +107,21 @@ def test_evaluation_gives_the_same_metrics_without_a_key(params, batch):
     assert evaluated == pytest.approx({name: trained[name] for name in evaluated}, rel=1e-5)
 
 
+def test_a_metric_that_is_an_array_is_that_of_the_undivided_batch(batch):
+    def count(params, batch, key):
+        weights = batch["weights"]
+        choices = jnp.sum(jax.nn.one_hot(batch["inputs"], V) * weights[..., None], axis=(0, 1))
+        return params * 0.0, 1.0, {"load": (choices[None], jnp.sum(weights))}
+
+    config = {"name": "sgd", "schedule": "constant", "learning_rate": 1.0}
+    optimizer, schedule = optimizers.build(config, axes=())
+    start = state.create(jnp.zeros(()), optimizer=optimizer, seed=0)
+    train_step = step.make_train_step(count, optimizer, schedule=schedule, microbatches=4)
+    found = metrics.compute(jax.jit(train_step)(start, batch)[1])["load"]
+    expected = np.bincount(batch["inputs"].ravel(), batch["weights"].ravel(), minlength=V)
+    np.testing.assert_allclose(found, [expected / batch["weights"].sum()], rtol=1e-6)
+
+
 def test_every_step_and_microbatch_draws_its_own_numbers():
     def draw(params, batch, key):
         x = jax.random.uniform(key)

@@ -1,0 +1,67 @@
+"""What a run shows of its experts: in TensorBoard, in the log, on the terminal."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.compat.proto import event_pb2
+
+from t5x_like import reporting
+
+LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
+
+
+@pytest.fixture
+def written(tmp_path, capsys):
+    """A folder in which a load was written, and an evaluation; and what was printed."""
+    with contextlib.closing(reporting.open_writer(tmp_path)) as writer:
+        writer.write_images(3, {"train/expert_load": LOAD[None, :, :, None]})
+        values = {"tokens_dropped": 0.25, "tokens_dropped/layer_0": 0.5}
+        writer.write_scalars(3, {f"held_out/{name}": value for name, value in values.items()})
+    return tmp_path, capsys.readouterr().out
+
+
+def pictures(folder):
+    """{(tag, step): uint8 [height, width, 3]} of TensorBoard's files."""
+    found = {}
+    files = [str(path) for path in (folder / "tensorboard").iterdir()]
+    for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
+        event = event_pb2.Event.FromString(record)
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "images":
+                png = value.tensor.string_val[2]  # after width and height
+                found[value.tag, event.step] = tf.io.decode_png(png).numpy()
+    return found
+
+
+def test_a_picture_of_the_load_reaches_tensorboard(written):
+    [(key, picture)] = pictures(written[0]).items()
+    assert key == ("train/expert_load", 3)
+    np.testing.assert_array_equal(picture, reporting.draw_load(LOAD))
+    # Large enough to be read, the idle expert blue and the busy one red.
+    assert min(picture.shape[:2]) > 100
+    colors = picture.reshape(-1, 3).astype(int)
+    for one, other in ((0, 2), (2, 0)):
+        assert np.sum(colors[:, one] - colors[:, other] > 100) > 500
+
+
+def test_the_terminal_shows_no_single_layers_and_the_log_shows_them(written):
+    folder, said = written
+    assert said.endswith("held out at step 3: held_out/tokens_dropped 0.2500\n")
+    [line] = (folder / reporting.LOG).read_text().splitlines()
+    assert json.loads(line) == {
+        "step": 3,
+        "held_out/tokens_dropped": 0.25,
+        "held_out/tokens_dropped/layer_0": 0.5,
+    }
+
+
+def test_the_progress_line_has_what_was_dropped_if_anything_can_be(capsys):
+    show = reporting.ProgressLine(steps=10)
+    show(3, {"loss": 2.0, "tokens_dropped": 0.031})
+    show(4, {"loss": 2.0})
+    assert capsys.readouterr().out == (
+        "step 3/10  loss 2.0000  dropped 3.1%\nstep 4/10  loss 2.0000\n"
+    )
