@@ -15,15 +15,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from t5x_like.models.blocks import constrain
 from t5x_like.models.linear import Initializer
 from t5x_like.models.routers import Choice, Router, Slots, by_expert
 from t5x_like.names import choose
 
 # The vectors in slots and in the experts' hidden layers: cut by expert, and within by group. Rows
 # of a batch are cut over `expert` too, so between the two lies an exchange of all with all.
-SLOTS = ("activation_experts", "activation_groups", None, "activation_embed")
-HIDDEN = ("activation_experts", "activation_groups", None, "activation_mlp")
-GROUPS = ("activation_batch", None, "activation_embed")
+Names = tuple[str | None, ...]
+SLOTS: Names = ("activation_experts", "activation_groups", None, "activation_embed")
+HIDDEN: Names = ("activation_experts", "activation_groups", None, "activation_mlp")
+BY_GROUP: Names = ("activation_batch", None, None, "activation_embed")
 
 
 class Experts(nn.Module):
@@ -186,14 +188,17 @@ def compute_slots(
         matrix = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # as in `Linear`
         return jnp.matmul(matrix, kernels).reshape(*rows.shape[:-1], kernels.shape[-1])
 
+    def exchanged(y: Array, *, now: Names, then: Names) -> Any:
+        # Both said, so that what is exchanged is the slots and not how they are filled.
+        y = jnp.swapaxes(nn.with_logical_constraint(y, now), 0, 1)
+        return nn.with_logical_constraint(y, then)
+
     held = jax.vmap(lambda x, token: x.at[token].get(mode="fill", fill_value=0))(x, slots.token)
-    held = nn.with_logical_constraint(jnp.swapaxes(held, 0, 1), SLOTS)
+    held = exchanged(held, now=BY_GROUP, then=SLOTS)
     y = experts(held, multiply=multiply, deterministic=deterministic)
-    y = jnp.swapaxes(nn.with_logical_constraint(y, SLOTS), 0, 1)
-    y = nn.with_logical_constraint(y, ("activation_batch", None, None, "activation_embed"))
-    y = y * slots.gate[..., None].astype(y.dtype)
+    y = exchanged(y, now=SLOTS, then=BY_GROUP) * slots.gate[..., None].astype(y.dtype)
     add = jax.vmap(lambda zeros, token, y: zeros.at[token].add(y, mode="drop"))
-    return nn.with_logical_constraint(add(jnp.zeros_like(x), slots.token, y), GROUPS)
+    return constrain(add(jnp.zeros_like(x), slots.token, y))
 
 
 def compute_all(
