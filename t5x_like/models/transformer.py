@@ -113,8 +113,11 @@ class EncoderDecoder(nn.Module):
         """The encoder's output and its segments (0 is padding: token 0 unless told)."""
         tokens = batch["encoder_input_tokens"]
         segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
+        # One document a row: then padding sees it. What padding says counts in a sparse layer,
+        # where it takes slots of experts.
+        packed = "encoder_positions" in batch
         shared = Shared(
-            mask=AttentionMask(query_segments=segments, key_segments=segments),
+            mask=AttentionMask(query_segments=segments if packed else None, key_segments=segments),
             positions=_positions(batch, "encoder", tokens),
             tokens=tokens,
             deterministic=deterministic,
