@@ -9,7 +9,8 @@ A map has one line for each parameter, which serves both ways:
 To the left is our parameter, to the right the tensor of the file and its layout there and here; a
 name alone means the same layout. `{layer}` is a layer's number in the file. Here it is `layer_3`
 in a looped stack, and in a scanned one a place along the first axis of `block`. Any other name in
-braces that only the file has (`{expert}`) is a place along the next axis.
+braces that only the file has (`{expert}`) is a place along the next axis. Where a layer here is a
+group of two layers there, the file's numbers are `{2*layer}` and `{2*layer+1}`.
 
 Where the file has several of our parameters in one tensor, the layout says which part is meant:
 "D (1/3 H K) -> D H K" is the second third of the last axis.
@@ -21,6 +22,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,7 @@ WeightMap = Mapping[str, str | tuple[str, str]]
 Shape = tuple[int, ...]
 
 _SHOWN = 3  # names in an error message
+_NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")  # in a name: {layer}, {2*layer+1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,17 +167,26 @@ def _path_pattern(path: str) -> re.Pattern[str]:
 def _stacked(
     name: str, layout: Layout | None, numbers: Mapping[str, str], shape: Shape
 ) -> list[Piece]:
-    variables = [v for v in dict.fromkeys(re.findall(r"\{(\w+)\}", name)) if v not in numbers]
+    used = dict.fromkeys(variable for _, variable, _ in _NUMBER.findall(name))
+    variables = [variable for variable in used if variable not in numbers]
     stack, shape = shape[: len(variables)], shape[len(variables) :]
     return [
         Piece(
-            tensor=name.format(**numbers, **dict(zip(variables, index, strict=True))),
+            tensor=_numbered(name, {**numbers, **dict(zip(variables, index, strict=True))}),
             tensor_shape=layout.their_shape(shape) if layout else shape,
             index=index,
             layout=layout,
         )
         for index in itertools.product(*map(range, stack))
     ]
+
+
+def _numbered(name: str, numbers: Mapping[str, Any]) -> str:
+    def number(match: re.Match[str]) -> str:
+        times, variable, plus = match.groups(default="")
+        return str(int(times or 1) * int(numbers[variable]) + int(plus or 0))
+
+    return _NUMBER.sub(number, name)
 
 
 def canonical_names(

@@ -195,7 +195,8 @@ def _head(config: Mapping[str, Any]) -> Any:
 MODEL_TYPES = ("t5", "mt5")
 
 
-def _attention(here: str, there: str) -> dict[str, tuple[str, str]]:
+def attention_weights(here: str, there: str) -> dict[str, tuple[str, str]]:
+    """The lines of WEIGHTS of one attention, by the beginnings of its names."""
     return {
         f"{here}/query/kernel": (f"{there}.q.weight", "(H K) D -> D H K"),
         f"{here}/key/kernel": (f"{there}.k.weight", "(H K) D -> D H K"),
@@ -214,8 +215,8 @@ def _feed_forward(here: str, there: str) -> dict[str, tuple[str, str]]:
 
 
 _SUBLAYERS: dict[str, tuple[str, Any]] = {
-    "self_attention": ("SelfAttention", _attention),
-    "cross_attention": ("EncDecAttention", _attention),
+    "self_attention": ("SelfAttention", attention_weights),
+    "cross_attention": ("EncDecAttention", attention_weights),
     "feed_forward": ("DenseReluDense", _feed_forward),
 }
 

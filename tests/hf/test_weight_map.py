@@ -107,6 +107,28 @@ def test_scanned_and_looped_layers_are_the_same_tensors():
         np.testing.assert_array_equal(tensor, other[name])
 
 
+@pytest.mark.parametrize("loop", ["scan", "unroll"])
+def test_a_group_of_layers_is_numbered_as_the_layers_are(loop):
+    weights = {
+        f"layers/{{layer}}/block_{n}/kernel": (f"block.{{2*layer+{n}}}.{{expert}}.w", "F D -> D F")
+        for n in (0, 1)
+    }
+    stacked = {f"layers/block/block_{n}/kernel": (6, 2, 5, 7) for n in (0, 1)}
+    apart = {
+        f"layers/layer_{layer}/block_{n}/kernel": (2, 5, 7) for layer in range(6) for n in (0, 1)
+    }
+    arrays = fill(stacked if loop == "scan" else apart)
+    found = pieces(weights, {path: array.shape for path, array in arrays.items()})
+    tensors = {tensor.name: tensor.load() for tensor in disassemble(arrays, found)}
+    assert sorted(tensors) == sorted(f"block.{n}.{e}.w" for n in range(12) for e in (0, 1))
+    eleventh = (
+        arrays["layers/block/block_0/kernel"][5]
+        if loop == "scan"
+        else arrays["layers/layer_5/block_0/kernel"]
+    )
+    np.testing.assert_array_equal(tensors["block.10.1.w"], eleventh[1].T)
+
+
 def test_a_parameter_that_the_map_lacks_is_named():
     with pytest.raises(ValueError, match="layers/block/bias has 0 lines"):
         pieces(WEIGHTS, {"layers/block/bias": (3, 5)})

@@ -1,0 +1,356 @@
+"""Switch Transformer: Fedus, Zoph and Shazeer 2022 (arXiv:2101.03961), a T5 with sparse layers.
+
+Every second feed-forward, or every one, is a set of experts, of which a router picks one for each
+token: more parameters for the same work.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from t5x_like.models import moe, routers
+from t5x_like.names import choose
+from t5x_like.systems import t5
+from t5x_like.training import losses
+
+_SPARSE: dict[str, Any] = {
+    "dropout": 0.0,
+    "expert_dropout": 0.0,
+    "experts": 128,
+    "sparse_every": 2,
+    "router": "switch",
+    "jitter": 0.01,
+    "capacity_factor": 1.25,
+    "eval_capacity_factor": 2.0,
+    "expert_capacity": 0,
+    "group_size": 4096,
+    "dispatch": "capacity",
+    "init_scale": 0.1,
+}
+
+
+def _size(dense: str, **own: Any) -> dict[str, Any]:
+    return t5.SIZES[dense] | _SPARSE | own
+
+
+def _base(experts: int) -> dict[str, Any]:
+    return _size("v1_0_base", experts=experts, group_size=8192)
+
+
+# The models that were released, each with the work per token of a T5 (but for c, which has none
+# like it): docs/systems.md says how they differ from table 9.
+SIZES: dict[str, dict[str, Any]] = {
+    "base_8": _base(8),
+    "base_16": _base(16),
+    "base_32": _base(32),
+    "base_64": _base(64),
+    "base_128": _base(128),
+    "base_256": _base(256),
+    "large_128": _size("v1_0_large"),
+    "xxl_128": _size("xxl", eval_capacity_factor=4.0),
+    "c_2048": _size(
+        "v1_0_base",
+        encoder_layers=15,
+        decoder_layers=15,
+        d_model=2080,
+        d_ff=6144,
+        heads=30,
+        tied_head=False,
+        experts=2048,
+        sparse_every=1,
+        capacity_factor=1.0,
+        group_size=2048,
+    ),
+}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """The network of a config with the keys of SIZES: T5's, of any `architecture`.
+
+    Of `sparse_every` layers the second is sparse, or the only one.
+
+    Raises:
+        ValueError: a setting that does not exist or is out of range, or layers that do not make
+            whole groups of `sparse_every`.
+    """
+    _check(config)
+
+    def draw(deviation: float) -> nn.initializers.Initializer:
+        """Of sqrt(s / n) in place of sqrt(1 / n), cut at two deviations: section 2.4."""
+        untruncated = deviation * math.sqrt(config["init_scale"]) / _TRUNCATED
+        return nn.initializers.truncated_normal(untruncated)
+
+    make_feed_forwards = [t5.feed_forward(config, draw=draw)] * config["sparse_every"]
+    make_feed_forwards[1 % config["sparse_every"]] = _sparse(config, draw=draw)
+    return t5.network(config, make_feed_forwards=tuple(make_feed_forwards), draw=draw)
+
+
+_TRUNCATED = 0.8796256610342398  # the deviation of a standard normal that is cut at -2 and 2
+
+
+def _sparse(config: Mapping[str, Any], *, draw: t5.Draw) -> Callable[..., nn.Module]:
+    d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
+    learned = {"jitter": config["jitter"], "kernel_init": draw(d_model**-0.5)}
+    makers: dict[str, Callable[..., routers.Router]] = {
+        "switch": functools.partial(routers.SwitchRouter, **learned),
+        "top2": functools.partial(routers.Top2Router, **learned),
+        "expert_choice": functools.partial(routers.ExpertChoiceRouter, **learned),
+        "hash": routers.HashRouter,
+        "random": routers.RandomRouter,
+    }
+    make_router = choose("model.router", config["router"], makers)
+    gated = config["feed_forward"] == "gated_gelu"
+    return functools.partial(
+        moe.SparseFeedForward,
+        make_router=functools.partial(make_router, experts=config["experts"]),
+        make_experts=functools.partial(
+            moe.Experts,
+            experts=config["experts"],
+            hidden=config["d_ff"],
+            gated=gated,
+            activation=nn.gelu if gated else nn.relu,
+            dropout=config["expert_dropout"],
+            wi_init=draw(d_model**-0.5),
+            wo_init=draw(config["d_ff"] ** -0.5),
+            dtype=dtype,
+        ),
+        experts=config["experts"],
+        capacity_factor=config["capacity_factor"],
+        eval_capacity_factor=config["eval_capacity_factor"],
+        expert_capacity=config["expert_capacity"],
+        group_size=config["group_size"],
+        dispatch=config["dispatch"],
+        dtype=dtype,
+    )
+
+
+# The least of each setting that a config may have, and whether that itself is too little.
+_LEAST = {
+    "experts": (1, False),
+    "sparse_every": (1, False),
+    "capacity_factor": (0, True),
+    "eval_capacity_factor": (0, True),
+    "expert_capacity": (0, False),
+    "group_size": (0, False),
+    "jitter": (0, False),
+    "expert_dropout": (0, False),
+    "init_scale": (0, True),
+}
+
+
+def _check(config: Mapping[str, Any]) -> None:
+    for name, (least, above) in _LEAST.items():
+        if config[name] < least or (above and config[name] == least):
+            bound = f"above {least}" if above else f"at least {least}"
+            raise ValueError(f"model.{name}={config[name]}: it must be {bound}")
+    for name in ("encoder_layers", "decoder_layers"):
+        if config[name] % config["sparse_every"]:
+            raise ValueError(
+                f"model.{name}={config[name]} and model.sparse_every={config['sparse_every']}: one "
+                "layer of so many is sparse, so they must divide the layers"
+            )
+
+
+def loss(
+    module: nn.Module,
+    params: Any,
+    batch: Mapping[str, jax.Array],
+    rng: jax.Array | None,
+    *,
+    load_balance: float = 0.01,
+    router_z_loss: float = 0.0,
+    z_loss: float = 0.0,
+    label_smoothing: float = 0.0,
+) -> losses.LossSums:
+    """Cross-entropy of the targets and, for each token of them, the losses of all routers.
+
+    Args:
+        rng: key of dropout and of the routers' noise; None in evaluation.
+        load_balance: alpha of section 2.2, equation 4, which is summed over the sparse layers.
+        router_z_loss: of Zoph et al. 2022 (ST-MoE), equation 5; the paper has none.
+
+    Returns:
+        The sum of the losses, the sum of the weights, and besides the metrics of
+        `losses.cross_entropy`, M sparse layers of E experts: `expert_load` [M, E], the share of
+        the tokens that each expert was given; `tokens_dropped` [M], the share that found no slot;
+        `load_balance` (1 where loads are equal) and `router_z`, means over the layers.
+    """
+    logits, sown = module.apply(
+        {"params": params},
+        batch,
+        deterministic=rng is None,
+        rngs=None if rng is None else {"dropout": rng},
+        mutable=["routing"],
+    )
+    total, weight, metrics = losses.cross_entropy(
+        logits,
+        batch["decoder_target_tokens"],
+        batch["decoder_loss_weights"],
+        z_loss=z_loss,
+        label_smoothing=label_smoothing,
+    )
+    routing = moe.collect(sown["routing"])
+    of_routers = jnp.sum(load_balance * routing["balance"] + router_z_loss * routing["z"])
+    told = {
+        "expert_load": routing["load"],
+        "tokens_dropped": routing["dropped"],
+        "load_balance": jnp.mean(routing["balance"]),
+        "router_z": jnp.mean(routing["z"]),
+    }
+    metrics |= {name: (jax.lax.stop_gradient(x), jnp.ones(())) for name, x in told.items()}
+    return total + weight * of_routers, weight, metrics
+
+
+# Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
+
+MODEL_TYPES = ("switch_transformers",)
+
+
+def _layer_weights(here: str, there: str, *attentions: str) -> dict[str, Any]:
+    weights: dict[str, Any] = {}
+    for n, attention in enumerate(attentions):
+        name = {"self_attention": "SelfAttention", "cross_attention": "EncDecAttention"}[attention]
+        weights[f"{here}/{attention}_norm/scale"] = f"{there}.{n}.layer_norm.weight"
+        weights |= t5.attention_weights(f"{here}/{attention}", f"{there}.{n}.{name}")
+    there = f"{there}.{len(attentions)}"
+    expert = f"{there}.mlp.experts.expert_{{expert}}"
+    own = f"{here}/feed_forward"
+    return weights | {
+        f"{own}_norm/scale": f"{there}.layer_norm.weight",
+        f"{own}/wi/kernel": (f"{there}.mlp.wi.weight", "F D -> D F"),
+        f"{own}/wo/kernel": (f"{there}.mlp.wo.weight", "D F -> F D"),
+        f"{own}/router/kernel": (f"{there}.mlp.router.classifier.weight", "E D -> D E"),
+        f"{own}/experts/wi/kernel": (f"{expert}.wi.weight", "F D -> D F"),
+        f"{own}/experts/wo/kernel": (f"{expert}.wo.weight", "D F -> F D"),
+    }
+
+
+def _tower_weights(tower: str, *attentions: str) -> dict[str, Any]:
+    block = f"{tower}/layers/{{layer}}"
+    first = f"{tower}.block.0.layer.0.SelfAttention"
+    weights = {
+        f"{tower}/relative_position_bias/embedding": f"{first}.relative_attention_bias.weight",
+        f"{tower}/final_norm/scale": f"{tower}.final_layer_norm.weight",
+        **_layer_weights(block, f"{tower}.block.{{layer}}.layer", *attentions),
+    }
+    for n in (0, 1):  # where every second layer is sparse
+        there = f"{tower}.block.{{2*layer+{n}}}.layer"
+        weights |= _layer_weights(f"{block}/block_{n}", there, *attentions)
+    return weights
+
+
+WEIGHTS: dict[str, str | tuple[str, str]] = {
+    "token_embedder/embedding": "shared.weight",
+    "lm_head/kernel": ("lm_head.weight", "V D -> D V"),
+    **_tower_weights("encoder", "self_attention"),
+    **_tower_weights("decoder", "self_attention", "cross_attention"),
+}
+WEIGHT_ALIASES = t5.WEIGHT_ALIASES
+UNUSED_WEIGHTS = ()
+
+_SETTINGS = {  # ours -> Hugging Face's, which must all be there
+    "vocab_size": "vocab_size",
+    "encoder_layers": "num_layers",
+    "decoder_layers": "num_decoder_layers",
+    "d_model": "d_model",
+    "d_ff": "d_ff",
+    "heads": "num_heads",
+    "d_kv": "d_kv",
+    "experts": "num_experts",
+    "expert_capacity": "expert_capacity",
+}
+_FIXED = {
+    "is_encoder_decoder": True,
+    "dense_act_fn": "relu",
+    "layer_norm_epsilon": 1e-6,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "router_bias": False,
+    "router_dtype": "float32",
+    "router_ignore_padding_tokens": False,
+}
+# Hugging Face's slots are a number, and more than there are tokens do no harm there.
+_SLOTS_FOR_ALL = 2**20
+
+
+def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    """The settings of `build` for a Hugging Face config.json.
+
+    Args:
+        names: of the tensors in its files, which are not needed.
+
+    Raises:
+        ValueError: a setting is missing, or asks for what is not built here.
+    """
+    del names
+    sparse = {"num_layers": "num_sparse_encoder_layers"}
+    sparse |= {"num_decoder_layers": "num_sparse_decoder_layers"}
+    for key in (*_SETTINGS.values(), *sparse.values()):
+        if key not in config:
+            raise ValueError(f"config.json has no {key}")
+    for key, value in _FIXED.items():
+        if config.get(key, value) != value:
+            raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
+    # As there: with as many sparse layers as fit, the second of every so many is.
+    every = {config[all_] / max(config[of_them], 1) for all_, of_them in sparse.items()}
+    if every not in ({1}, {2}):
+        told = ", ".join(f"{key}={config[key]}" for pair in sparse.items() for key in pair)
+        raise ValueError(
+            f"config.json has {told}: all layers must be sparse, or every second one, the same on "
+            "both sides"
+        )
+    tied = config.get("tie_word_embeddings", True)
+    dropout = config.get("dropout_rate", 0.1)
+    return {
+        **SIZES["base_8"],
+        **{ours: config[theirs] for ours, theirs in _SETTINGS.items()},
+        "sparse_every": int(every.pop()),
+        "group_size": 0,  # slots are those of a row
+        "jitter": config.get("router_jitter_noise", 0.01),
+        "dropout": dropout,
+        "expert_dropout": dropout,
+        "tied_head": tied,
+    }
+
+
+def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config.json that makes Hugging Face build the network of a config.
+
+    Raises:
+        ValueError: its Switch Transformer has no such architecture.
+    """
+    needed = {
+        "architecture": ("encoder_decoder",),
+        "feed_forward": ("relu",),
+        "router": ("switch",),
+        "sparse_every": (1, 2),
+        # With an output layer of its own, transformers 5 draws the embeddings at random.
+        "tied_head": (True,),
+        "scale_tied_logits": (True,),
+    }
+    for name, allowed in needed.items():
+        if config[name] not in allowed:
+            raise ValueError(
+                f"model.{name}={config[name]!r} does not exist in Hugging Face's Switch "
+                f"Transformer: only {' and '.join(map(repr, allowed))} does"
+            )
+    dropless = config["dispatch"] == "dropless"
+    sparse = {
+        f"num_sparse_{side}_layers": config[f"{side}_layers"] for side in ("encoder", "decoder")
+    }
+    return {
+        **_FIXED,
+        **{theirs: config[ours] for ours, theirs in _SETTINGS.items()},
+        **{name: layers // config["sparse_every"] for name, layers in sparse.items()},
+        "architectures": ["SwitchTransformersForConditionalGeneration"],
+        "model_type": MODEL_TYPES[0],
+        "expert_capacity": (not dropless and config["expert_capacity"]) or _SLOTS_FOR_ALL,
+        "router_jitter_noise": config["jitter"],
+        "dropout_rate": config["dropout"],
+        "tie_word_embeddings": True,
+    }
