@@ -117,7 +117,8 @@ class SparseFeedForward(nn.Module):
         capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and
             without its noise.
         expert_capacity: C itself; 0: by the factors.
-        group_size: tokens that share slots, in whole rows; 0: those of one row.
+        group_size: tokens that share slots, in whole rows; 0: those of one row. Rows of a single
+            token, the steps of generation, never share any.
         dispatch: `capacity`, or `dropless`, where all tokens are computed, sorted by expert, in a
             product of ragged rows (Gale et al. 2022, MegaBlocks); it knows no groups and no slots.
     """
@@ -254,7 +255,8 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
 
 def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
     """G and T: as many whole rows as fit into a group, and divide the batch."""
-    rows = max(1, min(group_size // length, batch))
+    # A row of one token is a step of generation, which rows beside it must not change.
+    rows = 1 if length == 1 else max(1, min(group_size // length, batch))
     rows = next(n for n in range(rows, 0, -1) if batch % n == 0)
     return batch // rows, rows * length
 

@@ -123,6 +123,15 @@ def test_rows_of_a_group_share_slots_earlier_rows_first():
     )
 
 
+def test_a_step_of_generation_drops_nothing_whoever_is_beside_it():
+    module = sparse(eval_capacity_factor=0.1, group_size=100)
+    params = initial(module)
+    steps = X[0][:, None]
+    y, routing = run(module, params, steps)
+    assert routing["dropped"] == 0
+    np.testing.assert_allclose(y[3:4], run(module, params, steps[3:4])[0], atol=1e-6)
+
+
 def test_nothing_has_the_size_of_tokens_times_experts_times_slots():
     tokens, experts = 256, 32
     module = sparse(experts=experts, capacity_factor=2.0)
