@@ -36,11 +36,16 @@ COMMANDS = [
     "tokenizers>=0.21",
 ]
 
+# The TPU's compiler, of the release that fits JAX's. It needs no TPU, but Linux on x86-64.
+PLAN = ["jax[tpu]>=0.10; sys_platform == 'linux' and platform_machine == 'x86_64'"]
+
 EXTRAS = {
     # One of these two replaces the CPU build of JAX: `pip install -e '.[tpu]'`.
     "tpu": ["jax[tpu]>=0.10"],
     "cuda": ["jax[cuda13]>=0.10"],
+    "plan": PLAN,
     "dev": [
+        *PLAN,
         "ipykernel>=6.29",
         "jsonschema>=4.23",
         "mypy>=1.15",

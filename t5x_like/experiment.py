@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import flax.linen as nn
 import jax
@@ -123,8 +123,13 @@ class Experiment:
         return partitioning.shard_batch(batch, self.mesh)
 
 
-def build(config: ml_collections.ConfigDict) -> Experiment:
+def build(
+    config: ml_collections.ConfigDict, *, devices: Sequence[jax.Device] | None = None
+) -> Experiment:
     """Makes the model side of a run and checks it, without compiling or allocating anything.
+
+    Args:
+        devices: to lay it out on, which need not be there to compile for; None for all of JAX's.
 
     Raises:
         ValueError: a setting that does not exist, or that does not fit the others or the devices.
@@ -132,7 +137,7 @@ def build(config: ml_collections.ConfigDict) -> Experiment:
     module = systems.build(config.system, config.model.to_dict())
     if isinstance(module, Student) and not config.initialize:
         raise ValueError("initialize is not set: to the folder of the student's teacher")
-    mesh = partitioning.make_mesh(config.mesh.to_dict())
+    mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=devices)
     boxed = jax.eval_shape(lambda: _init(module, seed=0))
     params_axes = nn.get_partition_spec(boxed)
     optimizer, schedule = optimizers.build(config.optimizer.to_dict(), axes=params_axes)

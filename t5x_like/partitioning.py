@@ -14,6 +14,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, PyTree
@@ -78,9 +79,11 @@ def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None)
     if math.prod(sizes.values()) != len(devices):
         wanted = f"a multiple of {fixed}" if free else fixed
         raise ValueError(f"mesh={dict(shape)} asks for {wanted} devices; there are {len(devices)}")
-    return jax.make_mesh(
-        tuple(sizes.values()), MESH_AXES, axis_types=(AxisType.Auto,) * 4, devices=devices
+    # As `jax.make_mesh` places them, but that refuses axes of other sizes than a TPU's torus has.
+    placed = mesh_utils.create_device_mesh(
+        tuple(sizes.values()), devices, allow_split_physical_axes=True
     )
+    return Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
 
 
 @contextlib.contextmanager

@@ -59,9 +59,11 @@ COMMANDS = {  # they join the wings
     "infer",
     "convert",
     "vocabulary",
+    "plan",
+    "planning",
 }
 # Only these may load TensorFlow; the rest runs on a machine that has none.
-WITH_TENSORFLOW = COMMANDS - {"convert", "experiment"} | {"preprocessing"}
+WITH_TENSORFLOW = COMMANDS - {"convert", "experiment", "plan", "planning"} | {"preprocessing"}
 TENSORFLOW = (
     "tensorflow",
     "tensorflow_text",

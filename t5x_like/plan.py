@@ -1,0 +1,70 @@
+r"""Plans a run: what its model needs, and how its step would run on TPUs that are not here.
+
+    python -m t5x_like.plan --config=configs/t5.py:v1_0_11b
+    python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:4x4x4 --json=plan.json
+    python -m t5x_like.plan --config=configs/t5.py:base --config.data.batch_size=512 \
+        --topology=v5e:4x4 --search
+
+Without --topology it counts parameters and FLOPs, and compiles nothing. With one, v4:12x16x16,
+v5e:4x4, ... or cpu:8 for simulated devices, it compiles the training step of the config and tells
+its memory, exchanges and the least time that it can take; --search tries other meshes, microbatches
+and remat policies for the same batch. No accelerator, data or vocabulary is needed; TPUs need
+libtpu: pip install -e '.[plan]'. The exit status is 1 where the step does not fit.
+docs/plans.md explains what is printed, and has plans of the largest models.
+"""
+
+import json
+import pathlib
+import sys
+
+import jax
+import ml_collections
+from absl import flags
+
+from t5x_like import config
+from t5x_like.config import one_line_errors
+from t5x_like.planning import chips, report, search
+from t5x_like.planning.chips import NoCompilerError, Topology
+from t5x_like.planning.report import Plan
+
+
+def plan(settings: ml_collections.ConfigDict) -> None:
+    """Prints the plan of a config, and writes it where --json says."""
+    # The device is described, not used: an accelerator that is here stays free.
+    jax.config.update("jax_platforms", "cpu")
+    given = flags.FLAGS
+    with one_line_errors():
+        if given.search and not given.topology:
+            raise ValueError("--search needs a --topology to search on")
+        topology = chips.topology(given.topology) if given.topology else None
+        if topology is not None and topology.chip is None:
+            topology.devices()  # before JAX starts with one
+        found = report.arithmetic(settings)
+    if topology is not None:
+        with one_line_errors():
+            found = _on_topology(found, settings, topology)
+    print(report.text(found))
+    if given.json:
+        pathlib.Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+    if found.get("fits") is False:
+        sys.exit(1)
+
+
+def _on_topology(found: Plan, settings: ml_collections.ConfigDict, topology: Topology) -> Plan:
+    try:
+        number = len(topology.devices())
+        if flags.FLAGS.search:
+            return search.best(found, settings, topology, tries=flags.FLAGS.tries)
+        print(f"compiling for {topology.name}, {number:,} devices ...", file=sys.stderr, flush=True)
+        return report.with_compiler(found, settings, topology)
+    except NoCompilerError:
+        print(report.text(found) + "\n")
+        raise
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("topology", None, "v4:12x16x16, v5e:4x4, ... or cpu:8")
+    flags.DEFINE_string("json", None, "JSON file for the plan")
+    flags.DEFINE_bool("search", False, "try other layouts, and plan the best that fits")
+    flags.DEFINE_integer("tries", 6, "layouts that --search compiles")
+    config.run(plan)

@@ -1,0 +1,158 @@
+"""TPU chips and slices: what their names mean, what a device has, and devices without a machine."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+
+import jax
+from jax.experimental import topologies
+
+from t5x_like.names import choose
+
+EXTRA = "plan"  # of setup.py, which brings libtpu
+_GIB, _GB = 2**30, 10**9
+_FORM = "v4:12x16x16, v5e:4x4 or cpu:8"
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """What a generation of chips has. Its peak of compute is in training/flops.py.
+
+    A device is what JAX calls one: on v3 half a chip, of v4 and v5p both cores of one.
+
+    Attributes:
+        memory: bytes of HBM of a chip.
+        memory_bandwidth: of a chip, bytes/s.
+        link_bandwidth: of one link to a neighbour, bytes/s each way.
+        dimensions: of the torus.
+        full: how long a dimension of a slice is, or a multiple of it, where its ends are joined.
+        devices: on a chip.
+        tpu_config: what libtpu calls the way that its cores are used.
+    """
+
+    memory: int
+    memory_bandwidth: float
+    link_bandwidth: float
+    dimensions: int
+    full: int
+    devices: int = 1
+    tpu_config: str = "default"
+
+
+# Memory and its bandwidth: cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, "System architecture".
+# Links, and where they close to rings: Austin et al. 2025, "How to Scale Your Model", part 2
+# (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends of
+# whole cubes of 4 by optical switches, the others those of a whole pod's side.
+CHIPS = {
+    "v3": Chip(32 * _GIB, 0.9e12, 1.0e11, dimensions=2, full=32, devices=2),
+    "v4": Chip(32 * _GIB, 1.2e12, 4.5e10, dimensions=3, full=4, tpu_config="megacore"),
+    "v5e": Chip(16 * _GIB, 8.19e11, 5.0e10, dimensions=2, full=16),
+    "v5p": Chip(95 * _GB, 2.765e12, 1.0e11, dimensions=3, full=4, tpu_config="megacore"),
+    "v6e": Chip(32 * _GB, 1.638e12, 1.0e11, dimensions=2, full=16),
+}
+
+
+class NoCompilerError(ValueError):
+    """libtpu, which compiles for TPUs, is not installed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """The devices to plan for.
+
+    Attributes:
+        name: as given, `v4:12x16x16`.
+        chip: None of simulated CPU devices.
+        shape: of a slice, in chips; of simulated devices their number.
+    """
+
+    name: str
+    chip: Chip | None
+    shape: tuple[int, ...]
+
+    @property
+    def links(self) -> tuple[int, ...]:
+        """Of each dimension, the ways out of a chip: 2 on a ring, 1 at the end of a line."""
+        if self.chip is None:
+            return ()
+        # Optical switches join whole cubes alone; elsewhere each side counts by itself.
+        cubes = self.chip.dimensions == 3
+        rings = [size % self.chip.full == 0 for size in self.shape]
+        return tuple(
+            0 if size == 1 else 2 if (all(rings) if cubes else ring) and size > 2 else 1
+            for size, ring in zip(self.shape, rings, strict=True)
+        )
+
+    def devices(self) -> list[jax.Device]:
+        """The devices: of a TPU only their description, of `cpu:8` simulated ones.
+
+        Raises:
+            NoCompilerError: a TPU, and there is no libtpu.
+            ValueError: a slice that libtpu does not know, or JAX has started with fewer devices.
+        """
+        if self.chip is None:
+            return _simulated(self.shape[0])
+        if importlib.util.find_spec("libtpu") is None:
+            raise NoCompilerError(
+                f"--topology={self.name} needs libtpu, the TPU's compiler, which runs on any "
+                f"machine with Linux on x86-64: pip install -e '.[{EXTRA}]'"
+            )
+        with _quiet():
+            try:
+                return topologies.get_topology_desc(
+                    platform="tpu",
+                    topology_name=self.name,
+                    chip_config_name=self.chip.tpu_config,
+                ).devices
+            except jax.errors.JaxRuntimeError as error:
+                raise ValueError(f"--topology={self.name}: {error}") from error
+
+
+def topology(name: str) -> Topology:
+    """The topology of a name: `v4:12x16x16`, a generation and the sides of a slice; or `cpu:8`.
+
+    Raises:
+        ValueError: another form, a generation that is not in CHIPS, or sides that do not fit it.
+    """
+    generation, _, sides = name.partition(":")
+    chip = choose("--topology", generation, {"cpu": None, **CHIPS})
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", sides):
+        raise ValueError(f"--topology={name!r} is no chip and shape: write one like {_FORM}")
+    shape = tuple(int(side) for side in sides.split("x"))
+    dimensions = 1 if chip is None else chip.dimensions
+    if len(shape) != dimensions:
+        like = {1: "8", 2: "4x4", 3: "4x4x4"}[dimensions]
+        raise ValueError(
+            f"--topology={name!r}: the shape for {generation} has {dimensions} "
+            f"side{'s' * (dimensions > 1)}, as {generation}:{like}"
+        )
+    return Topology(name, chip, shape)
+
+
+def _simulated(number: int) -> list[jax.Device]:
+    # Before a backend starts, which nothing here has made it do unless a caller has.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", number)
+    devices = jax.devices("cpu")
+    if len(devices) < number:
+        raise ValueError(
+            f"--topology=cpu:{number}: JAX has already started with {len(devices)} CPU devices"
+        )
+    return devices[:number]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within it libtpu finds in the environment what it would otherwise ask of a cloud machine."""
+    # Without chips it asks a server that only Cloud TPU has, and then complains of the answer.
+    for name, value in {
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it only compiles, and takes no chip from anybody
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_ACCELERATOR_TYPE": "v4-8",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+    }.items():
+        os.environ.setdefault(name, value)
+    yield

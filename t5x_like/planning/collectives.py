@@ -1,0 +1,164 @@
+"""The exchanges between devices of a compiled program: which, over which mesh axes, how much."""
+
+import collections
+import dataclasses
+import math
+import re
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+
+from t5x_like.planning.hlo import Instruction, Program, Visit
+
+KINDS = (
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}")
+_IOTA = r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?"
+_GROUPS = re.compile(r"replica_groups=" + _IOTA)
+_MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(" + _IOTA + r"\))? *\{([^}]*)\}"
+)
+_AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?(?:=(\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """All exchanges of one kind over the same axes of the mesh.
+
+    Attributes:
+        kind: one of KINDS.
+        axes: of the mesh, over which a group of devices lies.
+        count: how many of them a step runs.
+        bytes: that each device sends in a step, at the least: with n devices in a group and parts
+            of b bytes, (n - 1) b for an all-gather, 2 (n - 1) / n times the whole for an
+            all-reduce, half of that for a reduce-scatter.
+        largest: bytes of the largest array that one of them makes or takes.
+        dimensions: of the torus, over which a group lies; empty where devices have no place.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    count: int
+    bytes: int
+    largest: int
+    dimensions: tuple[int, ...]
+
+
+def collect(program: Program, mesh: Mesh) -> list[Collective]:
+    """The exchanges of a step, those with most bytes first."""
+    found: dict[tuple, list[tuple[int, int, int]]] = collections.defaultdict(list)
+    seen: set[tuple] = set()
+    for visit, instruction in program.instructions():
+        kind = instruction.opcode.removesuffix("-start")
+        if kind not in KINDS:
+            continue
+        # An exchange that is spread over several fusions stands in each of them.
+        channel = re.search(r"channel_id=\d+", instruction.attributes)
+        place = (visit.frame, kind, channel[0] if channel else instruction.name)
+        if place in seen:
+            continue
+        seen.add(place)
+        groups = _groups(instruction, mesh.devices.size)
+        if groups.shape[1] > 1:
+            if kind == "all-reduce" and "all-reduce-scatter" in visit.name:
+                kind = "reduce-scatter"  # each device keeps its part alone: a TPU's form of it
+            key = (kind, *_spanned(groups, mesh))
+            size = sum(array.bytes for array in program.operands(visit, instruction))
+            found[key].append(_amounts(kind, size, groups.shape[1], visit))
+    made = [
+        Collective(
+            kind,
+            axes,
+            count=sum(times for times, _, _ in rows),
+            bytes=sum(times * sent for times, sent, _ in rows),
+            largest=max(largest for _, _, largest in rows),
+            dimensions=dimensions,
+        )
+        for (kind, axes, dimensions), rows in found.items()
+    ]
+    return sorted(made, key=lambda one: -one.bytes)
+
+
+def _amounts(kind: str, size: int, devices: int, visit: Visit) -> tuple[int, int, int]:
+    """How often, the bytes that a device sends each time, and the bytes of the whole array."""
+    if kind == "all-gather":
+        return visit.times, size * (devices - 1), size * devices
+    share = {"all-reduce": 2 * (devices - 1) / devices}
+    share |= dict.fromkeys(("collective-permute", "collective-broadcast"), 1.0)
+    return visit.times, int(size * share.get(kind, (devices - 1) / devices)), size
+
+
+def _groups(instruction: Instruction, devices: int) -> np.ndarray:
+    """Which devices exchange with each other: their places in the mesh, [groups, members].
+
+    The pairs of a permutation are groups of two.
+    """
+    text = instruction.attributes
+    if found := _MESH.search(text):
+        return _mesh_groups(*found.groups(), devices=devices)
+    if found := _GROUPS.search(text):
+        return _iota(*found.groups())
+    listed = _LISTED.search(text)
+    rows = [_numbers(row) for row in re.findall(r"\{([\d,]+)\}", listed[1])] if listed else []
+    return np.array(rows) if rows else np.arange(devices)[None]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _iota(shape: str, bounds: str | None, order: str | None) -> np.ndarray:
+    """`[2,4]<=[4,2]T(1,0)`: numbers in order, as an array of these bounds, turned and reshaped."""
+    size = _numbers(bounds or shape)
+    numbers = np.arange(math.prod(size)).reshape(size)
+    return numbers.transpose(_numbers(order) if order else None).reshape(_numbers(shape))
+
+
+def _mesh_groups(
+    axes: str, shape: str | None, bounds: str | None, order: str | None, over: str, *, devices: int
+) -> np.ndarray:
+    """`mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}`: groups along the named axes.
+
+    A part of an axis is written `'b':(2)2`: after the first 2 of its factors, the next 2.
+    """
+    sizes = {name: int(size) for name, _, _, size in _AXIS.findall(axes)}
+    ids = np.arange(devices)
+    if shape:
+        bounded = _numbers(bounds or shape)
+        ids = ids.reshape(bounded).transpose(_numbers(order) if order else None)
+    parts: dict[str, tuple[int, int]] = {}
+    for name, before, size, _ in _AXIS.findall(over):
+        parts[name] = (int(before), int(size)) if size else (1, sizes[name])
+    split: list[int] = []
+    along = []
+    for name, size in sizes.items():
+        before, length = parts.get(name, (1, 1))
+        along.append(len(split) + 1)
+        split += [before, length, size // (before * length)]
+    places = ids.reshape(split)
+    return np.moveaxis(places, along, range(-len(along), 0)).reshape(
+        -1, math.prod(places.shape[axis] for axis in along)
+    )
+
+
+def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The axes of the mesh, and the dimensions of the torus, along which groups lie."""
+    places = np.stack(np.unravel_index(groups, mesh.devices.shape), axis=-1)
+    names = tuple(mesh.axis_names[axis] for axis in _varying(places))
+    flat: list[Any] = list(mesh.devices.flat)
+    if not hasattr(flat[0], "coords"):
+        return names, ()
+    return names, _varying(np.array([device.coords for device in flat])[groups])
+
+
+def _varying(places: np.ndarray) -> tuple[int, ...]:
+    """The last axis' entries in which members of a group differ: [groups, members, entries]."""
+    return tuple(int(n) for n in np.flatnonzero((places != places[:, :1]).any(axis=(0, 1))))

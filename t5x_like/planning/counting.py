@@ -1,0 +1,169 @@
+"""Parameters by part of the model, and FLOPs of a step by formula: arithmetic on shapes."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import ml_collections
+from jaxtyping import PyTree
+
+from t5x_like.planning.batches import Batch
+
+OWN_PARTS = ("teacher", "generator")  # networks beside the one that is trained for
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One array of parameters.
+
+    Attributes:
+        path: the names above it, and its own.
+        shape: of the whole array.
+        axes: a name for each axis of it.
+        active: the share of it that one token meets: of experts, choices / experts.
+    """
+
+    path: tuple[str, ...]
+    shape: tuple[int, ...]
+    axes: tuple[str | None, ...]
+    active: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Its numbers."""
+        return math.prod(self.shape)
+
+    @property
+    def part(self) -> str:
+        """The part of the model that it belongs to."""
+        if self.path[0] in OWN_PARTS:
+            return self.path[0]
+        if "experts" in self.axes:
+            return "experts"
+        if "router" in self.path or "router" in self.axes:
+            return "router"
+        if any(name.endswith("norm") for name in self.path):
+            return "norms"
+        if {"buckets", "positions", "types"} & set(self.axes):
+            return "positions"
+        if any(name.endswith("head") for name in self.path):
+            return "head"
+        if any(name.endswith("attention") for name in self.path):
+            return "attention"
+        if "feed_forward" in self.path:
+            return "feed-forward"
+        return "embedding" if "vocab" in self.axes else "other"
+
+    def along(self, *names: str) -> int:
+        """The product of its sizes along axes of these names."""
+        return math.prod(
+            size for size, name in zip(self.shape, self.axes, strict=True) if name in names
+        )
+
+
+def parameters(
+    shapes: PyTree, axes: PyTree, *, config: ml_collections.ConfigDict
+) -> list[Parameter]:
+    """The parameters of a model.
+
+    Args:
+        shapes: tree of ShapeDtypeStructs.
+        axes: tree of PartitionSpecs of the same form.
+        config: its settings, which say how many experts a token is given to.
+    """
+    found = []
+    leaves = jax.tree.leaves_with_path(shapes)
+    for (path, leaf), names in zip(leaves, jax.tree.leaves(axes), strict=True):
+        own = tuple(names) + (None,) * (leaf.ndim - len(tuple(names)))
+        words = tuple(jax.tree_util.keystr(path, simple=True, separator="/").split("/"))
+        one = Parameter(words, leaf.shape, own)
+        if "experts" in own:
+            share = choices(config) / one.along("experts")
+            one = dataclasses.replace(one, active=min(1.0, share))
+        found.append(one)
+    return found
+
+
+def choices(config: ml_collections.ConfigDict) -> int:
+    """The experts that each token is given to, by the name of the router."""
+    return {"top2": 2}.get(config.model.get("router", ""), 1)
+
+
+def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
+    """Part -> {"total": parameters, "active": those that one token meets}, largest first."""
+    parts: dict[str, dict[str, int]] = {}
+    for one in found:
+        sums = parts.setdefault(one.part, {"total": 0, "active": 0})
+        sums["total"] += one.size
+        sums["active"] += round(one.size * one.active)
+    return dict(sorted(parts.items(), key=lambda item: -item[1]["total"]))
+
+
+def formula_flops(found: list[Parameter], batch: Batch) -> int:
+    """FLOPs of a training step: 6 for each active parameter and token, and attention.
+
+    Kaplan et al. 2020, section 2.1: 6 N a token, N without embeddings that are looked up.
+    Chowdhery et al. 2022 (PaLM), appendix B: 12 times layers, heads, width and length a token for
+    attention. Encoder and decoder have the tokens of their own sides; a head that shares the
+    embedding counts as one of its own.
+    """
+    rows, lengths = _lengths(batch)
+    total = 0.0
+    for one in found:
+        own, keys = _sides(one, lengths)
+        if one.part not in ("embedding", "positions"):
+            total += 6 * one.size * one.active * own
+        if one.path[-2:] == ("query", "kernel"):
+            total += 12 * one.size / one.along("embed") * own * keys
+    return round(rows * (total + 6 * _tied(found) * lengths[_last(lengths)]))
+
+
+def _last(lengths: dict[str, int]) -> str:
+    return "decoder" if "decoder" in lengths else "encoder"
+
+
+def _lengths(batch: Batch) -> tuple[int, dict[str, int]]:
+    """Rows of a batch, and tokens a row of each side."""
+    sides = {}
+    rows = 0
+    for side in ("encoder", "decoder"):
+        if x := batch.get(f"{side}_input_tokens"):
+            rows, sides[side] = x.shape[0], math.prod(x.shape[1:])
+    return rows, sides
+
+
+def _sides(one: Parameter, lengths: dict[str, int]) -> tuple[int, int]:
+    """Tokens a row that meet a parameter, and the keys that each of them would attend to."""
+    last = lengths[_last(lengths)]
+    first = lengths.get("encoder", last)
+    if "cross_attention" in one.path:
+        made_of_source = {"key", "value"} & set(one.path)
+        return (first if made_of_source else last), first
+    own = last if one.path[0] in ("decoder", "lm_head") else first
+    return own, own
+
+
+def _tied(found: list[Parameter]) -> int:
+    """The parameters of the embedding where it is the last layer as well."""
+    has_own = any(
+        one.part == "head" and one.along("vocab") > 1 and len(one.shape) > 1 for one in found
+    )
+    return 0 if has_own else sum(one.size for one in found if one.part == "embedding")
+
+
+def state_bytes(tree: PyTree) -> int:
+    """Bytes of a tree of arrays or shapes, on all devices together."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def shards(shapes: PyTree, shardings: PyTree) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The shape and type of a device's part of each array."""
+    for x, sharding in zip(jax.tree.leaves(shapes), jax.tree.leaves(shardings), strict=True):
+        yield sharding.shard_shape(x.shape), x.dtype
+
+
+def device_bytes(shapes: PyTree, shardings: PyTree) -> int:
+    """Bytes of a tree on one device."""
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in shards(shapes, shardings))

@@ -1,0 +1,152 @@
+"""FLOPs of the matrix products of a compiled program, and the bytes that it moves in memory."""
+
+import functools
+import math
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from t5x_like.planning.hlo import Array, Computation, Instruction, Program, Visit
+
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
+_WINDOW = re.compile(r"window=\{([^}]*)\}")
+# They name values, and move nothing.
+_FREE = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "while", "conditional"}
+_FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrier"}
+
+
+def flops(program: Program) -> int:
+    """FLOPs of a step on one device, 2 for each multiply-add of products and convolutions.
+
+    The bodies of loops count as often as they run: `compiled.cost_analysis()` counts them once.
+    """
+    total = 0
+    for visit, instruction in program.instructions():
+        if instruction.opcode in ("dot", "convolution"):
+            left, right = program.operands(visit, instruction)
+            count = _dot if instruction.opcode == "dot" else _convolution
+            total += visit.times * count(instruction, left, right)
+    return total
+
+
+def _dot(instruction: Instruction, left: Array, right: Array) -> int:
+    found = _CONTRACTED.search(instruction.attributes)
+    axes = [int(axis) for axis in found[1].split(",") if axis] if found else []
+    contracted = math.prod(left.shape[axis] for axis in axes)
+    return 2 * math.prod(instruction.arrays[0].shape) * contracted
+
+
+def _convolution(instruction: Instruction, left: Array, right: Array) -> int:
+    """A TPU's products are convolutions: axes of a batch of products become spatial ones."""
+    found = _LABELS.search(instruction.attributes)
+    assert found is not None, instruction
+    of_left, of_right, of_out = found.groups()
+    out = dict(zip(of_out, instruction.arrays[0].shape, strict=True))
+    inputs = dict(zip(of_left, left.shape, strict=True))
+    kernel = dict(zip(of_right, right.shape, strict=True))
+    window = _window(instruction.attributes)
+    positions = 1
+    for n, axis in enumerate(sorted(axis for axis in out if axis.isdigit())):
+        settings = {name: values[n] for name, values in window.items()}
+        positions *= _meetings(inputs[axis], kernel[axis], out[axis], **settings)
+    return 2 * out["b"] * out["f"] * kernel["i"] * positions
+
+
+def _window(attributes: str) -> dict[str, list[int]]:
+    """Stride, low padding and dilations of each spatial axis: `window={size=4x6 stride=3x5}`."""
+    found = _WINDOW.search(attributes)
+    fields = dict(field.split("=") for field in found[1].split()) if found else {}
+    number = len(fields["size"].split("x")) if fields else 0
+
+    def of(name: str, default: str) -> list[int]:
+        values = fields.get(name, "x".join([default] * number))
+        return [int(value.split("_")[0]) for value in values.split("x")] if values else []
+
+    return {
+        "stride": of("stride", "1"),
+        "low": of("pad", "0_0"),
+        "dilation": of("lhs_dilate", "1"),
+        "kernel_dilation": of("rhs_dilate", "1"),
+    }
+
+
+@functools.cache
+def _meetings(
+    size: int, kernel: int, out: int, *, stride: int, low: int, dilation: int, kernel_dilation: int
+) -> int:
+    """How many pairs of an output and a kernel's place meet an input, not padding or a gap."""
+    places = np.arange(out)[:, None] * stride + np.arange(kernel) * kernel_dilation - low
+    inside = (places >= 0) & (places <= (size - 1) * dilation) & (places % dilation == 0)
+    return int(inside.sum())
+
+
+def memory_bytes(program: Program) -> int:
+    """Bytes that a step reads from and writes to the main memory of one device, without padding.
+
+    Each instruction reads its operands and writes its value once; what lies beside the arithmetic
+    is free. Of what is sliced or updated in place only the slice counts.
+    """
+    return sum(
+        visit.times * _traffic(program, visit, instruction)
+        for visit, instruction in program.instructions()
+        if visit.is_frame
+        and instruction.opcode not in _FREE
+        and not instruction.opcode.endswith("-done")
+    )
+
+
+def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
+    there = program.computations[visit.name]
+    if instruction.opcode == "fusion":
+        return _of_fusion(program, instruction)
+    if instruction.opcode in ("dynamic-slice", "gather", "slice"):
+        return 2 * _main(instruction.arrays)
+    if instruction.opcode == "dynamic-update-slice":
+        return 2 * _main(there[instruction.operands[1]].arrays)
+    return _main(instruction.arrays) + _main(program.operands(visit, instruction))
+
+
+def _main(arrays: list[Array] | tuple[Array, ...]) -> int:
+    return sum(array.bytes for array in arrays if not array.on_chip)
+
+
+def _of_fusion(program: Program, instruction: Instruction) -> int:
+    body = program.computations[instruction.called["calls"][0]]
+    parameters = {int(one.arguments): one for one in body.values() if one.opcode == "parameter"}
+    users: dict[str, list[Instruction]] = {name: [] for name in body}
+    for one in body.values():
+        for name in one.operands:
+            users[name].append(one)
+    total = sum(_read(parameters[n], users) for n in range(len(instruction.operands)))
+    root = next(one for one in body.values() if one.is_root)
+    written = [body[name] for name in root.operands] if root.opcode == "tuple" else [root]
+    return total + sum(_write(one, body) for one in written)
+
+
+def _read(parameter: Instruction, users: dict[str, list[Instruction]]) -> int:
+    """What a fusion reads of one of its operands."""
+    total = 0
+    for user in _through(parameter, users):
+        if user.opcode in ("dynamic-slice", "slice", "gather"):
+            total += _main(user.arrays)
+        elif user.opcode not in ("dynamic-update-slice", "tuple"):
+            return _main(parameter.arrays)
+    return total
+
+
+def _through(value: Instruction, users: dict[str, list[Instruction]]) -> Iterator[Instruction]:
+    for user in users[value.name]:
+        if user.opcode == "bitcast":
+            yield from _through(user, users)
+        else:
+            yield user
+
+
+def _write(value: Instruction, body: Computation) -> int:
+    while value.opcode == "bitcast":
+        value = body[value.operands[0]]
+    if value.opcode == "dynamic-update-slice":
+        return _main(body[value.operands[1]].arrays)
+    return 0 if value.opcode == "parameter" else _main(value.arrays)

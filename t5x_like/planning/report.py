@@ -1,0 +1,274 @@
+"""A plan: what a config needs, as stable JSON and as text to read."""
+
+from typing import Any
+
+import jax
+import ml_collections
+
+from t5x_like import experiment, partitioning
+from t5x_like.config import Phase
+from t5x_like.experiment import Experiment
+from t5x_like.planning import batches, compiling, counting
+from t5x_like.planning.chips import Topology
+from t5x_like.planning.compiling import Compiled, TooLargeError
+from t5x_like.training import flops
+
+Plan = dict[str, Any]
+ONE_DEVICE = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
+
+
+def arithmetic(config: ml_collections.ConfigDict) -> Plan:
+    """What needs no compiler: parameters, optimizer state and FLOPs, from shapes alone.
+
+    Raises:
+        ValueError: a setting that does not exist or does not fit the others.
+    """
+    phase = batches.largest(config)
+    alone = phase.settings.copy_and_resolve_references()
+    alone.mesh = ONE_DEVICE
+    model = experiment.build(alone, devices=jax.devices("cpu")[:1])
+    fields = batches.batch(phase.settings)
+    found = counting.parameters(model.shapes.params, model.axes.params, config=config)
+    parts = counting.by_part(found)
+    tokens = batches.tokens(fields)
+    formula = counting.formula_flops(found, fields)
+    counted = _counted(model, fields)
+    return {
+        "system": config.system,
+        "phase": phase.name,
+        "batch": {"rows": phase.settings.data.batch_size, "tokens": tokens},
+        "parameters": sum(part["total"] for part in parts.values()),
+        "active_parameters": sum(part["active"] for part in parts.values()),
+        "parameters_by_part": parts,
+        "parameter_bytes": counting.state_bytes(model.shapes.params),
+        "optimizer_bytes": counting.state_bytes(model.shapes.opt_state),
+        "flops_per_step": counted["model"],
+        "flops_per_step_by_formula": formula,
+        "flops_per_step_recomputing": counted["step"],
+        "flops_per_token": counted["model"] / tokens,
+        "flops_per_token_by_formula": formula / tokens,
+    }
+
+
+def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
+    """FLOPs of the model, and of the step as it is traced: with what it computes a second time."""
+    with partitioning.layout(model.mesh):
+        return {
+            # With a key, as in training: in evaluation a loss may measure more.
+            "model": flops.training(
+                lambda p, b: model.loss(p, b, jax.random.key(0)), model.shapes.params, fields
+            ),
+            "step": flops.count(model.train_step, model.abstract_state, fields),
+        }
+
+
+def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topology) -> Plan:
+    """The plan, with what the step compiled for a topology tells.
+
+    Raises:
+        ValueError: a mesh that does not fit the topology, the model or the batch.
+        NoCompilerError: of a TPU, without libtpu.
+    """
+    devices = topology.devices()
+    phase = batches.largest(config)
+    model = experiment.build(phase.settings, devices=devices)
+    fields = batches.batch(phase.settings)
+    _check_batch(phase, model)
+    layout = {
+        "topology": topology.name,
+        "devices": len(devices),
+        "mesh": dict(model.mesh.shape),
+        "microbatches": config.train.microbatches,
+        "remat": config.model.get("remat", "none"),
+    }
+    chip = topology.chip
+    memory = None if chip is None else chip.memory // chip.devices
+    try:
+        compiled = compiling.compile_step(model, fields)
+    except TooLargeError as error:
+        state = counting.device_bytes(model.abstract_state, model.shardings)
+        return (
+            plan
+            | layout
+            | {
+                "memory_per_device": memory,
+                "bytes_per_device": {"state": state},
+                "fits": False,
+                "why": _reason(error),
+            }
+        )
+    measured = _measured(plan, compiled, topology, devices)
+    return plan | layout | {"memory_per_device": memory} | measured | _verdict(compiled, memory)
+
+
+def _check_batch(phase: Phase, model: Experiment) -> None:
+    parts = 1
+    for axis in partitioning.BATCH_AXES:
+        parts *= model.mesh.shape[axis]
+    rows = phase.settings.data.batch_size
+    if rows % parts:
+        raise ValueError(
+            f"data.batch_size={rows} cannot be cut into mesh.{'*'.join(partitioning.BATCH_AXES)}="
+            f"{parts} equal parts"
+        )
+
+
+def _reason(error: TooLargeError) -> str:
+    """What the compiler says of the memory, without its list of allocations."""
+    text = " ".join(str(error).split())
+    return text[: text.find("Largest program allocations")].strip()[:400]
+
+
+def _measured(
+    plan: Plan, compiled: Compiled, topology: Topology, devices: list[jax.Device]
+) -> Plan:
+    found: Plan = {
+        "flops_per_step_compiled": compiled.flops * len(devices),
+        "flops_ratio": compiled.flops * len(devices) / plan["flops_per_step"],
+        "bytes_per_device": compiled.memory,
+        "collectives": [
+            {
+                "kind": one.kind,
+                "axis": "*".join(one.axes),
+                "count": one.count,
+                "bytes": one.bytes,
+                "largest": one.largest,
+            }
+            for one in compiled.collectives
+        ],
+        "unknown_loops": compiled.unknown_loops,
+        "compile_seconds": round(compiled.seconds, 1),
+    }
+    bounds = compiling.step_bounds(compiled, topology, devices[0])
+    if bounds:
+        least = max(bounds.values())
+        peak = flops.peak_flops(devices[0])
+        assert peak is not None
+        found |= {
+            "step_seconds": bounds,
+            "step_seconds_lower_bound": least,
+            "step_seconds_without_overlap": sum(bounds.values()),
+            "utilization_ceiling": plan["flops_per_step"] / (len(devices) * peak * least),
+        }
+    return found
+
+
+def _verdict(compiled: Compiled, memory: int | None) -> Plan:
+    """Whether it fits, None where there is no limit to tell by, and what takes most."""
+    parts = {name: size for name, size in compiled.memory.items() if name not in _SUMS}
+    parts["other temporaries"] = compiled.memory["temporaries"] - parts["activations"]
+    return {
+        "fits": None if memory is None else compiled.memory["peak"] <= memory,
+        "largest_part": max(parts, key=lambda name: parts[name]),
+    }
+
+
+_SUMS = ("arguments", "temporaries", "peak")  # of other parts
+
+
+def text(plan: Plan) -> str:
+    """The plan to read."""
+    lines = [*_model_lines(plan), *_flops_lines(plan)]
+    if "topology" in plan:
+        lines += _layout_lines(plan)
+    if "collectives" in plan:
+        lines += [*_memory_lines(plan), *_collective_lines(plan), *_time_lines(plan)]
+    if "fits" in plan:
+        lines += ["", verdict(plan)]
+    return "\n".join(lines)
+
+
+def _model_lines(plan: Plan) -> list[str]:
+    lines = [f"{'parameters':<24}{'total':>18}{'active per token':>20}"]
+    for part, sums in plan["parameters_by_part"].items():
+        lines.append(f"  {part:<22}{sums['total']:>18,}{sums['active']:>20,}")
+    total, active = plan["parameters"], plan["active_parameters"]
+    lines.append(f"  {'all':<22}{total:>18,}{active:>20,}")
+    parameters, state = plan["parameter_bytes"], plan["optimizer_bytes"]
+    lines.append(f"{'bytes':<24}{_size(parameters)} of parameters, {_size(state)} of optimizer")
+    return lines
+
+
+def _flops_lines(plan: Plan) -> list[str]:
+    batch, model = plan["batch"], plan["flops_per_step"]
+    phase = f" (phase {plan['phase']!r})" if plan["phase"] else ""
+    lines = [
+        f"{'batch':<24}{batch['rows']:,} rows, {batch['tokens']:,} tokens{phase}",
+        f"{'FLOPs':<24}{'a step':>12}{'a token':>12}{'to the model':>15}",
+    ]
+    rows = {
+        "by formula": plan["flops_per_step_by_formula"],
+        "of the model": model,
+        "with recomputation": plan["flops_per_step_recomputing"],
+        "as compiled": plan.get("flops_per_step_compiled"),
+    }
+    for name, count in rows.items():
+        if count is not None:
+            each = count / batch["tokens"]
+            lines.append(f"  {name:<22}{count:>12.4g}{each:>12.4g}{count / model:>15.3f}")
+    return lines
+
+
+def _layout_lines(plan: Plan) -> list[str]:
+    mesh = ", ".join(f"{axis} {size}" for axis, size in plan["mesh"].items() if size > 1)
+    return [
+        "",
+        f"{plan['topology']}: {plan['devices']:,} devices; mesh {mesh or 'of one'}; "
+        f"{plan['microbatches']} microbatches; remat {plan['remat']}",
+    ]
+
+
+def _memory_lines(plan: Plan) -> list[str]:
+    memory, limit = plan["bytes_per_device"], plan["memory_per_device"]
+    of = f" of {_size(limit)}" if limit else ""
+    return [
+        f"{'bytes of a device':<24}{_size(memory['peak'])}{of} at the peak:",
+        *(
+            f"  {name:<22}{_size(memory[name]):>12}"
+            for name in ("parameters", "optimizer", "temporaries", "activations", "program")
+        ),
+    ]
+
+
+def _collective_lines(plan: Plan) -> list[str]:
+    lines = [f"{'a device sends':<24}{'over':<14}{'times':>8}{'bytes':>12}{'largest':>12}"]
+    for one in plan["collectives"]:
+        lines.append(
+            f"  {one['kind']:<22}{one['axis']:<14}{one['count']:>8,}{_size(one['bytes']):>12}"
+            f"{_size(one['largest']):>12}"
+        )
+    return lines
+
+
+def _time_lines(plan: Plan) -> list[str]:
+    lines = [f"{'compiled in':<24}{plan['compile_seconds']:.0f} s"]
+    if plan["unknown_loops"]:
+        lines.append(f"{plan['unknown_loops']} loops of unknown length count as if run once")
+    if "step_seconds" not in plan:
+        return lines
+    bounds = ", ".join(f"{name} {value:.3g} s" for name, value in plan["step_seconds"].items())
+    return [
+        *lines,
+        f"{'a step takes at least':<24}{plan['step_seconds_lower_bound']:.3g} s: {bounds}; "
+        f"without overlap {plan['step_seconds_without_overlap']:.3g} s",
+        f"{'utilization at most':<24}{plan['utilization_ceiling']:.1%} of the peak in model FLOPs",
+    ]
+
+
+def verdict(plan: Plan) -> str:
+    """One line: whether it fits, and the largest part."""
+    if plan["fits"] is None:
+        return f"no limit of memory is known here; the largest part: {plan['largest_part']}"
+    if "why" in plan:
+        return f"does not fit: {plan['why']}"
+    word = "fits" if plan["fits"] else "does not fit"
+    peak, limit = plan["bytes_per_device"]["peak"], plan["memory_per_device"]
+    return f"{word}: {_size(peak)} of {_size(limit)}; the largest part: {plan['largest_part']}"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError

@@ -1,0 +1,179 @@
+"""Layouts for a config on a topology: estimated by arithmetic, the likeliest of them compiled."""
+
+import dataclasses
+import itertools
+import math
+import sys
+from collections.abc import Iterator
+
+import jax
+import ml_collections
+
+from t5x_like import experiment, partitioning
+from t5x_like.experiment import Experiment
+from t5x_like.models.stack import REMAT_POLICIES
+from t5x_like.planning import batches, counting, report
+from t5x_like.planning.chips import Chip, Topology
+from t5x_like.planning.report import Plan
+from t5x_like.training import flops
+
+_POLICIES = ("none", *REMAT_POLICIES)
+_SIMULATED = Chip(2**40, 1e11, 1e10, dimensions=1, full=1)  # to rank layouts by; a guess
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a step is laid out."""
+
+    mesh: tuple[tuple[str, int], ...]
+    microbatches: int
+    remat: str
+
+    def __str__(self) -> str:
+        axes = ", ".join(f"{axis} {size}" for axis, size in self.mesh if size > 1)
+        return f"{axes or 'one device'}; {self.microbatches} microbatches; remat {self.remat}"
+
+    def apply(self, config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+        """The config laid out so."""
+        config = config.copy_and_resolve_references()
+        config.mesh = dict(self.mesh)
+        config.train.microbatches = self.microbatches
+        if "remat" in config.model:
+            config.model.remat = self.remat
+        return config
+
+
+def best(plan: Plan, config: ml_collections.ConfigDict, topology: Topology, *, tries: int) -> Plan:
+    """The plan of the best of the layouts, by the least time of a compiled step, that fits.
+
+    All layouts are estimated; those whose estimate does not fit are left out, and of the others the
+    `tries` fastest are compiled, each shown as it is done.
+
+    Raises:
+        ValueError: no layout divides the model and the batch, or none is estimated to fit.
+    """
+    if tries < 1:
+        raise ValueError(f"--tries={tries} must be 1 or more")
+    devices = topology.devices()
+    estimates = _estimates(plan, config, topology, devices)
+    _say(f"{len(estimates)} layouts may fit {topology.name}; compiling the {tries} likeliest")
+    plans: list[Plan] = []
+    for seconds, layout in estimates[:tries]:
+        _say(f"  {layout} (estimated {seconds:.3g} s)", end=" ...")
+        found = report.with_compiler(plan, layout.apply(config), topology)
+        plans.append(found)
+        _say(f" {report.verdict(found).split(';')[0]}" + _told(found))
+    fitting = [found for found in plans if found["fits"] is not False]
+    return min(fitting or plans, key=_order) | {"tried": [_row(found) for found in plans]}
+
+
+def _order(found: Plan) -> float:
+    """The least seconds of a step; of simulated devices, whose peaks nobody knows, its bytes."""
+    if "step_seconds_lower_bound" in found:
+        return found["step_seconds_lower_bound"]
+    return found["bytes_per_device"].get("peak", math.inf)
+
+
+def _row(found: Plan) -> Plan:
+    names = ("mesh", "microbatches", "remat", "fits", "step_seconds_lower_bound")
+    return {name: found.get(name) for name in names}
+
+
+def _told(found: Plan) -> str:
+    if "step_seconds_lower_bound" not in found:
+        return ""
+    return f"; at least {found['step_seconds_lower_bound']:.3g} s a step"
+
+
+def _say(line: str, *, end: str = "\n") -> None:
+    sys.stderr.write(line + end)
+    sys.stderr.flush()
+
+
+def _estimates(
+    plan: Plan, config: ml_collections.ConfigDict, topology: Topology, devices: list[jax.Device]
+) -> list[tuple[float, Layout]]:
+    """(seconds, layout) of those that may fit, the fastest first."""
+    phase = batches.largest(config)
+    rows = phase.settings.data.batch_size
+    policies = _POLICIES if "remat" in config.model else ("none",)
+    found, memories, reason = [], [], ""
+    for mesh in _meshes(len(devices), sparse="experts" in plan["parameters_by_part"]):
+        settings = Layout(mesh, 1, policies[0]).apply(phase.settings)
+        try:
+            model = experiment.build(settings, devices=devices)
+        except ValueError as error:
+            reason = str(error)
+            continue
+        cut = math.prod(size for axis, size in mesh if axis in partitioning.BATCH_AXES)
+        numbers = [n for n in _powers(rows // cut) if rows % (cut * n) == 0]
+        for number, remat in itertools.product(numbers, policies):
+            layout = Layout(mesh, number, remat)
+            memory, seconds = _estimate(plan, model, topology, layout)
+            memories.append(memory)
+            if topology.chip is None or memory < topology.chip.memory / topology.chip.devices:
+                found.append((seconds, layout))
+    if not found:
+        least = (
+            f"the least needs some {min(memories) / 1e9:.3g} GB a device" if memories else reason
+        )
+        raise ValueError(f"no layout of {rows} rows fits {topology.name}: {least}")
+    return sorted(found, key=lambda one: one[0])
+
+
+def _meshes(devices: int, *, sparse: bool) -> Iterator[tuple[tuple[str, int], ...]]:
+    """All ways to share devices out among the axes of a mesh."""
+    for model in _divisors(devices):
+        for expert in _divisors(devices // model) if sparse else (1,):
+            rest = devices // (model * expert)
+            for fsdp in _divisors(rest):
+                sizes = {"data": rest // fsdp, "fsdp": fsdp, "expert": expert, "model": model}
+                yield tuple(sizes.items())
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _powers(number: int) -> list[int]:
+    """1, 2, 4, ... up to a number; none below 1."""
+    return [2**n for n in range(number.bit_length())]
+
+
+def _estimate(
+    plan: Plan, model: Experiment, topology: Topology, layout: Layout
+) -> tuple[float, float]:
+    """Bytes of a device and seconds of a step, near enough to put layouts in order.
+
+    The state is exact. A layer keeps its input, and without remat all that its products make; a
+    step gathers parameters over `fsdp` for each pass and scatters gradients, and sums activations
+    over `model` at the end of each half of a layer. Where several things go on they overlap.
+    """
+    sizes, chip = dict(layout.mesh), topology.chip or _SIMULATED
+    found = counting.parameters(model.shapes.params, model.axes.params, config=model.config)
+    cut = math.prod(size for axis, size in layout.mesh if axis in partitioning.BATCH_AXES)
+    tokens = plan["batch"]["tokens"] / cut / layout.microbatches
+    width = 2 if model.config.model.get("dtype") == "bfloat16" else 4
+    out = [one for one in found if len(one.axes) > 1 and one.axes[-1] == "embed" and _cut(one)]
+    kept = sum(one.along("layers") * one.shape[-1] for one in out) / 2
+    made = sum(one.along("layers", "heads", "kv", "mlp") for one in found if "embed" in one.axes)
+    inner = {"full": 0.0, "none": 1.5}.get(layout.remat, 1.0) * made / sizes["model"]
+    parameters = counting.device_bytes(model.shapes.params, model.shardings.params)
+    state = counting.device_bytes(model.abstract_state, model.shardings)
+    memory = state + 2 * parameters + tokens * width * (kept + inner)
+    passes = 3 if layout.remat == "full" else 2
+    gathered = parameters / 4 * width * (sizes["fsdp"] - 1) * (passes + 1) * layout.microbatches
+    summed = 2 * (passes + 1) * tokens * layout.microbatches * kept * width
+    summed *= 2 * (sizes["model"] - 1) / sizes["model"] / 2
+    replicated = 2 * parameters * (sizes["data"] > 1)
+    link = 2 * chip.link_bandwidth / chip.devices
+    others = max(1, chip.dimensions - 1)
+    work = plan["flops_per_step"] * (passes + 1) / 3 / math.prod(sizes.values())
+    peak = flops.peak_flops(model.mesh.devices.flat[0]) or 1e11
+    seconds = max(work / peak, summed / link, (gathered + replicated) / (link * others))
+    return memory, seconds
+
+
+def _cut(one: counting.Parameter) -> bool:
+    """Whether `model` cuts what a parameter is multiplied with, so that products are summed."""
+    return bool({"heads", "mlp"} & set(one.axes)) and "layers" in one.axes
