@@ -86,7 +86,7 @@ def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[
 
 
 def measure_parts(experts: int, *, batch: int, repeats: int) -> None:
-    """Times a dense layer and what a sparse one is made of, forward and backward, and its memory."""
+    """Times a dense layer and the parts of a sparse one, forward and backward, and their memory."""
     length, width, hidden = 512, 512, 2048
     x = jax.random.normal(jax.random.key(0), (batch, length, width))
     inits: Mapping[str, Any] = {
