@@ -1,0 +1,133 @@
+r"""Switch Transformer, pretrained by span corruption: T5 with experts.
+
+    python -m t5x_like.train --config=configs/switch.py:base_8 --config.workdir=runs/switch \
+        --config.data.vocabulary=vocabulary.model --config.mesh.expert=8
+
+Sizes: `demo`; `base_8`, `base_16`, `base_32`, `base_64`, `base_128`, `base_256` (T5 v1.0 base's
+work for a token), `large_128` (v1.0 large's), `xxl_128` (v1.1 XXL's) and `c_2048`, whose every
+layer has experts. All but the demo follow the paper (Fedus, Zoph and Shazeer 2022):
+
+| of the paper | here |
+|---|---|
+| C4, without text that an example repeats (section 4.1) | C4 as it is, data/c4.py |
+| 15% of the tokens masked, spans become sentinels (section 2.3) | T5's span corruption |
+| 2^20 tokens a batch for 550,000 steps (section 4.1) | 2048 rows of 512, train.steps |
+| xxl and c: to 500,000 steps (table 9) | train.steps |
+| alpha = 0.01 (section 2.2) | loss.load_balance |
+| initial scale 0.1 (section 2.4) | model.init_scale |
+| routers in float32, all else in bfloat16 (section 2.4) | model.dtype |
+| noise on what a router reads (appendix C; by how much is not told) | model.jitter |
+
+What is not told is T5's (Adafactor, 1/sqrt(step) after 10,000 steps, 512 tokens a row) or that of
+the configs of the released models (Flaxformer's `switch_classic_*.gin`): capacity factors of 1.25
+in training, 1.0 of c, and 2.0 in evaluation, 4.0 of xxl; how many tokens share slots
+(model.group_size); no dropout. The noise of 1% is that of their Hugging Face folders.
+
+On a TPU or GPU spread the experts with `mesh.expert`, which must divide model.experts and shares
+the batch with `data` and `fsdp`. The paper compares, from the same file:
+
+    --config.model.capacity_factor=1.0                           (or 2.0; table 1)
+    --config.model.router=top2 --config.model.capacity_factor=2.0
+    --config.model.dtype=float32                                 (table 2)
+    --config.model.init_scale=1.0                                (table 3)
+    --config.model.jitter=0.0                                    (table 11: argmax)
+    --config.model.architecture=decoder --config.data.objective=language_modeling \
+        --config.data.converter=decoder --config.data.lengths.targets=512
+
+and as routers that do not learn, `random` and `hash`; or that do not leave a token its choice,
+`expert_choice`, which is for encoders alone, since it compares a token with those after it.
+
+To fine-tune (section 2.4: 0.1 of all layers, but 0.4 within the experts; section 4.1: 16,000 steps
+of 2^20 tokens, evaluated every 200):
+
+    --config.initialize=FOLDER --config.model.dropout=0.1 --config.model.expert_dropout=0.4 \
+        --config.train.steps=16000 --config.evaluate.every=200
+
+where FOLDER may be Hugging Face's, such as google/switch-base-8 as safetensors. To write text, what
+one row gets should not depend on the others: --config.model.group_size=0, or, on one device or a
+mesh without `expert`, --config.model.dispatch=dropless.
+
+The demo is T5's demo (configs/t5.py) with 8 experts in one layer of each side:
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 \
+        --output=runs/demo/vocabulary.model
+    python -m t5x_like.train --config=configs/switch.py:demo
+"""
+
+import ml_collections
+
+from t5x_like.config import defaults
+from t5x_like.systems.switch import SIZES
+
+_LARGEST = ("xxl_128", "c_2048")
+
+
+def get_config(size: str = "base_8") -> ml_collections.ConfigDict:
+    """The config of one of the sizes above."""
+    if size == "demo":
+        return _demo()
+    if size not in SIZES:
+        raise ValueError(f"configs/switch.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
+    config = defaults()
+    config.system = "switch"
+    config.workdir = f"runs/switch_{size}"
+    config.model = SIZES[size] | {"dtype": "bfloat16"}
+    config.loss = {
+        "z_loss": 1e-4,
+        "label_smoothing": 0.0,
+        "load_balance": 0.01,
+        "router_z_loss": 0.0,
+    }
+    config.data.module = "data/c4.py"
+    config.data.task = "c4_en"
+    config.data.batch_size = 2**20 // 512
+    config.train.steps = 500_000 if size in _LARGEST else 550_000
+    config.optimizer = {
+        "name": "adafactor",
+        "schedule": "rsqrt",
+        "learning_rate": 1.0,
+        "warmup_steps": 10_000,
+    }
+    config.checkpoint.every = 5_000
+    config.evaluate.every = 5_000
+    return config
+
+
+def _demo() -> ml_collections.ConfigDict:
+    config = get_config("base_8")
+    config.workdir = "runs/switch_demo"
+    # All but the experts is as in T5's demo, to compare.
+    config.model.update(
+        {
+            "vocab_size": 4096,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "d_model": 128,
+            "d_ff": 384,
+            "heads": 4,
+            "d_kv": 32,
+            "feed_forward": "gated_gelu",
+            "tied_head": False,
+            "group_size": 0,
+            "dtype": "float32",
+        }
+    )
+    config.data.module = "data/pydocs.py"
+    config.data.task = "pydocs"
+    config.data.vocabulary = "runs/demo/vocabulary.model"
+    config.data.lengths = {"inputs": 128, "targets": 32}
+    config.data.batch_size = 8
+    config.train.steps = 2500
+    config.train.log_every = 20
+    config.optimizer = {
+        "name": "adafactor",
+        "schedule": "linear",
+        "learning_rate": 0.02,
+        "warmup_steps": 100,
+        "decay_steps": config.train.steps,
+    }
+    config.checkpoint.every = 500
+    config.evaluate.every = 500
+    config.evaluate.batches = 80
+    config.decode = {"max_new_tokens": 32, "num_beams": 4}
+    return config
