@@ -43,9 +43,10 @@ of 2^20 tokens, evaluated every 200):
     --config.initialize=FOLDER --config.model.dropout=0.1 --config.model.expert_dropout=0.4 \
         --config.train.steps=16000 --config.evaluate.every=200
 
-where FOLDER may be Hugging Face's, such as google/switch-base-8 as safetensors. To write text, what
-one row gets should not depend on the others: --config.model.group_size=0, or, on one device or a
-mesh without `expert`, --config.model.dispatch=dropless.
+where FOLDER may be Hugging Face's, such as google/switch-base-8 as safetensors. A step of
+generation drops no token, but inputs of the encoder share slots in groups: to write what does not
+depend on the rest of a batch, --config.model.group_size=0; and where no mesh spreads the experts,
+--config.model.dispatch=dropless needs no slots at all.
 
 The demo is T5's demo (configs/t5.py) with 8 experts in one layer of each side:
 
