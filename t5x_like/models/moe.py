@@ -19,6 +19,7 @@ from t5x_like.models.blocks import constrain
 from t5x_like.models.linear import Initializer
 from t5x_like.models.routers import Choice, Router, Slots, by_expert
 from t5x_like.names import choose
+from t5x_like.partitioning import BATCH_AXES
 
 # The vectors in slots and in the experts' hidden layers: cut by expert, and within by group. Rows
 # of a batch are cut over `expert` too, so between the two lies an exchange of all with all.
@@ -117,8 +118,8 @@ class SparseFeedForward(nn.Module):
         capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and
             without its noise.
         expert_capacity: C itself; 0: by the factors.
-        group_size: tokens that share slots, in whole rows; 0: those of one row. Rows of a single
-            token, the steps of generation, never share any.
+        group_size: the most tokens that share slots, in whole rows of one device; 0: those of one
+            row. Rows of a single token, the steps of generation, never share any.
         dispatch: `capacity`, or `dropless`, where all tokens are computed, sorted by expert, in a
             product of ragged rows (Gale et al. 2022, MegaBlocks); it knows no groups and no slots.
     """
@@ -254,10 +255,13 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
 
 
 def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
-    """G and T: as many whole rows as fit into a group, and divide the batch."""
+    """G and T: as many whole rows as fit into a group, and divide the rows of a device."""
     # A row of one token is a step of generation, which rows beside it must not change.
-    rows = 1 if length == 1 else max(1, min(group_size // length, batch))
-    rows = next(n for n in range(rows, 0, -1) if batch % n == 0)
+    rows = 1 if length == 1 else max(1, group_size // length)
+    mesh = jax.sharding.get_abstract_mesh().shape
+    devices = math.prod(mesh.get(axis, 1) for axis in BATCH_AXES)
+    own = batch if batch % devices else batch // devices
+    rows = next(n for n in range(min(rows, own), 0, -1) if own % n == 0)
     return batch // rows, rows * length
 
 

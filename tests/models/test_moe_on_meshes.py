@@ -79,3 +79,15 @@ def test_a_mesh_computes_what_one_device_does_and_exchanges_tokens_alone(one_dev
     # What `fsdp` cuts of a device's own experts is put together, never other devices' experts.
     assert all(size.startswith(f"{own},") for size in kernels)
     assert bool(kernels) == ("fsdp" in shape)
+
+
+def test_a_group_lies_on_one_device():
+    x = jax.random.normal(jax.random.key(1), (B, L, D))
+    module = layer()
+    params = nn.unbox(module.init(jax.random.key(0), x))
+    pairs = module.clone(group_size=2 * L)
+    mesh = partitioning.make_mesh({"data": 2, "expert": 4})  # so each device has two rows
+    with partitioning.layout(mesh):
+        found = jax.jit(module.clone(group_size=10 * L).apply)(params, x)
+    np.testing.assert_allclose(found, jax.jit(pairs.apply)(params, x), atol=1e-5)
+    assert np.any(np.abs(found - jax.jit(module.apply)(params, x)) > 1e-3)
