@@ -90,7 +90,7 @@ pip() {
 }
 
 install() {
-  echo "Installing the packages of requirements.lock in $venv (2 GB; log: $log)"
+  echo "Installing the packages of requirements.lock in $venv (3 GB; log: $log)"
   # The lock is complete, so pip need not search; `pip check` proves that it is.
   if ! { pip install --no-deps --progress-bar off -r requirements.lock | tee "$log" | progress &&
     pip install --no-deps --no-build-isolation --quiet --editable . >> "$log" &&

@@ -5,7 +5,6 @@ import dataclasses
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
 
 import jax
 from jax.experimental import topologies
@@ -100,15 +99,14 @@ class Topology:
                 f"--topology={self.name} needs libtpu, the TPU's compiler, which runs on any "
                 f"machine with Linux on x86-64: pip install -e '.[{EXTRA}]'"
             )
-        with _quiet():
-            try:
-                return topologies.get_topology_desc(
-                    platform="tpu",
-                    topology_name=self.name,
-                    chip_config_name=self.chip.tpu_config,
-                ).devices
-            except jax.errors.JaxRuntimeError as error:
-                raise ValueError(f"--topology={self.name}: {error}") from error
+        # Here it only compiles: another process may have the chips, if there are any.
+        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+        try:
+            return topologies.get_topology_desc(
+                platform="tpu", topology_name=self.name, chip_config_name=self.chip.tpu_config
+            ).devices
+        except jax.errors.JaxRuntimeError as error:
+            raise ValueError(f"--topology={self.name}: {error}") from error
 
 
 def topology(name: str) -> Topology:
@@ -142,17 +140,3 @@ def _simulated(number: int) -> list[jax.Device]:
             f"--topology=cpu:{number}: JAX has already started with {len(devices)} CPU devices"
         )
     return devices[:number]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Within it libtpu finds in the environment what it would otherwise ask of a cloud machine."""
-    # Without chips it asks a server that only Cloud TPU has, and then complains of the answer.
-    for name, value in {
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it only compiles, and takes no chip from anybody
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": "v4-8",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-    }.items():
-        os.environ.setdefault(name, value)
-    yield

@@ -145,11 +145,11 @@ def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> d
     return {
         "compute": compiled.flops / peak,
         "memory": compiled.memory_bytes * chip.devices / chip.memory_bandwidth,
-        "interconnect": _interconnect_seconds(compiled.collectives, topology),
+        "interconnect": interconnect_seconds(compiled.collectives, topology),
     }
 
 
-def _interconnect_seconds(found: list[Collective], topology: Topology) -> float:
+def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
     """The least time for all exchanges, where those along other dimensions go on together.
 
     For each set of dimensions: what stays within it has its links alone.

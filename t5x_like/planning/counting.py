@@ -54,7 +54,8 @@ class Parameter:
             return "attention"
         if "feed_forward" in self.path:
             return "feed-forward"
-        return "embedding" if "vocab" in self.axes else "other"
+        of_words = "vocab" in self.axes or "projection" in self.path  # of factors, as ALBERT has
+        return "embedding" if of_words else "other"
 
     def along(self, *names: str) -> int:
         """The product of its sizes along axes of these names."""
@@ -86,9 +87,14 @@ def parameters(
     return found
 
 
-def choices(config: ml_collections.ConfigDict) -> int:
-    """The experts that each token is given to, by the name of the router."""
-    return {"top2": 2}.get(config.model.get("router", ""), 1)
+def choices(config: ml_collections.ConfigDict) -> float:
+    """The experts that each token is given to, by the name of the router.
+
+    On average, where experts choose: each takes `capacity_factor` times an equal share.
+    """
+    model = config.model
+    router = model.get("router", "")
+    return {"top2": 2, "expert_choice": model.get("capacity_factor", 1.0)}.get(router, 1)
 
 
 def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
@@ -118,6 +124,17 @@ def formula_flops(found: list[Parameter], batch: Batch) -> int:
         if one.path[-2:] == ("query", "kernel"):
             total += 12 * one.size / one.along("embed") * own * keys
     return round(rows * (total + 6 * _tied(found) * lengths[_last(lengths)]))
+
+
+def scores(found: list[Parameter], batch: Batch) -> float:
+    """Attention's scores of all heads and layers, for each token of the batch."""
+    rows, lengths = _lengths(batch)
+    count = 0
+    for one in found:
+        own, keys = _sides(one, lengths)
+        if one.path[-2:] == ("query", "kernel"):
+            count += one.along("layers", "heads") * own * keys
+    return rows * count / (rows * sum(lengths.values()))
 
 
 def _last(lengths: dict[str, int]) -> str:

@@ -113,40 +113,56 @@ def _main(arrays: list[Array] | tuple[Array, ...]) -> int:
 
 
 def _of_fusion(program: Program, instruction: Instruction) -> int:
-    body = program.computations[instruction.called["calls"][0]]
-    parameters = {int(one.arguments): one for one in body.values() if one.opcode == "parameter"}
-    users: dict[str, list[Instruction]] = {name: [] for name in body}
-    for one in body.values():
-        for name in one.operands:
-            users[name].append(one)
-    total = sum(_read(parameters[n], users) for n in range(len(instruction.operands)))
-    root = next(one for one in body.values() if one.is_root)
-    written = [body[name] for name in root.operands] if root.opcode == "tuple" else [root]
-    return total + sum(_write(one, body) for one in written)
+    body = _body(program, instruction)
+    read = sum(_read(program, body, n) for n in range(len(instruction.operands)))
+    return read + _written(program, body)
 
 
-def _read(parameter: Instruction, users: dict[str, list[Instruction]]) -> int:
-    """What a fusion reads of one of its operands."""
-    total = 0
-    for user in _through(parameter, users):
-        if user.opcode in ("dynamic-slice", "slice", "gather"):
+def _body(program: Program, fusion: Instruction) -> Computation:
+    return program.computations[fusion.called["calls"][0]]
+
+
+def _read(program: Program, body: Computation, number: int) -> int:
+    """What a fusion reads of one of its operands: slices, or all."""
+    [parameter] = [
+        one for one in body.values() if one.opcode == "parameter" and one.arguments == str(number)
+    ]
+    whole, total = _main(parameter.arrays), 0
+    for name, user in _uses(body, parameter.name):
+        first = user.operands[0] == name
+        if user.opcode in ("dynamic-slice", "slice", "gather") and first:
             total += _main(user.arrays)
-        elif user.opcode not in ("dynamic-update-slice", "tuple"):
-            return _main(parameter.arrays)
+        elif user.opcode == "fusion":
+            inner = _body(program, user)
+            places = [n for n, operand in enumerate(user.operands) if operand == name]
+            total += sum(_read(program, inner, place) for place in places)
+        elif user.opcode != "tuple" and not (user.opcode == "dynamic-update-slice" and first):
+            return whole
+    return min(total, whole)
+
+
+def _uses(body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
+    """What uses a value, or the same one under another name: (name, user)."""
+    for user in body.values():
+        if name in user.operands:
+            if user.opcode == "bitcast":
+                yield from _uses(body, user.name)
+            else:
+                yield name, user
+
+
+def _written(program: Program, body: Computation) -> int:
+    """What a fusion writes: of arrays that it updates in place their slices."""
+    root = next(one for one in body.values() if one.is_root)
+    values = [body[name] for name in root.operands] if root.opcode == "tuple" else [root]
+    total = 0
+    for value in values:
+        while value.opcode == "bitcast":
+            value = body[value.operands[0]]
+        if value.opcode == "dynamic-update-slice":
+            total += _main(body[value.operands[1]].arrays)
+        elif value.opcode == "fusion":
+            total += _written(program, _body(program, value))
+        elif value.opcode != "parameter":
+            total += _main(value.arrays)
     return total
-
-
-def _through(value: Instruction, users: dict[str, list[Instruction]]) -> Iterator[Instruction]:
-    for user in users[value.name]:
-        if user.opcode == "bitcast":
-            yield from _through(user, users)
-        else:
-            yield user
-
-
-def _write(value: Instruction, body: Computation) -> int:
-    while value.opcode == "bitcast":
-        value = body[value.operands[0]]
-    if value.opcode == "dynamic-update-slice":
-        return _main(body[value.operands[1]].arrays)
-    return 0 if value.opcode == "parameter" else _main(value.arrays)

@@ -98,7 +98,7 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
             }
         )
     measured = _measured(plan, compiled, topology, devices)
-    return plan | layout | {"memory_per_device": memory} | measured | _verdict(compiled, memory)
+    return plan | layout | {"memory_per_device": memory} | measured | decide(compiled, memory)
 
 
 def _check_batch(phase: Phase, model: Experiment) -> None:
@@ -153,7 +153,7 @@ def _measured(
     return found
 
 
-def _verdict(compiled: Compiled, memory: int | None) -> Plan:
+def decide(compiled: Compiled, memory: int | None) -> Plan:
     """Whether it fits, None where there is no limit to tell by, and what takes most."""
     parts = {name: size for name, size in compiled.memory.items() if name not in _SUMS}
     parts["other temporaries"] = compiled.memory["temporaries"] - parts["activations"]

@@ -99,13 +99,15 @@ def _estimates(
     policies = _POLICIES if "remat" in config.model else ("none",)
     found, memories, reason = [], [], ""
     for mesh in _meshes(len(devices), sparse="experts" in plan["parameters_by_part"]):
+        cut = math.prod(size for axis, size in mesh if axis in partitioning.BATCH_AXES)
+        if rows % cut:
+            continue
         settings = Layout(mesh, 1, policies[0]).apply(phase.settings)
         try:
             model = experiment.build(settings, devices=devices)
         except ValueError as error:
             reason = str(error)
             continue
-        cut = math.prod(size for axis, size in mesh if axis in partitioning.BATCH_AXES)
         numbers = [n for n in _powers(rows // cut) if rows % (cut * n) == 0]
         for number, remat in itertools.product(numbers, policies):
             layout = Layout(mesh, number, remat)
@@ -147,7 +149,7 @@ def _estimate(
 
     The state is exact. A layer keeps its input, and without remat all that its products make; a
     step gathers parameters over `fsdp` for each pass and scatters gradients, and sums activations
-    over `model` at the end of each half of a layer. Where several things go on they overlap.
+    over `model` at the end of each half of a layer. Most of what goes on at once overlaps.
     """
     sizes, chip = dict(layout.mesh), topology.chip or _SIMULATED
     found = counting.parameters(model.shapes.params, model.axes.params, config=model.config)
@@ -157,21 +159,26 @@ def _estimate(
     out = [one for one in found if len(one.axes) > 1 and one.axes[-1] == "embed" and _cut(one)]
     kept = sum(one.along("layers") * one.shape[-1] for one in out) / 2
     made = sum(one.along("layers", "heads", "kv", "mlp") for one in found if "embed" in one.axes)
-    inner = {"full": 0.0, "none": 1.5}.get(layout.remat, 1.0) * made / sizes["model"]
+    scores = counting.scores(found, batches.batch(model.config))
+    inner = {
+        "full": 0.0,
+        "dots_with_no_batch_dims": made,
+        "dots": made + 2 * scores,
+        "none": 1.5 * made + 3 * scores,
+    }[layout.remat] / sizes["model"]
     parameters = counting.device_bytes(model.shapes.params, model.shardings.params)
     state = counting.device_bytes(model.abstract_state, model.shardings)
     memory = state + 2 * parameters + tokens * width * (kept + inner)
     passes = 3 if layout.remat == "full" else 2
-    gathered = parameters / 4 * width * (sizes["fsdp"] - 1) * (passes + 1) * layout.microbatches
-    summed = 2 * (passes + 1) * tokens * layout.microbatches * kept * width
-    summed *= 2 * (sizes["model"] - 1) / sizes["model"] / 2
-    replicated = 2 * parameters * (sizes["data"] > 1)
+    moved = parameters / 4 * width * (sizes["fsdp"] - 1) * (passes + 1) * layout.microbatches
+    moved += 2 * parameters * (sizes["data"] > 1)
+    summed = 2 * passes * tokens * layout.microbatches * kept * width
+    summed *= 2 * (sizes["model"] - 1) / sizes["model"]
     link = 2 * chip.link_bandwidth / chip.devices
-    others = max(1, chip.dimensions - 1)
     work = plan["flops_per_step"] * (passes + 1) / 3 / math.prod(sizes.values())
     peak = flops.peak_flops(model.mesh.devices.flat[0]) or 1e11
-    seconds = max(work / peak, summed / link, (gathered + replicated) / (link * others))
-    return memory, seconds
+    parts = (work / peak, summed / link, moved / (link * max(1, chip.dimensions - 1)))
+    return memory, max(parts) + sum(parts) / 10
 
 
 def _cut(one: counting.Parameter) -> bool:

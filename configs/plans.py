@@ -1,0 +1,96 @@
+"""Layouts of the largest models, each compiled for the slice in TOPOLOGIES (docs/plans.md).
+
+    python -m t5x_like.plan --config=configs/plans.py:gpt3_175b_v4 --topology=v4:12x16x16
+    make plans                               compiles all of them, and writes docs/plans.md anew
+
+Each is the paper's config, in bfloat16, with a mesh, microbatches and remat that fit the slice, and
+the batch of the paper's largest run; what else is changed stands beside it. They can be trained.
+"""
+
+from typing import Any
+
+import ml_collections
+
+from configs import bert, gpt3, llama, palm, t5
+
+TOPOLOGIES = {
+    "t5_11b_v4": "v4:8x8x8",
+    "t5_11b_v5e": "v5e:16x16",
+    "bert_large_v3": "v3:4x4",
+    "gpt3_175b_v4": "v4:12x16x16",
+    "palm_540b_v4": "v4:12x16x16",
+    "llama_65b_v5p": "v5p:8x8x8",
+}
+
+
+def get_config(name: str = "t5_11b_v4") -> ml_collections.ConfigDict:
+    """The config of one of the plans above."""
+    if name not in _PLANS:
+        raise ValueError(f"configs/plans.py has no plan {name!r}: choose {', '.join(_PLANS)}")
+    config, changes = _PLANS[name]
+    made = config()
+    made.workdir = f"runs/{name}"
+    made.model.dtype = "bfloat16"
+    made.update_from_flattened_dict(changes)
+    return made
+
+
+def _mesh(**axes: int) -> dict[str, int]:
+    return {"mesh.data": 1, **{f"mesh.{axis}": size for axis, size in axes.items()}}
+
+
+_PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
+    # 2^11 rows, as the paper trains its largest model (section 3.6).
+    "t5_11b_v4": (
+        lambda: t5.get_config("v1_0_11b"),
+        _mesh(fsdp=128, model=4)
+        | {"data.batch_size": 2048, "model.remat": "dots_with_no_batch_dims"},
+    ),
+    "t5_11b_v5e": (
+        lambda: t5.get_config("v1_0_11b"),
+        _mesh(fsdp=32, model=8)
+        | {
+            "data.batch_size": 2048,
+            "train.microbatches": 8,
+            "model.remat": "dots_with_no_batch_dims",
+        },
+    ),
+    "bert_large_v3": (
+        lambda: bert.get_config("large"),
+        _mesh(fsdp=32),
+    ),
+    # 1,536 rows, 3.1 million tokens, which 768 groups of 4 chips share, in place of 1,600.
+    # A vocabulary of 50,257 is odd: its table ends in 47 rows that no text uses.
+    "gpt3_175b_v4": (
+        lambda: _one_batch(gpt3.get_config("175b"), rows=1536),
+        _mesh(fsdp=768, model=4)
+        | {
+            "model.vocab_size": 50304,
+            "train.microbatches": 2,
+            "model.remat": "dots_with_no_batch_dims",
+        },
+    ),
+    # Half of the 2,048 rows of its last phase, since the paper has two such slices. 256,000 is no
+    # multiple of 12.
+    "palm_540b_v4": (
+        lambda: _one_batch(palm.get_config("540b"), rows=1024),
+        _mesh(fsdp=256, model=12)
+        | {
+            "model.vocab_size": 256512,
+            "train.microbatches": 4,
+            "model.remat": "dots_with_no_batch_dims",
+        },
+    ),
+    "llama_65b_v5p": (
+        lambda: llama.get_config("65b"),
+        _mesh(fsdp=512) | {"train.microbatches": 4, "model.remat": "dots_with_no_batch_dims"},
+    ),
+}
+
+
+def _one_batch(config: ml_collections.ConfigDict, *, rows: int) -> ml_collections.ConfigDict:
+    """A config without its phases of smaller batches, which another layout would fit."""
+    config.train.phases = ()
+    config.phases = ml_collections.ConfigDict()
+    config.data.batch_size = rows
+    return config

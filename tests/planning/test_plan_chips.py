@@ -1,0 +1,74 @@
+"""Names of slices, and what links a chip has in them."""
+
+import math
+
+import pytest
+
+from t5x_like.planning import chips, compiling
+from t5x_like.planning.chips import CHIPS
+from t5x_like.planning.collectives import Collective
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("v4p:2x2x1", r"--topology='v4p' does not exist\. Did you mean 'v4'"),
+        ("v5e", r"--topology='v5e' is no chip and shape: write one like v4:12x16x16"),
+        ("v5e:4x", r"--topology='v5e:4x' is no chip and shape"),
+        ("v5e:0x4", r"--topology='v5e:0x4' is no chip and shape"),
+        ("v4:4x4", r"the shape for v4 has 3 sides, as v4:4x4x4"),
+        ("v5e:4x4x4", r"the shape for v5e has 2 sides, as v5e:4x4"),
+        ("cpu:2x4", r"the shape for cpu has 1 side, as cpu:8"),
+        ("cpu:9", r"cpu:9: JAX has already started with 8 CPU devices"),
+    ],
+)
+def test_a_bad_name_is_one_clear_error(name, message):
+    with pytest.raises(ValueError, match=message):
+        chips.topology(name).devices()
+
+
+def test_without_libtpu_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(chips.NoCompilerError, match=r"pip install -e '\.\[plan\]'"):
+        chips.topology("v4:2x2x1").devices()
+
+
+@pytest.mark.parametrize(
+    ("name", "links"),
+    [
+        ("v4:4x4x4", (2, 2, 2)),
+        ("v4:12x16x16", (2, 2, 2)),
+        ("v4:2x4x4", (1, 1, 1)),  # no whole cubes: nothing is joined
+        ("v4:2x2x1", (1, 1, 0)),
+        ("v5e:16x16", (2, 2)),
+        ("v5e:8x16", (1, 2)),
+        ("v3:32x32", (2, 2)),
+        ("v3:4x4", (1, 1)),
+    ],
+)
+def test_ends_are_joined_where_the_slice_is_large_enough(name, links):
+    assert chips.topology(name).links == links
+
+
+def exchange(sent, *dimensions):
+    return Collective("all-gather", ("fsdp",), 1, sent, 0, dimensions)
+
+
+def seconds(name, *found):
+    return compiling.interconnect_seconds(list(found), chips.topology(name))
+
+
+def test_exchanges_along_other_dimensions_go_on_together():
+    link = CHIPS["v4"].link_bandwidth
+    alone = seconds("v4:4x4x4", exchange(10**9, 0))
+    assert alone == 10**9 / (2 * link)
+    assert seconds("v4:4x4x4", exchange(10**9, 0), exchange(10**9, 1)) == alone
+    assert seconds("v4:4x4x4", exchange(10**9, 0), exchange(10**9, 0)) == 2 * alone
+    # What lies along both is more than either has links for.
+    both = seconds("v4:4x4x4", exchange(10**9, 0), exchange(5 * 10**9, 0, 1))
+    assert both == 6 * 10**9 / (4 * link)
+
+
+def test_the_cores_of_a_chip_share_its_links():
+    assert seconds("v3:4x4", exchange(10**9, 0)) == 2 * 10**9 / CHIPS["v3"].link_bandwidth
+    assert math.isclose(CHIPS["v3"].memory / CHIPS["v3"].devices, 16 * 2**30)

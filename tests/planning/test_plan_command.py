@@ -1,0 +1,216 @@
+"""The command: what it prints and writes, how it ends, and that what is planned is what runs."""
+
+import json
+import types
+
+import jax
+import ml_collections
+import numpy as np
+import pytest
+from absl import flags
+
+from t5x_like import config, experiment, partitioning, plan
+from t5x_like.planning import batches, chips, compiling, report
+from t5x_like.systems import gpt2
+
+KEYS = {
+    "system",
+    "phase",
+    "batch",
+    "parameters",
+    "active_parameters",
+    "parameters_by_part",
+    "parameter_bytes",
+    "optimizer_bytes",
+    "flops_per_step",
+    "flops_per_step_by_formula",
+    "flops_per_step_recomputing",
+    "flops_per_token",
+    "flops_per_token_by_formula",
+}
+COMPILED = {
+    "topology",
+    "devices",
+    "mesh",
+    "microbatches",
+    "remat",
+    "memory_per_device",
+    "flops_per_step_compiled",
+    "flops_ratio",
+    "bytes_per_device",
+    "collectives",
+    "unknown_loops",
+    "compile_seconds",
+    "fits",
+    "largest_part",
+}
+TIMES = {
+    "step_seconds",
+    "step_seconds_lower_bound",
+    "step_seconds_without_overlap",
+    "utilization_ceiling",
+}
+TINY = {
+    "vocab_size": 64,
+    "positions": 16,
+    "layers": 2,
+    "d_model": 32,
+    "d_ff": 48,
+    "heads": 2,
+    "dropout": 0.0,
+}
+
+
+def tiny(**mesh):
+    settings = config.defaults()
+    settings.system = "gpt2"
+    settings.model = gpt2.SIZES["small"] | TINY
+    settings.data.lengths = {"targets": 16}
+    settings.data.update({"batch_size": 8, "converter": "decoder"})
+    settings.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 0.01}
+    settings.mesh = {"data": -1} | mesh
+    return settings
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Runs the command: -> (exit status, JSON, standard output, standard error)."""
+
+    def command(settings: ml_collections.ConfigDict, **given):
+        path = tmp_path / "plan.json"
+        unset = {"topology": None, "search": False, "tries": 2, "json": str(path)}
+        values = types.SimpleNamespace(**(unset | given))
+        monkeypatch.setattr(flags, "FLAGS", values)
+        status = 0
+        try:
+            plan.plan(settings)
+        except SystemExit as end:
+            status = end.code
+        shown = capsys.readouterr()
+        found = json.loads(path.read_text()) if path.exists() else None
+        return status, found, shown.out, shown.err
+
+    return command
+
+
+def test_without_a_topology_nothing_is_compiled(run, monkeypatch):
+    monkeypatch.setattr(compiling, "compile_step", None)
+    status, found, out, _ = run(tiny(model=1024))  # nor is a mesh made
+    assert status == 0
+    assert found.keys() == KEYS
+    assert isinstance(found["parameters"], int)
+    assert isinstance(found["active_parameters"], int)
+    assert f"{found['parameters']:,}" in out
+
+
+def test_on_simulated_devices_all_but_times_is_told(run):
+    status, found, out, _ = run(tiny(fsdp=2, model=2), topology="cpu:8")
+    assert status == 0
+    assert found.keys() == KEYS | COMPILED
+    assert found["mesh"] == {"data": 2, "fsdp": 2, "expert": 1, "model": 2}
+    assert found["fits"] is None  # nobody knows how much there is
+    assert "no limit of memory is known" in out
+    # Every product of the model is computed, and next to none twice.
+    assert 1 <= found["flops_ratio"] < 1.1
+    assert {"all-reduce"} <= {one["kind"] for one in found["collectives"]}
+    assert all(one["bytes"] > 0 and one["axis"] for one in found["collectives"])
+    memory = found["bytes_per_device"]
+    # The step counts and the random key are the rest of the state; the batch is int32 and float32.
+    batch = 3 * 16 * 4 * 8 // 4
+    rest = memory["arguments"] - memory["parameters"] - memory["optimizer"] - batch
+    assert 0 <= rest <= 16
+
+
+def test_search_compiles_the_likeliest_and_gives_the_best(run):
+    status, found, _, err = run(tiny(), topology="cpu:2", search=True, tries=2)
+    assert status == 0
+    assert len(found["tried"]) == 2
+    assert found["mesh"] in [one["mesh"] for one in found["tried"]]
+    assert err.count(" ... ") == 2
+
+
+def test_the_step_planned_is_the_step_trained():
+    settings = tiny(fsdp=2, model=2)
+    settings.train.microbatches = 2
+    fields = batches.batch(settings)
+    devices = chips.topology("cpu:8").devices()
+    planned = compiling.compile_step(experiment.build(settings, devices=devices), fields)
+    model = experiment.build(settings)
+    state = model.initial_state()
+    batch = model.put({name: np.ones(x.shape, x.dtype) for name, x in fields.items()})
+    with partitioning.layout(model.mesh):
+        trained = model.train_step.lower(state, batch).compile().as_text()
+        after, _ = model.train_step(state, batch)
+    assert int(after.step) == 1
+    assert compiling.cleaned(planned.text) == compiling.cleaned(trained)
+    assert "metadata" not in compiling.cleaned(trained)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"topology": "v7:2x2"}, "--topology='v7' does not exist"),
+        ({"search": True}, "--search needs a --topology"),
+        ({"topology": "cpu:3"}, "data.batch_size=8 cannot be cut into"),
+        ({"topology": "cpu:8", "search": True, "tries": 0}, "--tries=0 must be 1 or more"),
+    ],
+)
+def test_bad_flags_are_one_line_and_status_2(run, given, message):
+    status, found, _, err = run(tiny(), **given)
+    assert status == 2
+    assert found is None
+    assert err.splitlines()[-1].startswith("error: ")
+    assert message in err
+
+
+def test_without_libtpu_what_needs_no_compiler_is_told(run, monkeypatch):
+    monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: None)
+    status, found, out, err = run(tiny(), topology="v5e:2x2")
+    assert status == 2
+    assert found is None
+    assert "parameters" in out
+    assert "pip install -e '.[plan]'" in err
+
+
+@pytest.mark.parametrize(("topology", "devices"), [("v5e:2x2", 4), ("v4:2x2x1", 4)])
+def test_tpus_that_are_not_here(run, monkeypatch, topology, devices):
+    settings = tiny(model=2)
+    settings.model.dtype = "bfloat16"
+    status, found, out, _ = run(settings, topology=topology)
+    assert status == 0
+    assert found.keys() == KEYS | COMPILED | TIMES
+    assert found["fits"] is True
+    assert found["devices"] == devices
+    assert found["flops_ratio"] >= 1
+    assert found["unknown_loops"] == 0
+    bounds = found["step_seconds"]
+    assert found["step_seconds_lower_bound"] == max(bounds.values()) > 0
+    assert 0 < found["utilization_ceiling"] <= 1
+    assert "fits" in out
+
+
+def test_what_does_not_fit_ends_with_status_1(run, monkeypatch):
+    too_large = "RESOURCE_EXHAUSTED: Ran out of memory on HBM. Largest program allocations: ..."
+
+    def refuse(*_):
+        raise compiling.TooLargeError(too_large)
+
+    monkeypatch.setattr(compiling, "compile_step", refuse)
+    status, found, out, _ = run(tiny(), topology="cpu:8")
+    assert status == 1
+    assert found["fits"] is False
+    assert "does not fit: RESOURCE_EXHAUSTED: Ran out of memory on HBM." in out
+
+
+def test_a_device_without_limit_has_no_verdict_and_one_with_a_small_one_a_bad_one():
+    memory = {"parameters": 1, "optimizer": 2, "arguments": 3, "activations": 4}
+    memory |= {"temporaries": 9, "outputs": 0, "program": 0, "peak": 12}
+    found = types.SimpleNamespace(memory=memory)
+    assert report.decide(found, None) == {"fits": None, "largest_part": "other temporaries"}
+    assert report.decide(found, 11)["fits"] is False
+    assert report.decide(found, 12)["fits"] is True
+
+
+def test_no_accelerator_is_taken(run):
+    run(tiny())
+    assert jax.config.jax_platforms == "cpu"
