@@ -274,6 +274,8 @@ _FIXED = {
     "router_dtype": "float32",
     "router_ignore_padding_tokens": False,
 }
+# What the released folders have besides.
+_FIXED_THERE = {"feed_forward_proj": "relu", "is_gated_act": False, "num_selected_experts": 1}
 # Hugging Face's slots are a number, and more than there are tokens do no harm there.
 _SLOTS_FOR_ALL = 2**20
 
@@ -293,7 +295,7 @@ def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict
     for key in (*_SETTINGS.values(), *sparse.values()):
         if key not in config:
             raise ValueError(f"config.json has no {key}")
-    for key, value in _FIXED.items():
+    for key, value in {**_FIXED, **_FIXED_THERE}.items():
         if config.get(key, value) != value:
             raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
     # As there: with as many sparse layers as fit, the second of every so many is.

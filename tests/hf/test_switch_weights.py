@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from t5x_like.hf import from_pretrained
 from t5x_like.hf.folder import read_json
 from t5x_like.models.moe import collect
+from t5x_like.systems.switch import SIZES, from_hf_config
 from tests.hf.conftest import Golden
 
 # The float32 logits are 2e-6 off the same network in float64, and PyTorch's and XLA's sums differ
@@ -151,10 +152,45 @@ def test_without_a_number_of_slots_the_folder_has_slots_for_all(switch, tmp_path
     assert read_json(tmp_path / "config.json")["expert_capacity"] == 2**20
 
 
+def test_the_settings_of_a_released_folder_are_those_of_its_size():
+    released = {  # of google/switch-base-64, but for what is no setting of the network
+        "d_ff": 3072,
+        "d_kv": 64,
+        "d_model": 768,
+        "decoder_sparse_step": 2,
+        "dense_act_fn": "relu",
+        "dropout_rate": 0.1,
+        "encoder_sparse_step": 2,
+        "expert_capacity": 64,
+        "feed_forward_proj": "relu",
+        "is_encoder_decoder": True,
+        "is_gated_act": False,
+        "layer_norm_epsilon": 1e-06,
+        "model_type": "switch_transformers",
+        "num_decoder_layers": 12,
+        "num_experts": 64,
+        "num_heads": 12,
+        "num_layers": 12,
+        "num_selected_experts": 1,
+        "num_sparse_decoder_layers": 6,
+        "num_sparse_encoder_layers": 6,
+        "relative_attention_max_distance": 128,
+        "relative_attention_num_buckets": 32,
+        "router_bias": False,
+        "router_dtype": "float32",
+        "router_ignore_padding_tokens": False,
+        "router_jitter_noise": 0.01,
+        "vocab_size": 32128,
+    }
+    theirs = {"expert_capacity": 64, "group_size": 0, "dropout": 0.1, "expert_dropout": 0.1}
+    assert from_hf_config(released, names=()) == SIZES["base_64"] | theirs
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"dense_act_fn": "gelu"}, "dense_act_fn='gelu'; allowed: 'relu'"),
+        ({"feed_forward_proj": "gated-gelu"}, "feed_forward_proj='gated-gelu'; allowed: 'relu'"),
         ({"router_bias": True}, "router_bias=True; allowed: False"),
         ({"num_experts": None}, r"config\.json has no num_experts"),
         ({"num_sparse_encoder_layers": 4}, "num_sparse_encoder_layers=4, .*the same on both"),
