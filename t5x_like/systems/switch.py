@@ -306,17 +306,18 @@ def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict
             f"config.json has {told}: all layers must be sparse, or every second one, the same on "
             "both sides"
         )
-    tied = config.get("tie_word_embeddings", True)
+    dropless = {"dispatch": "dropless", "expert_capacity": 0}
     dropout = config.get("dropout_rate", 0.1)
     return {
         **SIZES["base_8"],
         **{ours: config[theirs] for ours, theirs in _SETTINGS.items()},
+        **(dropless if config["expert_capacity"] >= _SLOTS_FOR_ALL else {}),
         "sparse_every": int(every.pop()),
         "group_size": 0,  # slots are those of a row
         "jitter": config.get("router_jitter_noise", 0.01),
         "dropout": dropout,
         "expert_dropout": dropout,
-        "tied_head": tied,
+        "tied_head": config.get("tie_word_embeddings", True),
     }
 
 

@@ -149,7 +149,10 @@ def test_without_a_number_of_slots_the_folder_has_slots_for_all(switch, tmp_path
     model = from_pretrained(switch[0].folder)
     model.config = model.config | change
     model.save_pretrained(tmp_path)
-    assert read_json(tmp_path / "config.json")["expert_capacity"] == 2**20
+    written = read_json(tmp_path / "config.json")
+    assert written["expert_capacity"] == 2**20
+    again = from_hf_config(written, names=())
+    assert (again["dispatch"], again["expert_capacity"]) == ("dropless", 0)
 
 
 def test_the_settings_of_a_released_folder_are_those_of_its_size():
