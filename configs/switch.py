@@ -20,8 +20,9 @@ layer has experts. All but the demo follow the paper (Fedus, Zoph and Shazeer 20
 
 What is not told is T5's (Adafactor, 1/sqrt(step) after 10,000 steps, 512 tokens a row) or that of
 the configs of the released models (Flaxformer's `switch_classic_*.gin`): capacity factors of 1.25
-in training, 1.0 of c, and 2.0 in evaluation, 4.0 of xxl; how many tokens share slots
-(model.group_size); no dropout. The noise of 1% is that of their Hugging Face folders.
+in training and 2.0 in evaluation, of xxl 4.0, and of c 2.0 in both, which is its 1.0 with never
+less than two slots; how many tokens share slots (model.group_size); no dropout. The noise of 1% is
+that of their Hugging Face folders.
 
 On a TPU or GPU spread the experts with `mesh.expert`, which must divide model.experts and shares
 the batch with `data` and `fsdp`. The paper compares, from the same file:

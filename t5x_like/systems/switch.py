@@ -63,7 +63,7 @@ SIZES: dict[str, dict[str, Any]] = {
         tied_head=False,
         experts=2048,
         sparse_every=1,
-        capacity_factor=1.0,
+        capacity_factor=2.0,  # the release has 1.0, but at least two slots
         group_size=2048,
     ),
 }
