@@ -10,7 +10,7 @@ VOCABULARY := $(DEMO)/vocabulary.model
 export TF_CPP_MIN_LOG_LEVEL := 2
 export PYTHON
 
-.PHONY: help demo test test-slow notebooks lint lock clean
+.PHONY: help demo test test-slow notebooks plans lint lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -37,6 +37,9 @@ test-slow: $(READY)  ## the slow tests: several processes, killed runs, long tra
 
 notebooks: $(READY)  ## run the notebooks from top to bottom, and keep what they show
 	@$(VENV)/bin/jupyter execute --inplace notebooks/*.ipynb
+
+plans: $(READY)  ## compile the plans of configs/plans.py (half an hour), and write them into docs/plans.md
+	@$(PYTHON_IN_VENV) -m benchmarks.plans
 
 lint: $(READY)  ## ruff (style and layout) and mypy (types)
 	@$(PYTHON_IN_VENV) -m ruff check .

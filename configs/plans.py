@@ -11,7 +11,7 @@ from typing import Any
 
 import ml_collections
 
-from configs import bert, gpt3, llama, palm, t5
+from configs import bert, gpt3, llama, palm, switch, t5
 
 TOPOLOGIES = {
     "t5_11b_v4": "v4:8x8x8",
@@ -20,6 +20,8 @@ TOPOLOGIES = {
     "gpt3_175b_v4": "v4:12x16x16",
     "palm_540b_v4": "v4:12x16x16",
     "llama_65b_v5p": "v5p:8x8x8",
+    "switch_xxl_v4": "v4:8x8x16",
+    "switch_c_v4": "v4:8x8x16",
 }
 
 
@@ -48,7 +50,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "t5_11b_v5e": (
         lambda: t5.get_config("v1_0_11b"),
-        _mesh(fsdp=32, model=8)
+        _mesh(fsdp=16, model=16)
         | {
             "data.batch_size": 2048,
             "train.microbatches": 8,
@@ -57,7 +59,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "bert_large_v3": (
         lambda: bert.get_config("large"),
-        _mesh(fsdp=32),
+        _mesh(fsdp=32) | {"model.remat": "dots_with_no_batch_dims"},
     ),
     # 1,536 rows, 3.1 million tokens, which 768 groups of 4 chips share, in place of 1,600.
     # A vocabulary of 50,257 is odd: its table ends in 47 rows that no text uses.
@@ -81,9 +83,19 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "model.remat": "dots_with_no_batch_dims",
         },
     ),
+    # Over 512 chips, parts of 16 would be exchanged by all-reduces of whole matrices.
     "llama_65b_v5p": (
         lambda: llama.get_config("65b"),
-        _mesh(fsdp=512) | {"train.microbatches": 4, "model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=128, model=4)
+        | {"train.microbatches": 4, "model.remat": "dots_with_no_batch_dims"},
+    ),
+    "switch_xxl_v4": (
+        lambda: switch.get_config("xxl_128"),
+        _mesh(fsdp=8, expert=128) | {"model.remat": "dots_with_no_batch_dims"},
+    ),
+    "switch_c_v4": (
+        lambda: switch.get_config("c_2048"),
+        _mesh(fsdp=2, expert=512) | {"model.remat": "dots_with_no_batch_dims"},
     ),
 }
 

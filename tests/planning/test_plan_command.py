@@ -1,7 +1,9 @@
 """The command: what it prints and writes, how it ends, and that what is planned is what runs."""
 
 import json
+import re
 import types
+from pathlib import Path
 
 import jax
 import ml_collections
@@ -214,3 +216,10 @@ def test_a_device_without_limit_has_no_verdict_and_one_with_a_small_one_a_bad_on
 def test_no_accelerator_is_taken(run):
     run(tiny())
     assert jax.config.jax_platforms == "cpu"
+
+
+def test_the_docs_have_every_key():
+    page = (Path(__file__).resolve().parents[2] / "docs/plans.md").read_text("utf-8")
+    first_cells = " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
+    told = set(re.findall(r"`(\w+)`", first_cells))
+    assert told == KEYS | COMPILED | TIMES | {"tried", "why"}

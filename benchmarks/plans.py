@@ -1,0 +1,98 @@
+"""Compiles the plans of configs/plans.py, and writes their results into docs/plans.md.
+
+    python -m benchmarks.plans                 all of them, one after the other: `make plans`
+    python -m benchmarks.plans gpt3_175b_v4    this one; of the others what was found before
+
+Each is a process of its own, since a large step takes gigabytes to compile. What it printed stays
+in runs/plans/, and the page has all of it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from configs.plans import TOPOLOGIES
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "runs" / "plans"
+PAGE = ROOT / "docs" / "plans.md"
+BEGIN, END = "<!-- written by make plans -->\n", "<!-- end -->\n"
+
+
+def main() -> None:
+    """Plans what is named, or all, and writes the page.
+
+    Exits with status 1 where one does not fit.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
+    names = parser.parse_args().names or list(TOPOLOGIES)
+    if unknown := [name for name in names if name not in TOPOLOGIES]:
+        parser.error(f"there is no plan {unknown[0]!r}: choose {', '.join(TOPOLOGIES)}")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    fit = [compile_plan(name) for name in names]
+    found = {name: read(name) for name in TOPOLOGIES if (RESULTS / f"{name}.json").exists()}
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    PAGE.write_text(before + BEGIN + section(found) + END + after)
+    print(f"written into {PAGE.relative_to(ROOT)}")
+    sys.exit(0 if all(fit) else 1)
+
+
+def compile_plan(name: str) -> bool:
+    """Runs the command of a plan and keeps what it tells; whether the step fits."""
+    print(f"{name} on {TOPOLOGIES[name]} ...", end=" ", flush=True)
+    start = time.monotonic()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "t5x_like.plan"),
+            f"--config=configs/plans.py:{name}",
+            f"--topology={TOPOLOGIES[name]}",
+            f"--json={RESULTS / name}.json",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode > 1:
+        sys.exit(f"\n{done.stderr}")
+    (RESULTS / f"{name}.txt").write_text(done.stdout)
+    print(f"{done.stdout.splitlines()[-1]} ({time.monotonic() - start:.0f} s)", flush=True)
+    return done.returncode == 0
+
+
+def read(name: str) -> dict[str, Any]:
+    """What a plan found, with what it printed as `text`."""
+    found = json.loads((RESULTS / f"{name}.json").read_text())
+    return found | {"text": (RESULTS / f"{name}.txt").read_text()}
+
+
+def section(found: dict[str, dict[str, Any]]) -> str:
+    """The results as Markdown: a table, and under it what each plan printed."""
+    heads = ["plan", "devices", "mesh", "parameters", "peak", "of", "step at least", "utilization"]
+    lines = [f"\n| {' | '.join(heads)} at most |", "|---" * len(heads) + "|"]
+    lines += [row(name, plan) for name, plan in found.items()]
+    for name, plan in found.items():
+        lines += [f"\n### {name}\n", "```", plan["text"].rstrip(), "```"]
+    return "\n".join(lines) + "\n\n"
+
+
+def row(name: str, plan: dict[str, Any]) -> str:
+    """A plan's row of the table."""
+    mesh = ", ".join(f"{axis} {size}" for axis, size in plan["mesh"].items() if size > 1)
+    cells = [name, f"{plan['devices']:,} ({plan['topology']})", mesh, f"{plan['parameters']:,}"]
+    memory = f"{plan['memory_per_device'] / 1e9:.1f} GB"
+    if "utilization_ceiling" not in plan:
+        return f"| {' | '.join([*cells, 'does not fit', memory, '', ''])} |"
+    peak = f"{plan['bytes_per_device']['peak'] / 1e9:.1f} GB"
+    step = f"{plan['step_seconds_lower_bound']:.3g} s"
+    ceiling = f"{plan['utilization_ceiling']:.0%}"
+    return f"| {' | '.join([*cells, peak, memory, step, ceiling])} |"
+
+
+if __name__ == "__main__":
+    main()
