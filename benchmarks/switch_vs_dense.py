@@ -1,0 +1,267 @@
+"""Switch Transformer beside the T5 of equal work per token: held-out loss by step and by time.
+
+    python benchmarks/switch_vs_dense.py choice --first-seed=1000 --steps=300 --out=runs/choice
+    python benchmarks/switch_vs_dense.py claim --seeds=3 --steps=800 --out=runs/claim
+    python benchmarks/switch_vs_dense.py capacity --steps=400 --out=runs/capacity
+
+`claim` is that of Fedus et al. 2022, section 3, and `capacity` is their table 1, at the size of
+`make demo`, whose vocabulary they read; `choice` tries settings for both. The runs of a seed read
+the same batches and take turns of a few steps in one process, so that what else the machine does
+slows all of them alike: times are told as ratios of a step to T5's.
+
+After a warmup the learning rate is constant. Where it decays, a loss in mid-run is that of a run
+not yet over, and "the steps to the final loss of another" would set a run cut short against a
+whole one.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import itertools
+import json
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import matplotlib.figure
+import ml_collections
+import numpy as np
+
+from t5x_like import evaluate, experiment, inputs, partitioning
+from t5x_like.config import one_line_errors
+from t5x_like.experiment import Experiment
+from t5x_like.systems import switch
+from t5x_like.training import metrics
+from t5x_like.training.state import TrainState
+
+ROOT = Path(__file__).resolve().parents[1]
+DENSE = "T5"
+TURN = 10  # steps
+
+
+def main() -> None:
+    """Runs, prints and draws a comparison."""
+    arguments = read_arguments()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with one_line_errors():
+        models = {
+            name: build(own, arguments, learning_rate=rate)
+            for name, (own, rate) in contenders(arguments).items()
+        }
+        first = arguments.first_seed
+        seeds = [
+            race(models, seed=seed, steps=arguments.steps, every=arguments.every)
+            for seed in range(first, first + arguments.seeds)
+        ]
+    rows = [{name: dataclasses.asdict(run) for name, run in runs.items()} for runs in seeds]
+    (arguments.out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+    report(seeds)
+    draw(seeds, arguments.out / "losses.png")
+
+
+def read_arguments() -> argparse.Namespace:
+    """The command line, checked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("comparison", choices=("choice", "claim", "capacity"))
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--every", type=int, default=50, help="steps between evaluations")
+    parser.add_argument("--batch", type=int, default=8, help="rows of 128 inputs and 32 targets")
+    parser.add_argument("--warmup", type=int, default=100, help="steps")
+    parser.add_argument("--learning-rate", type=float, default=0.03)
+    parser.add_argument("--init-scale", type=float, default=0.1, help="of Switch; the paper: 0.1")
+    parser.add_argument("--vocabulary", default="runs/demo/vocabulary.model")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results and picture")
+    arguments = parser.parse_args()
+    for name in ("seeds", "steps", "every", "batch"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name}={getattr(arguments, name)}: 1 or more")
+    return arguments
+
+
+def contenders(arguments: argparse.Namespace) -> dict[str, tuple[dict[str, Any], float]]:
+    """By name, what each model has besides T5's settings, and its learning rate."""
+    if arguments.comparison == "choice":
+        models: dict[str, dict[str, Any]] = {DENSE: {}}
+        models |= {f"Switch, init {x}": {"experts": 8, "init_scale": x} for x in (0.1, 1.0)}
+        return {f"{name}, {x}": (own, x) for name, own in models.items() for x in (0.01, 0.03, 0.1)}
+    sparse = {"experts": 8, "init_scale": arguments.init_scale}
+    models = {DENSE: {}}
+    if arguments.comparison == "claim":
+        models["Switch"] = sparse
+    else:
+        models |= {
+            f"{name}, {factor}": sparse | {"router": router, "capacity_factor": factor}
+            for name, router in (("Switch", "switch"), ("top-2", "top2"))
+            for factor in (1.0, 1.25, 2.0)
+        }
+    return {name: (own, arguments.learning_rate) for name, own in models.items()}
+
+
+def build(
+    own: Mapping[str, Any], arguments: argparse.Namespace, *, learning_rate: float
+) -> Experiment:
+    """A model at the size of the demo; sparse, if it has settings of its own."""
+    spec = importlib.util.spec_from_file_location("config", ROOT / "configs/t5.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config: ml_collections.ConfigDict = module.get_config("demo")
+    if own:
+        config.system = "switch"
+        # Of every kernel's shape as T5's are; how they are drawn is part of the paper's method.
+        config.model = switch.SIZES["base_8"] | config.model.to_dict() | dict(own)
+    config.data.vocabulary = arguments.vocabulary
+    config.data.batch_size = arguments.batch
+    config.evaluate.batches = max(1, 160 // arguments.batch)  # the same rows for any batch
+    config.optimizer = {
+        "name": "adafactor",
+        "schedule": "constant",
+        "learning_rate": learning_rate,
+        "warmup_steps": arguments.warmup,
+    }
+    return experiment.build(config)
+
+
+@dataclasses.dataclass
+class Run:
+    """What became of one model on one seed.
+
+    Attributes:
+        losses: by step, the held-out cross-entropy in nats.
+        ratio: of the time of a step to the first model's, the median over the turns.
+        training: by step, what was dropped and the experts' load since the evaluation before.
+    """
+
+    losses: dict[int, float] = dataclasses.field(default_factory=dict)
+    ratio: float = math.nan
+    training: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
+
+
+def race(models: Mapping[Any, Experiment], *, seed: int, steps: int, every: int) -> dict[Any, Run]:
+    """Trains models on the same batches, in turns; returns what became of each."""
+    first = next(iter(models.values()))
+    held_out = list(inputs.build(first.config, first.mesh).eval_batches(first.config.data.task))
+    config = first.config.copy_and_resolve_references()
+    config.data.seed = seed  # of training alone: all seeds are held to the same examples
+    data = inputs.build(config, first.mesh)
+    runs = {name: Run() for name in models}
+    racers = {name: Racer(model, seed=seed) for name, model in models.items()}
+    for step in range(0, steps, TURN):
+        batches = list(itertools.islice(data.train_batches, min(TURN, steps - step)))
+        done = step + len(batches)
+        for name, racer in racers.items():
+            racer.take(batches)
+            if done // every > step // every or done == steps:
+                runs[name].losses[done] = racer.held_out_loss(held_out)
+                runs[name].training[done] = racer.routing()
+                print(f"seed {seed}, step {done}: {name} {runs[name].losses[done]:.4f}", flush=True)
+    reference = next(iter(racers.values())).seconds
+    for name, racer in racers.items():
+        ratios = [own / one for own, one in zip(racer.seconds, reference, strict=True)]
+        runs[name].ratio = statistics.median(ratios[1:] or ratios)  # the first turn compiles
+    return runs
+
+
+class Racer:
+    """A model in training."""
+
+    def __init__(self, model: Experiment, *, seed: int):
+        self.seconds: list[float] = []  # of each turn
+        self._model = model
+        model.config.train.seed = seed
+        self._state: TrainState = model.initial_state()
+        self._metrics: list[metrics.Metrics] = []
+
+    def take(self, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """A turn."""
+        found = []
+        start = time.perf_counter()
+        with partitioning.layout(self._model.mesh):
+            for batch in batches:
+                self._state, one = self._model.train_step(self._state, self._model.put(batch))
+                found.append(one)
+            jax.block_until_ready(self._state)
+        self.seconds.append(time.perf_counter() - start)
+        self._metrics += jax.device_get(found)
+
+    def held_out_loss(self, batches: Sequence[Mapping[str, np.ndarray]]) -> float:
+        """The cross-entropy of the parameters as they are."""
+        with partitioning.layout(self._model.mesh):
+            found = evaluate.measure(self._model, self._state.params, batches)
+        return found["cross_entropy"]
+
+    def routing(self) -> dict[str, float]:
+        """What the routers did since this was last asked."""
+        values, _ = metrics.split(metrics.compute(metrics.merge(self._metrics)))
+        self._metrics = []
+        return {k: v for k, v in values.items() if k.startswith(("tokens_dropped", "expert_load"))}
+
+
+def steps_to(loss: float, losses: Mapping[int, float]) -> float:
+    """The step at which a run first reached a loss, on lines between its evaluations; or NaN."""
+    before: tuple[int, float] | None = None
+    for step, value in losses.items():
+        if value <= loss:
+            if before is None:
+                return float(step)
+            return before[0] + (step - before[0]) * (before[1] - loss) / (before[1] - value)
+        before = step, value
+    return math.nan
+
+
+def report(seeds: Sequence[Mapping[str, Run]]) -> None:
+    """Prints a table: final losses, and what it takes to get to the first model's."""
+    print("\n| | final held-out loss | its step | steps to the final loss of the first | dropped |")
+    print("|---|---|---|---|---|")
+    first, *_ = seeds[0]
+    for name in seeds[0]:
+        runs = [runs[name] for runs in seeds]
+        last = max(runs[0].losses)
+        parts = [steps_to(each[first].losses[last], each[name].losses) / last for each in seeds]
+        dropped = [100 * run.training[last].get("tokens_dropped", 0.0) for run in runs]
+        row = (
+            spread([run.losses[last] for run in runs], form=".3f"),
+            spread([run.ratio for run in runs], form=".2f"),
+            "not reached" if any(map(math.isnan, parts)) else spread(parts, form=".2f"),
+            spread(dropped, form=".1f") + "%",
+        )
+        print(f"| {name} | {' | '.join(row)} |")
+
+
+def spread(values: Sequence[float], *, form: str) -> str:
+    """The mean of values, and between which they lie."""
+    text = f"{statistics.mean(values):{form}}"
+    if len(values) == 1:
+        return text
+    return f"{text} ({min(values):{form}} to {max(values):{form}})"
+
+
+def draw(seeds: Sequence[Mapping[str, Run]], path: Path) -> None:
+    """Draws the held-out losses of all seeds, over steps and over time."""
+    figure = matplotlib.figure.Figure(figsize=(10, 4), layout="constrained")
+    by_step, by_time = figure.subplots(1, 2, sharey=True)
+    for number, runs in enumerate(seeds):
+        for color, (name, run) in enumerate(runs.items()):
+            steps, losses = list(run.losses), list(run.losses.values())
+            style = {"color": f"C{color}", "linewidth": 1, "label": None if number else name}
+            by_step.plot(steps, losses, **style)
+            by_time.plot([step * run.ratio for step in steps], losses, **style)
+    by_step.set(xlabel="step", ylabel="held-out cross-entropy, nats")
+    by_time.set(xlabel="time, in steps of T5")
+    by_step.legend()
+    for axes in (by_step, by_time):
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=90)
+
+
+if __name__ == "__main__":
+    main()
