@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 
-from t5x_like.planning.hlo import Instruction, Program, Visit
+from t5x_like.planning.hlo import Instruction
+from t5x_like.planning.program import Program, Visit
 
 KINDS = (
     "all-gather",

@@ -11,11 +11,11 @@ from jax.sharding import Mesh
 
 from t5x_like import partitioning
 from t5x_like.experiment import Experiment
-from t5x_like.planning import collectives, counting, hlo, products
+from t5x_like.planning import collectives, counting, products
 from t5x_like.planning.batches import Batch
 from t5x_like.planning.chips import Topology
 from t5x_like.planning.collectives import Collective
-from t5x_like.planning.hlo import Program
+from t5x_like.planning.program import Program, parse
 from t5x_like.training import flops
 
 _METADATA = re.compile(r", metadata=\{[^{}]*\}")
@@ -76,14 +76,14 @@ def compile_step(model: Experiment, fields: Batch) -> Compiled:
             raise TooLargeError(str(error)) from error
     seconds = time.perf_counter() - start
     text = compiled.as_text()
-    program = hlo.parse(text)
+    program = parse(text)
     return Compiled(
         text=text,
         flops=products.flops(program),
         memory_bytes=products.memory_bytes(program),
         memory=_memory(model, compiled.memory_analysis(), program),
         collectives=collectives.collect(program, model.mesh),
-        unknown_loops=program.unknown_loops,
+        unknown_loops=sum(trips is None for _, trips in program.loops),
         seconds=seconds,
     )
 
@@ -120,13 +120,15 @@ def _activations(model: Experiment, program: Program) -> int:
         tuple(sorted(shape)) for shape, _ in counting.shards(model.shapes.params, shardings.params)
     }
     total = 0
-    for instruction in {id(one): one for _, one in program.instructions()}.values():
-        where = instruction.attributes
-        if instruction.opcode == "while" and "jvp(" in where and "transpose(jvp(" not in where:
+    for loop, trips in program.loops:
+        where = loop.attributes
+        if "jvp(" in where and "transpose(jvp(" not in where:
             total += sum(
                 array.bytes
-                for array in program.stacked(instruction)
-                if len(array.shape) > 2 and tuple(sorted(array.shape)) not in known
+                for array in loop.arrays
+                if len(array.shape) > 2
+                and array.shape[0] == trips
+                and tuple(sorted(array.shape)) not in known
             )
     return total
 

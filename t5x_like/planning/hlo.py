@@ -1,11 +1,9 @@
-"""Optimized HLO text as instructions, and how often a step runs each of them."""
+"""Optimized HLO text as instructions."""
 
 import dataclasses
 import functools
-import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
 
 _BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2}
 _BYTES |= {"u16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8, "c64": 8}
@@ -15,7 +13,6 @@ _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _ON_CHIP = re.compile(r"S\([134]\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(r"(calls|to_apply|body|condition|branch_computations)=\{?([^{}]*?)\}?(?=, |$)")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,70 +68,8 @@ class Instruction:
 Computation = dict[str, Instruction]
 
 
-@dataclasses.dataclass(frozen=True)
-class Visit:
-    """A computation at one of the places that run it.
-
-    Attributes:
-        times: how often a step runs it there.
-        frame: the computation of this visit or, where it lies within an instruction of another, a
-            fusion's, that one's: frames run one instruction after the other.
-    """
-
-    name: str
-    times: int
-    frame: int
-    is_frame: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """A compiled program.
-
-    Attributes:
-        computations: by name.
-        visits: of all that a step runs.
-        unknown_loops: loops whose trips the compiler does not know; their bodies count once.
-    """
-
-    computations: dict[str, Computation]
-    visits: tuple[Visit, ...]
-    unknown_loops: int
-
-    def instructions(self) -> Iterator[tuple[Visit, Instruction]]:
-        """All instructions that a step runs, with where they stand."""
-        for visit in self.visits:
-            for instruction in self.computations[visit.name].values():
-                yield visit, instruction
-
-    def stacked(self, loop: Instruction) -> list[Array]:
-        """The values of a `while` with an entry for each time that its body runs."""
-        trips = _trips(self.computations, loop)
-        return [array for array in loop.arrays if array.shape[:1] == (trips,)]
-
-    def operands(self, visit: Visit, instruction: Instruction) -> list[Array]:
-        """The arrays that an instruction reads."""
-        there = self.computations[visit.name]
-        return [array for name in instruction.operands for array in there[name].arrays]
-
-
-def _trips(computations: dict[str, Computation], loop: Instruction) -> int | None:
-    """How often a `while` runs its body; None where the program does not tell.
-
-    A scan's condition, where no count is written, compares a counter from 0 with a constant.
-    """
-    if found := _TRIPS.search(loop.attributes):
-        return int(found[1])
-    condition = computations[loop.called["condition"][0]]
-    root = next(one for one in condition.values() if one.is_root)
-    limits = [condition[name] for name in root.operands]
-    constants = [one.arguments for one in limits if one.opcode == "constant"]
-    is_count = root.opcode == "compare" and "direction=LT" in root.attributes
-    return int(constants[0]) if is_count and len(constants) == 1 else None
-
-
-def parse(text: str) -> Program:
-    """Reads `compiled.as_text()`.
+def read(text: str) -> tuple[dict[str, Computation], str]:
+    """The computations of `compiled.as_text()` by name, and the name of the first to run.
 
     Raises:
         ValueError: the text has no entry computation.
@@ -154,9 +89,7 @@ def parse(text: str) -> Program:
             current[instruction.name] = instruction
     if not entry:
         raise ValueError("the text of the compiled program has no ENTRY")
-    walk = _Walk(computations)
-    walk.visit(entry, times=1, frame=None)
-    return Program(computations, tuple(walk.visits), walk.unknown_loops)
+    return computations, entry
 
 
 def _instruction(line: str) -> Instruction:
@@ -194,35 +127,3 @@ def arrays(text: str) -> tuple[Array, ...]:
         )
         for dtype, shape, layout in _ARRAY.findall(text)
     )
-
-
-class _Walk:
-    """Follows calls from a computation, and counts how often each is run."""
-
-    def __init__(self, computations: dict[str, Computation]):
-        self.visits: list[Visit] = []
-        self.unknown_loops = 0
-        self._computations = computations
-        self._frames = itertools.count()
-
-    def visit(self, name: str, *, times: int, frame: int | None) -> None:
-        own = next(self._frames) if frame is None else frame
-        self.visits.append(Visit(name, times, own, is_frame=frame is None))
-        for instruction in self._computations[name].values():
-            called = instruction.called
-            if instruction.opcode == "while":
-                trips = _trips(self._computations, instruction)
-                self.unknown_loops += trips is None
-                for part in (*called["body"], *called["condition"]):
-                    self.visit(part, times=times * (trips or 1), frame=None)
-            elif instruction.opcode in ("call", "conditional"):
-                # Of a conditional all branches count: which one runs is not in the program.
-                for part in _flat(called):
-                    self.visit(part, times=times, frame=None)
-            elif "calls" in called:
-                for part in called["calls"]:
-                    self.visit(part, times=times, frame=own)
-
-
-def _flat(called: dict[str, tuple[str, ...]]) -> Sequence[str]:
-    return [name for names in called.values() for name in names]

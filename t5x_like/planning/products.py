@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t5x_like.planning.hlo import Array, Computation, Instruction, Program, Visit
+from t5x_like.planning.hlo import Array, Computation, Instruction
+from t5x_like.planning.program import Program, Visit
 
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")

@@ -1,0 +1,93 @@
+"""A compiled program: its instructions, and how often a step runs each of them."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+from t5x_like.planning import hlo
+from t5x_like.planning.hlo import Array, Computation, Instruction
+from t5x_like.planning.loops import trips
+
+
+@dataclasses.dataclass(frozen=True)
+class Visit:
+    """A computation at one of the places that run it.
+
+    Attributes:
+        times: how often a step runs it there.
+        frame: the computation of this visit or, where it lies within an instruction of another, a
+            fusion's, that one's: frames run one instruction after the other.
+    """
+
+    name: str
+    times: int
+    frame: int
+    is_frame: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A compiled program.
+
+    Attributes:
+        computations: by name.
+        visits: of all that a step runs.
+        loops: each `while`, and how often it runs its body; None where the program does not tell,
+            and then the body counts once.
+    """
+
+    computations: dict[str, Computation]
+    visits: tuple[Visit, ...]
+    loops: tuple[tuple[Instruction, int | None], ...]
+
+    def instructions(self) -> Iterator[tuple[Visit, Instruction]]:
+        """All instructions that a step runs, with where they stand."""
+        for visit in self.visits:
+            for instruction in self.computations[visit.name].values():
+                yield visit, instruction
+
+    def operands(self, visit: Visit, instruction: Instruction) -> list[Array]:
+        """The arrays that an instruction reads."""
+        there = self.computations[visit.name]
+        return [array for name in instruction.operands for array in there[name].arrays]
+
+
+def parse(text: str) -> Program:
+    """Reads `compiled.as_text()`.
+
+    Raises:
+        ValueError: the text has no entry computation.
+    """
+    computations, entry = hlo.read(text)
+    walk = _Walk(computations)
+    walk.visit(entry, times=1, frame=None)
+    return Program(computations, tuple(walk.visits), tuple(walk.loops))
+
+
+class _Walk:
+    """Follows calls from a computation, and counts how often each is run."""
+
+    def __init__(self, computations: dict[str, Computation]):
+        self.visits: list[Visit] = []
+        self.loops: list[tuple[Instruction, int | None]] = []
+        self._computations = computations
+        self._frames = itertools.count()
+
+    def visit(self, name: str, *, times: int, frame: int | None) -> None:
+        own = next(self._frames) if frame is None else frame
+        self.visits.append(Visit(name, times, own, is_frame=frame is None))
+        there = self._computations[name]
+        for instruction in there.values():
+            called = instruction.called
+            if instruction.opcode == "while":
+                number = trips(self._computations, there, instruction)
+                self.loops.append((instruction, number))
+                for part in (*called["body"], *called["condition"]):
+                    self.visit(part, times=times * (1 if number is None else number), frame=None)
+            elif instruction.opcode in ("call", "conditional"):
+                # Of a conditional all branches count: which one runs is not in the program.
+                for part in itertools.chain(*called.values()):
+                    self.visit(part, times=times, frame=None)
+            elif "calls" in called:
+                for part in called["calls"]:
+                    self.visit(part, times=times, frame=own)
