@@ -50,10 +50,10 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "t5_11b_v5e": (
         lambda: t5.get_config("v1_0_11b"),
-        _mesh(fsdp=16, model=16)
+        _mesh(fsdp=64, model=4)
         | {
             "data.batch_size": 2048,
-            "train.microbatches": 8,
+            "train.microbatches": 4,
             "model.remat": "dots_with_no_batch_dims",
         },
     ),

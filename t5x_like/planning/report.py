@@ -82,7 +82,7 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
         "remat": config.model.get("remat", "none"),
     }
     chip = topology.chip
-    memory = None if chip is None else chip.memory // chip.devices
+    memory = None if chip is None else round(chip.memory)
     try:
         compiled = compiling.compile_step(model, fields)
     except TooLargeError as error:

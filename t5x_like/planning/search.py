@@ -113,7 +113,7 @@ def _estimates(
             layout = Layout(mesh, number, remat)
             memory, seconds = _estimate(plan, model, topology, layout)
             memories.append(memory)
-            if topology.chip is None or memory < topology.chip.memory / topology.chip.devices:
+            if topology.chip is None or memory < topology.chip.memory:
                 found.append((seconds, layout))
     if not found:
         least = (

@@ -1,7 +1,9 @@
 """Names of slices, and what links a chip has in them."""
 
-import math
+import re
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from t5x_like.planning import chips, compiling
@@ -23,6 +25,7 @@ from t5x_like.planning.collectives import Collective
     ],
 )
 def test_a_bad_name_is_one_clear_error(name, message):
+    assert len(jax.devices()) == 8  # so JAX has started
     with pytest.raises(ValueError, match=message):
         chips.topology(name).devices()
 
@@ -71,4 +74,14 @@ def test_exchanges_along_other_dimensions_go_on_together():
 
 def test_the_cores_of_a_chip_share_its_links():
     assert seconds("v3:4x4", exchange(10**9, 0)) == 2 * 10**9 / CHIPS["v3"].link_bandwidth
-    assert math.isclose(CHIPS["v3"].memory / CHIPS["v3"].devices, 16 * 2**30)
+
+
+@pytest.mark.parametrize("generation", CHIPS)
+def test_memory_is_what_the_compiler_has(generation):
+    topology = chips.topology(f"{generation}:{'x'.join('221'[: CHIPS[generation].dimensions])}")
+    here = jax.sharding.SingleDeviceSharding(topology.devices()[0])
+    too_much = jax.ShapeDtypeStruct((2**35,), jnp.float32, sharding=here)
+    with pytest.raises(jax.errors.JaxRuntimeError) as error:
+        jax.jit(jnp.sin).lower(too_much).compile()
+    [available] = re.findall(r"exceeds available HBM \(([\d.]+)G\)", str(error.value))
+    assert float(available) * 2**30 == CHIPS[generation].memory

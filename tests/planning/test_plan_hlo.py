@@ -50,6 +50,42 @@ def test_a_loop_that_runs_until_something_happens_is_told():
     assert products.flops(program) == 2 * 8**3
 
 
+@pytest.mark.parametrize(
+    ("first", "step", "limit", "trips"), [(0, 1, 7, 7), (2, 1, 7, 5), (0, 2, 7, 4), (9, 1, 7, 0)]
+)
+def test_a_loop_counts_from_its_start_by_its_step(first, step, limit, trips):
+    text = f"""HloModule made
+
+%condition (p: (s32[], f32[2,2])) -> pred[] {{
+  %p = (s32[], f32[2,2]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %limit = s32[] constant({limit})
+  ROOT %less = pred[] compare(%i, %limit), direction=LT
+}}
+
+%body (p: (s32[], f32[2,2])) -> (s32[], f32[2,2]) {{
+  %p = (s32[], f32[2,2]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %step = s32[] constant({step})
+  %next = s32[] add(%i, %step)
+  %x = f32[2,2] get-tuple-element(%p), index=1
+  %square = f32[2,2] dot(%x, %x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT %both = (s32[], f32[2,2]) tuple(%next, %square)
+}}
+
+ENTRY %main (x: f32[2,2]) -> (s32[], f32[2,2]) {{
+  %x = f32[2,2] parameter(0)
+  %first = s32[] constant({first})
+  %start = s32[] copy(%first)
+  %both = (s32[], f32[2,2]) tuple(%start, %x)
+  ROOT %loop = (s32[], f32[2,2]) while(%both), condition=%condition, body=%body
+}}
+"""
+    program = parse(text)
+    assert [number for _, number in program.loops] == [trips]
+    assert products.flops(program) == trips * 2 * 2 * 2 * 2
+
+
 def test_without_loops_the_compiler_counts_the_same_work():
     def fn(q, k):
         return jnp.einsum("bthk,bshk->bhts", q, k)
