@@ -1,6 +1,9 @@
 """Names of slices, and what links a chip has in them."""
 
+import os
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -85,3 +88,12 @@ def test_memory_is_what_the_compiler_has(generation):
         jax.jit(jnp.sin).lower(too_much).compile()
     [available] = re.findall(r"exceeds available HBM \(([\d.]+)G\)", str(error.value))
     assert float(available) * 2**30 == CHIPS[generation].memory
+
+
+def test_a_libtpu_without_a_tpu_says_nothing_to_those_who_do_not_plan():
+    program = "import t5x_like, jax; print(jax.default_backend())"
+    env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    assert "libtpu" not in done.stderr
