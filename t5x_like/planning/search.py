@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Iterator
 
-import jax
 import ml_collections
 
 from t5x_like import experiment, partitioning
@@ -43,28 +42,43 @@ class Layout:
         return config
 
 
+@dataclasses.dataclass(frozen=True, order=True)
+class _Estimate:
+    """What arithmetic says of a layout; the faster first, then that of less memory."""
+
+    seconds: float
+    memory: float
+    layout: Layout = dataclasses.field(compare=False)
+
+
 def best(plan: Plan, config: ml_collections.ConfigDict, topology: Topology, *, tries: int) -> Plan:
     """The plan of the best of the layouts, by the least time of a compiled step, that fits.
 
-    All layouts are estimated; those whose estimate does not fit are left out, and of the others the
-    `tries` fastest are compiled, each shown as it is done.
+    All layouts are estimated. Of the meshes with the fastest ones `tries` layouts are compiled, and
+    shown as they are done: one of each mesh, and where it does not fit one that needs less.
 
     Raises:
         ValueError: no layout divides the model and the batch, or none is estimated to fit.
     """
     if tries < 1:
         raise ValueError(f"--tries={tries} must be 1 or more")
-    devices = topology.devices()
-    estimates = _estimates(plan, config, topology, devices)
-    _say(f"{len(estimates)} layouts may fit {topology.name}; compiling the {tries} likeliest")
+    left = _estimates(plan, config, topology)
+    _say(f"{len(left)} layouts may fit {topology.name}; compiling the {tries} likeliest")
     plans: list[Plan] = []
-    for seconds, layout in estimates[:tries]:
-        _say(f"  {layout} (estimated {seconds:.3g} s)", end=" ...")
-        found = report.with_compiler(plan, layout.apply(config), topology)
+    while left and len(plans) < tries:
+        next_one = min(left)
+        _say(f"  {next_one.layout} (estimated {next_one.seconds:.3g} s)", end=" ... ")
+        found = report.with_compiler(plan, next_one.layout.apply(config), topology)
         plans.append(found)
-        _say(f" {report.verdict(found).split(';')[0]}" + _told(found))
+        _say(report.verdict(found).split(";")[0] + _told(found))
+        left = [one for one in left if _differs(one, next_one, fits=found["fits"] is not False)]
     fitting = [found for found in plans if found["fits"] is not False]
     return min(fitting or plans, key=_order) | {"tried": [_row(found) for found in plans]}
+
+
+def _differs(one: _Estimate, tried: _Estimate, *, fits: bool) -> bool:
+    """Whether an estimate is worth a compilation after another one."""
+    return one.layout.mesh != tried.layout.mesh or (not fits and one.memory < tried.memory)
 
 
 def _order(found: Plan) -> float:
@@ -91,9 +105,10 @@ def _say(line: str, *, end: str = "\n") -> None:
 
 
 def _estimates(
-    plan: Plan, config: ml_collections.ConfigDict, topology: Topology, devices: list[jax.Device]
-) -> list[tuple[float, Layout]]:
-    """(seconds, layout) of those that may fit, the fastest first."""
+    plan: Plan, config: ml_collections.ConfigDict, topology: Topology
+) -> list[_Estimate]:
+    """Those of the layouts that may fit."""
+    devices = topology.devices()
     phase = batches.largest(config)
     rows = phase.settings.data.batch_size
     policies = _POLICIES if "remat" in config.model else ("none",)
@@ -114,13 +129,13 @@ def _estimates(
             memory, seconds = _estimate(plan, model, topology, layout)
             memories.append(memory)
             if topology.chip is None or memory < topology.chip.memory:
-                found.append((seconds, layout))
+                found.append(_Estimate(seconds, memory, layout))
     if not found:
         least = (
             f"the least needs some {min(memories) / 1e9:.3g} GB a device" if memories else reason
         )
         raise ValueError(f"no layout of {rows} rows fits {topology.name}: {least}")
-    return sorted(found, key=lambda one: one[0])
+    return found
 
 
 def _meshes(devices: int, *, sparse: bool) -> Iterator[tuple[tuple[str, int], ...]]:

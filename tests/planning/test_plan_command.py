@@ -77,6 +77,7 @@ def tiny(**mesh):
 @pytest.fixture
 def run(monkeypatch, tmp_path, capsys):
     """Runs the command: -> (exit status, JSON, standard output, standard error)."""
+    assert jax.device_count() == 8  # started, or a test would start it with fewer
 
     def command(settings: ml_collections.ConfigDict, **given):
         path = tmp_path / "plan.json"
