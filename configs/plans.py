@@ -41,21 +41,18 @@ def _mesh(**axes: int) -> dict[str, int]:
     return {"mesh.data": 1, **{f"mesh.{axis}": size for axis, size in axes.items()}}
 
 
+_LONG_T5 = {"data.batch_size": 2048, "train.steps": 1_000_000}
 _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
-    # 2^11 rows, as the paper trains its largest model (section 3.6).
+    # 2^11 rows for a million steps, as the paper trains its models in the end (section 3.7).
     "t5_11b_v4": (
         lambda: t5.get_config("v1_0_11b"),
-        _mesh(fsdp=128, model=4)
-        | {"data.batch_size": 2048, "model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=128, model=4) | _LONG_T5 | {"model.remat": "dots_with_no_batch_dims"},
     ),
     "t5_11b_v5e": (
         lambda: t5.get_config("v1_0_11b"),
         _mesh(fsdp=64, model=4)
-        | {
-            "data.batch_size": 2048,
-            "train.microbatches": 4,
-            "model.remat": "dots_with_no_batch_dims",
-        },
+        | _LONG_T5
+        | {"train.microbatches": 4, "model.remat": "dots_with_no_batch_dims"},
     ),
     "bert_large_v3": (
         lambda: bert.get_config("large"),
@@ -101,8 +98,13 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def _one_batch(config: ml_collections.ConfigDict, *, rows: int) -> ml_collections.ConfigDict:
-    """A config without its phases of smaller batches, which another layout would fit."""
+    """A config of the same examples without its phases of other batches.
+
+    Learning rate and warmup stay those of the paper's batches.
+    """
+    sizes = [(phase["batch_size"], phase["steps"]) for phase in config.phases.values()]
     config.train.phases = ()
     config.phases = ml_collections.ConfigDict()
     config.data.batch_size = rows
+    config.train.steps = round(sum(size * steps for size, steps in sizes) / rows)
     return config
