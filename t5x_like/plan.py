@@ -1,7 +1,7 @@
 r"""Plans a run: what its model needs, and how its step would run on TPUs that are not here.
 
     python -m t5x_like.plan --config=configs/t5.py:v1_0_11b
-    python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:4x4x4 --json=plan.json
+    python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:8x8x8 --json=plan.json
     python -m t5x_like.plan --config=configs/t5.py:base --config.data.batch_size=512 \
         --topology=v5e:4x4 --search
 
