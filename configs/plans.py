@@ -92,7 +92,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "switch_c_v4": (
         lambda: switch.get_config("c_2048"),
-        _mesh(expert=1024) | {"model.remat": "dots_with_no_batch_dims"},
+        _mesh(expert=512, model=2) | {"model.remat": "dots_with_no_batch_dims"},
     ),
 }
 
