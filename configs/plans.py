@@ -88,7 +88,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "switch_xxl_v4": (
         lambda: switch.get_config("xxl_128"),
-        _mesh(expert=128, model=8) | {"model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=2, expert=128, model=4) | {"model.remat": "dots_with_no_batch_dims"},
     ),
     "switch_c_v4": (
         lambda: switch.get_config("c_2048"),
