@@ -1,5 +1,6 @@
 """Phases: the shapes change where they should, and a run that dies in one ends as if it had not."""
 
+import shutil
 import sys
 
 import jax
@@ -63,9 +64,18 @@ def test_rates_follow_the_phase(straight):
         np.testing.assert_allclose(tokens[step] / examples[step], inputs + 16)  # and targets
 
 
+def test_a_run_goes_on_exactly_from_within_a_phase(straight, tmp_path):
+    shutil.copytree(straight[0], tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "6")
+    assert checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")[-1] == 4
+    train.train(settings(tmp_path))
+    parameters = [checkpoints.restore_params(path)[0] for path in (straight[0], tmp_path / "run")]
+    jax.tree.map(np.testing.assert_array_equal, *parameters)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("killed_at", "newest"),
-    [pytest.param(4, 3, id="boundary", marks=pytest.mark.slow), pytest.param(5, 4, id="within")],
+    ("killed_at", "newest"), [pytest.param(4, 3, id="boundary"), pytest.param(5, 4, id="within")]
 )
 def test_a_run_that_dies_goes_on_exactly(straight, tmp_path, monkeypatch, killed_at, newest):
     show = reporting.ProgressLine.__call__
