@@ -49,7 +49,10 @@ generation drops no token, but inputs of the encoder share slots in groups: to w
 depend on the rest of a batch, --config.model.group_size=0; and where no mesh spreads the experts,
 --config.model.dispatch=dropless needs no slots at all.
 
-The demo is T5's demo (configs/t5.py) with 8 experts in one layer of each side:
+The demo is T5's demo (configs/t5.py) with 8 experts in one layer of each side. Its held-out loss is
+4.26 nats, where the unigram entropy of the targets is 5.76, after 8 minutes of one CPU core: no
+better than T5's, in so few steps. Some 8% of the tokens find no slot in training, since slots are
+those of a row of 32 or 128 tokens; 1% in evaluation.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 \
         --output=runs/demo/vocabulary.model
