@@ -86,19 +86,22 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
     try:
         compiled = compiling.compile_step(model, fields)
     except TooLargeError as error:
-        state = counting.device_bytes(model.abstract_state, model.shardings)
-        return (
-            plan
-            | layout
-            | {
-                "memory_per_device": memory,
-                "bytes_per_device": {"state": state},
-                "fits": False,
-                "why": _reason(error),
-            }
-        )
+        return plan | layout | _refused(model, memory, why=_reason(error))
     measured = _measured(plan, compiled, topology, devices)
     return plan | layout | {"memory_per_device": memory} | measured | decide(compiled, memory)
+
+
+def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
+    """The verdict on a step that the compiler did not make, since it does not fit."""
+    state = counting.device_bytes(model.abstract_state, model.shardings)
+    most = "temporaries" if memory is None or state < memory / 2 else "parameters and optimizer"
+    return {
+        "memory_per_device": memory,
+        "bytes_per_device": {"state": state},
+        "fits": False,
+        "why": why,
+        "largest_part": most,
+    }
 
 
 def _check_batch(phase: Phase, model: Experiment) -> None:
@@ -260,7 +263,7 @@ def verdict(plan: Plan) -> str:
     if plan["fits"] is None:
         return f"no limit of memory is known here; the largest part: {plan['largest_part']}"
     if "why" in plan:
-        return f"does not fit: {plan['why']}"
+        return f"does not fit: {plan['why']} The largest part: {plan['largest_part']}"
     word = "fits" if plan["fits"] else "does not fit"
     peak, limit = plan["bytes_per_device"]["peak"], plan["memory_per_device"]
     return f"{word}: {_size(peak)} of {_size(limit)}; the largest part: {plan['largest_part']}"

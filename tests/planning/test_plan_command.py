@@ -202,7 +202,7 @@ def test_what_does_not_fit_ends_with_status_1(run, monkeypatch):
     status, found, out, _ = run(tiny(), topology="cpu:8")
     assert status == 1
     assert found["fits"] is False
-    assert "does not fit: RESOURCE_EXHAUSTED: Ran out of memory on HBM." in out
+    assert "does not fit: RESOURCE_EXHAUSTED: Ran out of memory on HBM. The largest part" in out
 
 
 def test_a_device_without_limit_has_no_verdict_and_one_with_a_small_one_a_bad_one():
