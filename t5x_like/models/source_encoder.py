@@ -3,12 +3,10 @@
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.models.blocks import Shared
-from t5x_like.models.masks import AttentionMask
-from t5x_like.models.transformer import Batch, EncoderDecoder
+from t5x_like.models.transformer import EncoderDecoder
 
 
 class SourceEncoder(nn.Module):
@@ -44,17 +42,6 @@ class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # fla
         super().setup()
         self.source = self.make_source()
 
-    def encode(
-        self, batch: Batch, *, deterministic: bool = True
-    ) -> tuple[Float[Array, "B S D"], Int[Array, "B S"]]:
-        """The pretrained encoder's output and its segments (0 is padding: token 0 unless told)."""
-        tokens = batch["encoder_input_tokens"]
-        segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
-        places = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        shared = Shared(
-            mask=AttentionMask(query_segments=segments, key_segments=segments),
-            positions=batch.get("encoder_positions", places),
-            deterministic=deterministic,
-        )
-        x, _ = self.encoder(self.source(tokens, shared), shared)
-        return x, segments
+    def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
+        """What the pretrained encoder reads in place of its tokens' vectors."""
+        return self.source(tokens, shared)

@@ -113,17 +113,21 @@ class EncoderDecoder(nn.Module):
         """The encoder's output and its segments (0 is padding: token 0 unless told)."""
         tokens = batch["encoder_input_tokens"]
         segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
-        # One document a row: then padding sees it. What padding says counts in a sparse layer,
-        # where it takes slots of experts.
-        packed = "encoder_positions" in batch
+        # Padding sees the first document. What it makes of that counts in a sparse layer, where it
+        # takes slots of experts, and should be what it is in Hugging Face's.
+        readers = jnp.maximum(segments, 1)
         shared = Shared(
-            mask=AttentionMask(query_segments=segments if packed else None, key_segments=segments),
+            mask=AttentionMask(query_segments=readers, key_segments=segments),
             positions=_positions(batch, "encoder", tokens),
             tokens=tokens,
             deterministic=deterministic,
         )
-        x, _ = self.encoder(self.token_embedder(tokens), shared)
+        x, _ = self.encoder(self.read(tokens, shared), shared)
         return x, segments
+
+    def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
+        """What the encoder reads of its tokens."""
+        return self.token_embedder(tokens)
 
     def prefill(
         self,
