@@ -72,7 +72,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--every", type=int, default=50, help="steps between evaluations")
+    parser.add_argument("--every", type=int, default=100, help="steps between evaluations")
     parser.add_argument("--batch", type=int, default=8, help="rows of 128 inputs and 32 targets")
     parser.add_argument("--warmup", type=int, default=100, help="steps")
     parser.add_argument("--learning-rate", type=float, default=0.03)
