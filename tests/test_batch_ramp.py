@@ -17,7 +17,7 @@ class Killed(BaseException):
     """Ends a run at once, as no `except Exception` notices."""
 
 
-def settings(folder):
+def settings(folder, *, saved_every=5):
     for name, lines in (("few", 40), ("many", 900)):
         (folder / f"{name}.txt").write_text("".join(f"{name} {n:04}\n" for n in range(lines)))
     made = config.defaults()
@@ -52,7 +52,7 @@ def settings(folder):
     made.phases = PHASES
     made.train.log_every = 1
     made.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
-    made.checkpoint.every = 1
+    made.checkpoint.every = saved_every
     made.evaluate.every = 1
     made.evaluate.batches = 1
     made.evaluate.tasks = ("mixture_files_few",)
@@ -125,8 +125,8 @@ def test_a_run_that_dies_tells_the_same_epochs(straight, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(reporting.ProgressLine, "__call__", die)
         with pytest.raises(Killed):
-            train.train(settings(tmp_path))
-    train.train(settings(tmp_path))
+            train.train(settings(tmp_path, saved_every=1))
+    train.train(settings(tmp_path, saved_every=1))
     logs = [reporting.read_log(folder / "run") for folder in (straight[0], tmp_path)]
     for name in EPOCHS:
         assert logs[0][name] == logs[1][name]
