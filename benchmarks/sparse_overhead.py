@@ -1,7 +1,7 @@
 """What sparsity costs: steps of Switch and of the T5 of equal FLOPs, and the parts of a layer.
 
-    python benchmarks/sparse_overhead.py                 6 + 6 layers of 512 wide, 8 experts
-    python benchmarks/sparse_overhead.py --parts         one layer, part by part
+    python -m benchmarks.sparse_overhead                 6 + 6 layers of 512 wide, 8 experts
+    python -m benchmarks.sparse_overhead --parts         one layer, part by part
 
 The two take turns in one process; medians, and ratios of the medians.
 """
@@ -30,18 +30,24 @@ def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experts", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--loop", choices=("scan", "unroll"), default="scan")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--parts", action="store_true")
     arguments = parser.parse_args()
     if arguments.parts:
         measure_parts(arguments.experts, batch=arguments.batch, repeats=arguments.repeats)
     else:
-        measure_steps(arguments.experts, batch=arguments.batch, repeats=arguments.repeats)
+        measure_steps(
+            arguments.experts,
+            batch=arguments.batch,
+            repeats=arguments.repeats,
+            loop=arguments.loop,
+        )
 
 
-def measure_steps(experts: int, *, batch: int, repeats: int) -> None:
-    """Times training steps with equal optimizers, and the same without the optimizer."""
+def measure_steps(experts: int, *, batch: int, repeats: int, loop: str) -> None:
+    """Times training steps, whole and without the optimizer, whose part grows with the experts."""
     configs = {"T5": load_config("configs/t5.py", "v1_0_small")}
     for factor in (1.0, 1.25):
         config = load_config("configs/t5.py", "v1_0_small")
@@ -52,7 +58,7 @@ def measure_steps(experts: int, *, batch: int, repeats: int) -> None:
     steps: dict[str, Callable[[], Any]] = {}
     for name, config in configs.items():
         config.data.batch_size = batch
-        config.model.dropout = 0.0
+        config.model.update({"dropout": 0.0, "loop": loop})
         steps |= _steps(name, config)
     seconds = take_turns(steps, repeats=repeats)
     for name, median in seconds.items():
@@ -63,9 +69,10 @@ def measure_steps(experts: int, *, batch: int, repeats: int) -> None:
 def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[], Any]]:
     model = experiment.build(config)
     batch = random_batch(config)
-    work = flops.training(lambda params: model.loss(params, batch, None), model.shapes.params)
+    key = jax.random.key(0)  # as in training: in evaluation experts have more slots
+    work = flops.training(lambda params: model.loss(params, batch, key), model.shapes.params)
     size = sum(x.size for x in jax.tree.leaves(model.shapes.params))
-    print(f"{name}: {size:,} parameters, {work / 1e9:.0f} GFLOP a step (evaluation's capacity)")
+    print(f"{name}: {size:,} parameters, {work / 1e9:.0f} GFLOP a step")
     state = model.initial_state()
     holder = {"state": state}
 
@@ -77,7 +84,6 @@ def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[
         return model.loss(params, batch, key)[0]
 
     gradient = jax.jit(jax.grad(loss))
-    key = jax.random.key(0)
     with partitioning.layout(model.mesh):
         return {
             name: step,
