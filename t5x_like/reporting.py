@@ -66,16 +66,17 @@ def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height wid
     import matplotlib.ticker
 
     layers, experts = shares.shape
-    size = (2.5 + min(0.4 * experts, 16), 1.5 + min(0.4 * layers, 12))  # inches
+    size = (2.5 + min(0.4 * experts, 16), 2 + min(0.4 * layers, 12))  # inches
     figure = matplotlib.figure.Figure(figsize=size, dpi=80, layout="constrained")
     canvas = matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
     axes = figure.subplots()
     picture = axes.imshow(shares, cmap="coolwarm", vmin=0, vmax=2 / experts, aspect="auto")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+        axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
     axes.set(xlabel="expert", ylabel="layer")
-    label = f"share of the load ({1 / experts:.3g} each where alike)"
-    figure.colorbar(picture, label=label, extend="max")
+    figure.colorbar(picture, extend="max")
+    # In two lines above, where there is room for it however few layers and experts there are.
+    figure.suptitle(f"share of the layer's load\n({1 / experts:.3g} each where alike)", fontsize=9)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3]
 
