@@ -102,7 +102,6 @@ def measure_parts(experts: int, *, batch: int, repeats: int) -> None:
     sparse = functools.partial(
         moe.SparseFeedForward,
         make_router=functools.partial(routers.SwitchRouter, experts=experts),
-        experts=experts,
         eval_capacity_factor=1.0,
     )
     make = functools.partial(moe.Experts, experts=experts, hidden=hidden, **inits)
@@ -133,6 +132,8 @@ def measure_parts(experts: int, *, batch: int, repeats: int) -> None:
 
 class Nothing(nn.Module):
     """Experts that give back what they get."""
+
+    dtype: Any = jnp.float32
 
     def __call__(self, x: jax.Array, *, multiply: Any, deterministic: bool) -> jax.Array:
         """The same."""

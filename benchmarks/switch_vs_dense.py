@@ -1,8 +1,8 @@
 """Switch Transformer beside the T5 of equal work per token: held-out loss by step and by time.
 
-    python benchmarks/switch_vs_dense.py choice --first-seed=1000 --steps=300 --out=runs/choice
-    python benchmarks/switch_vs_dense.py claim --seeds=3 --steps=800 --out=runs/claim
-    python benchmarks/switch_vs_dense.py capacity --steps=400 --out=runs/capacity
+    python -m benchmarks.switch_vs_dense choice --first-seed=1000 --steps=300 --out=runs/choice
+    python -m benchmarks.switch_vs_dense claim --seeds=3 --steps=800 --out=runs/claim
+    python -m benchmarks.switch_vs_dense capacity --steps=400 --out=runs/capacity
 
 `claim` is that of Fedus et al. 2022, section 3, and `capacity` is their table 1, at the size of
 `make demo`, whose vocabulary they read; `choice` tries settings for both. The runs of a seed read
@@ -16,7 +16,6 @@ whole one.
 
 import argparse
 import dataclasses
-import importlib.util
 import itertools
 import json
 import math
@@ -28,9 +27,9 @@ from typing import Any
 
 import jax
 import matplotlib.figure
-import ml_collections
 import numpy as np
 
+from benchmarks.train_step import load_config
 from t5x_like import evaluate, experiment, inputs, partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import Experiment
@@ -38,7 +37,6 @@ from t5x_like.systems import switch
 from t5x_like.training import metrics
 from t5x_like.training.state import TrainState
 
-ROOT = Path(__file__).resolve().parents[1]
 DENSE = "T5"
 TURN = 10  # steps
 
@@ -109,12 +107,7 @@ def build(
     own: Mapping[str, Any], arguments: argparse.Namespace, *, learning_rate: float
 ) -> Experiment:
     """A model at the size of the demo; sparse, if it has settings of its own."""
-    spec = importlib.util.spec_from_file_location("config", ROOT / "configs/t5.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config: ml_collections.ConfigDict = module.get_config("demo")
+    config = load_config("configs/t5.py", "demo")
     if own:
         config.system = "switch"
         # Of every kernel's shape as T5's are; how they are drawn is part of the paper's method.

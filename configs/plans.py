@@ -33,6 +33,7 @@ def get_config(name: str = "t5_11b_v4") -> ml_collections.ConfigDict:
     made = config()
     made.workdir = f"runs/{name}"
     made.model.dtype = "bfloat16"
+    made.model.remat = "dots_with_no_batch_dims"
     made.update_from_flattened_dict(changes)
     return made
 
@@ -46,17 +47,15 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
     # 2^11 rows for a million steps, as the paper trains its models in the end (section 3.7).
     "t5_11b_v4": (
         lambda: t5.get_config("v1_0_11b"),
-        _mesh(fsdp=128, model=4) | _LONG_T5 | {"model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=128, model=4) | _LONG_T5,
     ),
     "t5_11b_v5e": (
         lambda: t5.get_config("v1_0_11b"),
-        _mesh(fsdp=64, model=4)
-        | _LONG_T5
-        | {"train.microbatches": 4, "model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=64, model=4) | _LONG_T5 | {"train.microbatches": 4},
     ),
     "bert_large_v3": (
         lambda: bert.get_config("large"),
-        _mesh(fsdp=32) | {"model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=32),
     ),
     # 1,536 rows, 3.1 million tokens, which 768 groups of 4 chips share, in place of 1,600.
     # A vocabulary of 50,257 is odd: its table ends in 47 rows that no text uses.
@@ -66,7 +65,6 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
         | {
             "model.vocab_size": 50304,
             "train.microbatches": 2,
-            "model.remat": "dots_with_no_batch_dims",
         },
     ),
     # Half of the 2,048 rows of its last phase, since the paper has two such slices. 256,000 is no
@@ -77,22 +75,20 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
         | {
             "model.vocab_size": 256512,
             "train.microbatches": 4,
-            "model.remat": "dots_with_no_batch_dims",
         },
     ),
     # Over 512 chips, parts of 16 would be exchanged by all-reduces of whole matrices.
     "llama_65b_v5p": (
         lambda: llama.get_config("65b"),
-        _mesh(fsdp=128, model=4)
-        | {"train.microbatches": 4, "model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=128, model=4) | {"train.microbatches": 4},
     ),
     "switch_xxl_v4": (
         lambda: switch.get_config("xxl_128"),
-        _mesh(fsdp=2, expert=128, model=4) | {"model.remat": "dots_with_no_batch_dims"},
+        _mesh(fsdp=2, expert=128, model=4),
     ),
     "switch_c_v4": (
         lambda: switch.get_config("c_2048"),
-        _mesh(expert=512, model=2) | {"model.remat": "dots_with_no_batch_dims"},
+        _mesh(expert=512, model=2),
     ),
 }
 

@@ -117,6 +117,11 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
                 )
 
 
+def batch_parts(shape: Mapping[str, int]) -> int:
+    """The parts that a mesh of these sizes cuts a batch into; absent axes are 1."""
+    return math.prod(shape.get(axis, 1) for axis in BATCH_AXES)
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Examples over all axes but `model`."""
     return NamedSharding(mesh, P(BATCH_AXES))
@@ -139,7 +144,7 @@ def batch_slice(mesh: Mesh, *, process: int | None = None) -> tuple[int, int]:
         ValueError: a mesh whose processes hold parts of different size, or not of one piece.
     """
     process = jax.process_index() if process is None else process
-    rows = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    rows = batch_parts(mesh.shape)
     held: dict[int, set[int]] = {}
     device: Any
     for device, index in batch_sharding(mesh).devices_indices_map((rows,)).items():

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.models.blocks import constrain
 from t5x_like.models.linear import Initializer
-from t5x_like.models.routers import Choice, Router, Slots, by_expert
+from t5x_like.models.routers import Choice, Router, Slots, by_expert, choices_first
 from t5x_like.names import choose
-from t5x_like.partitioning import BATCH_AXES
+from t5x_like.partitioning import batch_parts
 
 # The vectors in slots and in the experts' hidden layers: cut by expert, and within by group. Rows
 # of a batch are cut over `expert` too, so between the two lies an exchange of all with all.
@@ -113,8 +113,7 @@ class SparseFeedForward(nn.Module):
     What the router did is sown in the collection "routing", see `collect`.
 
     Attributes:
-        make_router, make_experts: factories of a `Router` and of `Experts`.
-        experts: E.
+        make_router, make_experts: factories of a `Router` and of `Experts`, of the same E.
         capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and
             without its noise.
         expert_capacity: C itself; 0: by the factors.
@@ -126,13 +125,11 @@ class SparseFeedForward(nn.Module):
 
     make_router: Callable[..., Router]
     make_experts: Callable[..., nn.Module]
-    experts: int
     capacity_factor: float = 1.25
     eval_capacity_factor: float = 2.0
     expert_capacity: int = 0
     group_size: int = 0
     dispatch: Literal["capacity", "dropless"] = "capacity"
-    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(
@@ -153,31 +150,34 @@ class SparseFeedForward(nn.Module):
         """
         choose("model.dispatch", self.dispatch, {"capacity": None, "dropless": None})
         groups = _groups(x.shape[0], x.shape[1], group_size=self.group_size)
-        rows = x.astype(self.dtype).reshape(*groups, x.shape[2])
-        ids = None if tokens is None else tokens.reshape(groups)
         router = self.make_router(name="router")
         experts = self.make_experts(name="experts")
+        rows = x.astype(experts.dtype).reshape(*groups, x.shape[2])
+        ids = None if tokens is None else tokens.reshape(groups)
+        routed: Choice | Slots
         if self.dispatch == "dropless":
             _check_dropless()
-            choice = router.choose(rows, ids, deterministic=deterministic)
-            y, load = compute_all(experts, rows, choice, deterministic=deterministic)
-            routing = {"load": load, "dropped": jnp.zeros(())}
-            routing |= {"balance": choice.balance, "z": choice.z}
+            routed = router.choose(rows, ids, deterministic=deterministic)
+            y, load = compute_all(experts, rows, routed, deterministic=deterministic)
+            dropped = jnp.zeros(())
         else:
-            capacity = self._capacity(groups[1], deterministic=deterministic)
-            slots = router(rows, ids, capacity=capacity, deterministic=deterministic)
-            y = compute_slots(experts, rows, slots, deterministic=deterministic)
-            routing = {"load": slots.load, "dropped": slots.dropped}
-            routing |= {"balance": slots.balance, "z": slots.z}
-        for name, value in routing.items():
-            self.sow("routing", name, value)
+            capacity = self._capacity(
+                groups[1], experts=router.experts, deterministic=deterministic
+            )
+            routed = router(rows, ids, capacity=capacity, deterministic=deterministic)
+            y = compute_slots(experts, rows, routed, deterministic=deterministic)
+            load, dropped = routed.load, routed.dropped
+        self.sow("routing", "load", load)
+        self.sow("routing", "dropped", dropped)
+        self.sow("routing", "balance", routed.balance)
+        self.sow("routing", "z", routed.z)
         return y.reshape(x.shape)
 
-    def _capacity(self, length: int, *, deterministic: bool) -> int:
+    def _capacity(self, length: int, *, experts: int, deterministic: bool) -> int:
         if self.expert_capacity:
             return min(self.expert_capacity, length)
         factor = self.eval_capacity_factor if deterministic else self.capacity_factor
-        slots = round(factor * length / self.experts, 6)  # 1.1 * 10 is 11.000000000000002
+        slots = round(factor * length / experts, 6)  # 1.1 * 10 is 11.000000000000002
         return min(math.ceil(slots), length)
 
 
@@ -216,7 +216,7 @@ def compute_all(
         return jax.lax.ragged_dot(rows, kernels, sizes)
 
     y = experts(rows[0, token], multiply=multiply, deterministic=deterministic)
-    gate = jnp.swapaxes(gate, 1, 2).reshape(-1)[order[0]]
+    gate = choices_first(gate)[0, order[0]]
     gate = jnp.where(jnp.arange(gate.size) < jnp.sum(sizes), gate, 0.0)
     y = jnp.zeros_like(rows[0]).at[token].add(y * gate[:, None].astype(y.dtype))
     return y.reshape(x.shape), sizes / jnp.sum(sizes)
@@ -244,8 +244,8 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
         numbers = [int(n) for n in re.findall(r"(?:layer|block)_(\d+)", place)]
         layers = value if value.ndim > alone else value[None]
         for n, layer in enumerate(layers):
-            order = (not place.startswith("encoder"), *([n] if "layer_" not in place else []))
-            found.setdefault(name, []).append(((*order, *numbers), layer))
+            order = (not place.startswith("encoder"), n, *numbers)
+            found.setdefault(name, []).append((order, layer))
     if not found:
         raise ValueError("no layer of this network has a router")
     return {
@@ -258,9 +258,8 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
     """G and T: as many whole rows as fit into a group, and divide the rows of a device."""
     # A row of one token is a step of generation, which rows beside it must not change.
     rows = 1 if length == 1 else max(1, group_size // length)
-    mesh = jax.sharding.get_abstract_mesh().shape
-    devices = math.prod(mesh.get(axis, 1) for axis in BATCH_AXES)
-    own = batch if batch % devices else batch // devices
+    parts = batch_parts(jax.sharding.get_abstract_mesh().shape)
+    own = batch if batch % parts else batch // parts
     rows = next(n for n in range(min(rows, own), 0, -1) if own % n == 0)
     return batch // rows, rows * length
 

@@ -9,7 +9,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from t5x_like.models.linear import Initializer
 
@@ -106,7 +106,7 @@ class Router(nn.Module):
         place = jnp.minimum(start[..., None] + slot, order.shape[1] - 1)
         chosen = jax.vmap(jnp.take)(order, place)
         full = slot < counts[..., None]
-        gate = jax.vmap(jnp.take)(_choices_first(choice.gate), chosen)
+        gate = jax.vmap(jnp.take)(choices_first(choice.gate), chosen)
         given, kept = jnp.sum(counts, axis=0), jnp.sum(full)
         total = jnp.maximum(jnp.sum(given), 1)
         return Slots(
@@ -126,12 +126,13 @@ def by_expert(
 
     A choice is k * T + t. Those of one expert stay in that order; those of none come last.
     """
-    flat = _choices_first(expert)
+    flat = choices_first(expert)
     counts = jnp.sum(flat[..., None] == jnp.arange(experts), axis=1)
     return jnp.argsort(flat, axis=1, stable=True), counts
 
 
-def _choices_first(x: Array) -> Array:
+def choices_first(x: Num[Array, "G T K"]) -> Num[Array, "G KT"]:
+    """The choices of each group in order, choice k * T + t at that place."""
     return jnp.swapaxes(x, 1, 2).reshape(x.shape[0], -1)
 
 
@@ -221,19 +222,10 @@ class HashRouter(Router):
         for _ in range(2):
             mixed = (mixed ^ (mixed >> 16)) * jnp.uint32(0x9E3779B1)
         mixed = mixed ^ (mixed >> 16)
-        return self._of_one((mixed % self.experts).astype(jnp.int32))
-
-    def _of_one(self, expert: Int[Array, "G T"]) -> Choice:
-        share = _shares(expert, self.experts)
-        return Choice(
-            expert=expert[..., None],
-            gate=jnp.ones((*expert.shape, 1)),
-            balance=load_balance(share, share),
-            z=jnp.zeros(()),
-        )
+        return _unlearned((mixed % self.experts).astype(jnp.int32), self.experts)
 
 
-class RandomRouter(HashRouter):
+class RandomRouter(Router):
     """Every token goes anywhere: what is left of sparsity without routing.
 
     Training draws anew at each step; evaluation draws once, by position.
@@ -242,7 +234,7 @@ class RandomRouter(HashRouter):
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
         """One expert for each token."""
         key = jax.random.key(0) if deterministic else self.make_rng("dropout")
-        return self._of_one(jax.random.randint(key, x.shape[:2], 0, self.experts))
+        return _unlearned(jax.random.randint(key, x.shape[:2], 0, self.experts), self.experts)
 
 
 class ExpertChoiceRouter(LearnedRouter):
@@ -279,6 +271,16 @@ class ExpertChoiceRouter(LearnedRouter):
             balance=load_balance(equal, jnp.mean(probability, axis=-1)),
             z=z_loss(logits),
         )
+
+
+def _unlearned(expert: Int[Array, "G T"], experts: int) -> Choice:
+    share = _shares(expert, experts)
+    return Choice(
+        expert=expert[..., None],
+        gate=jnp.ones((*expert.shape, 1)),
+        balance=load_balance(share, share),
+        z=jnp.zeros(()),
+    )
 
 
 def _of(probability: Float[Array, "G T E"], expert: Int[Array, "G T"]) -> Float[Array, "G T"]:

@@ -105,9 +105,7 @@ def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
 
 
 def _check_batch(phase: Phase, model: Experiment) -> None:
-    parts = 1
-    for axis in partitioning.BATCH_AXES:
-        parts *= model.mesh.shape[axis]
+    parts = partitioning.batch_parts(model.mesh.shape)
     rows = phase.settings.data.batch_size
     if rows % parts:
         raise ValueError(

@@ -114,7 +114,7 @@ def _estimates(
     policies = _POLICIES if "remat" in config.model else ("none",)
     found, memories, reason = [], [], ""
     for mesh in _meshes(len(devices), sparse="experts" in plan["parameters_by_part"]):
-        cut = math.prod(size for axis, size in mesh if axis in partitioning.BATCH_AXES)
+        cut = partitioning.batch_parts(dict(mesh))
         if rows % cut:
             continue
         settings = Layout(mesh, 1, policies[0]).apply(phase.settings)
@@ -168,7 +168,7 @@ def _estimate(
     """
     sizes, chip = dict(layout.mesh), topology.chip or _SIMULATED
     found = counting.parameters(model.shapes.params, model.axes.params, config=model.config)
-    cut = math.prod(size for axis, size in layout.mesh if axis in partitioning.BATCH_AXES)
+    cut = partitioning.batch_parts(sizes)
     tokens = plan["batch"]["tokens"] / cut / layout.microbatches
     width = 2 if model.config.model.get("dtype") == "bfloat16" else 4
     out = [one for one in found if len(one.axes) > 1 and one.axes[-1] == "embed" and _cut(one)]

@@ -119,13 +119,11 @@ def _sparse(config: Mapping[str, Any], *, draw: t5.Draw) -> Callable[..., nn.Mod
             wo_init=draw(config["d_ff"] ** -0.5),
             dtype=dtype,
         ),
-        experts=config["experts"],
         capacity_factor=config["capacity_factor"],
         eval_capacity_factor=config["eval_capacity_factor"],
         expert_capacity=config["expert_capacity"],
         group_size=config["group_size"],
         dispatch=config["dispatch"],
-        dtype=dtype,
     )
 
 

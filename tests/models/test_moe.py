@@ -18,7 +18,15 @@ B, L, D, F, E = 4, 12, 8, 16, 4
 X = jax.random.normal(jax.random.key(1), (B, L, D))
 
 
-def sparse(router=routers.SwitchRouter, *, experts=E, gated=False, dropout=0.0, **settings):
+def sparse(
+    router=routers.SwitchRouter,
+    *,
+    experts=E,
+    gated=False,
+    dropout=0.0,
+    dtype=jnp.float32,
+    **settings,
+):
     return moe.SparseFeedForward(
         make_router=functools.partial(router, experts=experts),
         make_experts=functools.partial(
@@ -27,9 +35,8 @@ def sparse(router=routers.SwitchRouter, *, experts=E, gated=False, dropout=0.0, 
             hidden=F,
             gated=gated,
             dropout=dropout,
-            dtype=settings.get("dtype", jnp.float32),
+            dtype=dtype,
         ),
-        experts=experts,
         **settings,
     )
 

@@ -28,7 +28,6 @@ def layer():
     return moe.SparseFeedForward(
         make_router=functools.partial(routers.SwitchRouter, experts=E),
         make_experts=functools.partial(moe.Experts, experts=E, hidden=F),
-        experts=E,
         eval_capacity_factor=1.0,  # some tokens are dropped: the same ones on every mesh
     )
 

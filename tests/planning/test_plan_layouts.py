@@ -18,7 +18,7 @@ def test_a_layout_divides_its_slice_its_model_and_its_batch(name):
     config.check(settings)
     topology = chips.topology(plans.TOPOLOGIES[name])
     model = experiment.build(settings, devices=topology.devices())
-    cut = math.prod(model.mesh.shape[axis] for axis in partitioning.BATCH_AXES)
+    cut = partitioning.batch_parts(model.mesh.shape)
     rows = batches.largest(settings).settings.data.batch_size
     # A microbatch too: else devices would wait for each other's rows.
     assert rows % (cut * settings.train.microbatches) == 0

@@ -247,7 +247,6 @@ def test_the_post_norm_layers_of_an_encoder_can_be_sparse_and_learn():
             moe.SparseFeedForward,
             make_router=functools.partial(routers.SwitchRouter, experts=4),
             make_experts=functools.partial(moe.Experts, experts=4, hidden=24),
-            experts=4,
         ),
     )()
     x, wanted = np.random.default_rng(0).standard_normal((2, 4, 12, 16)).astype(np.float32)

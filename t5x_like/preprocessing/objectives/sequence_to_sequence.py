@@ -146,22 +146,30 @@ def mass(
         ) -> list[Example]:
             document = Documents.of(text, sizes, np.array([len(sizes)]), longest=longest - 1)
             bounds = zip(document.ends, document.ends[1:], strict=False)
-            return [_without(text[a:b], generator) for a, b in bounds]
-
-        def _without(sentence: np.ndarray, generator: np.random.Generator) -> Example:
-            row = np.append(sentence, marks.sep)
-            count = fragment(len(row))
-            first = generator.integers(len(row) - count + 1)
-            places = np.arange(first, first + count)
-            noise = np.isin(np.arange(len(row)), places).astype(np.int64)
-            inputs = writing(generator, row[None], noise[None], marks)[0]
-            return {"inputs": inputs, "targets": row[places], "positions": places}
+            rows = [np.append(text[a:b], marks.sep) for a, b in bounds]
+            return [
+                _without_fragment(
+                    row, fragment(len(row)), writing=writing, marks=marks, generator=generator
+                )
+                for row in rows
+            ]
 
         return write
 
     told = f"mass {rate} {tokens} {random_rate} {kept_rate}"
     features, converters = (*_BOTH, "positions"), ("fragment",)
     return _over_documents("mass", make, told=told, features=features, converters=converters)
+
+
+def _without_fragment(
+    row: np.ndarray, count: int, *, writing: Writing, marks: Marks, generator: np.random.Generator
+) -> Example:
+    """The example of a row that asks for `count` of its tokens."""
+    first = generator.integers(len(row) - count + 1)
+    places = np.arange(first, first + count)
+    noise = np.isin(np.arange(len(row)), places).astype(np.int64)
+    inputs = writing(generator, row[None], noise[None], marks)[0]
+    return {"inputs": inputs, "targets": row[places], "positions": places}
 
 
 def _over_documents(
