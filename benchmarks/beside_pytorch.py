@@ -23,7 +23,8 @@ import numpy as np
 import torch
 import transformers
 
-from t5x_like import hf, systems
+from t5x_like import systems
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.training import optimizers, state, step
 
 # The published shapes of T5 small and of GPT-2's smallest; LLaMA's parts at about 100M.
@@ -65,7 +66,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             theirs.save_pretrained(folder)
             loop = "unroll" if arguments.what == "decode" else "scan"
-            ours = hf.from_pretrained(folder, loop=loop)
+            ours = from_pretrained(folder, loop=loop)
         millions = sum(x.numel() for x in theirs.parameters()) / 1e6
         if arguments.what == "train":
             print(f"{system}, {millions:.0f}M, training on {ROWS} x {LENGTH}: ", end="", flush=True)
@@ -76,7 +77,7 @@ def main() -> None:
             print(decode(ours, theirs, rows=rows, repeats=arguments.repeats))
 
 
-def decode(ours: hf.Pretrained, theirs: Any, *, rows: int, repeats: int) -> str:
+def decode(ours: Pretrained, theirs: Any, *, rows: int, repeats: int) -> str:
     """Tokens per second of a whole call of `generate`, its prompt counted in the time."""
     prompt = np.random.default_rng(0).integers(2, 32000, (rows, PROMPT))
     as_tensor = torch.tensor(prompt)
@@ -96,7 +97,7 @@ def decode(ours: hf.Pretrained, theirs: Any, *, rows: int, repeats: int) -> str:
     return f"{rates}, {same:.0%} of the tokens equal"
 
 
-def train(ours: hf.Pretrained, theirs: Any, *, repeats: int) -> str:
+def train(ours: Pretrained, theirs: Any, *, repeats: int) -> str:
     """Tokens per second of forward pass, backward pass and AdamW."""
     tokens = np.random.default_rng(0).integers(2, 32000, (ROWS, LENGTH + 1))
     as_tensor = torch.tensor(tokens)
@@ -117,7 +118,7 @@ def train(ours: hf.Pretrained, theirs: Any, *, repeats: int) -> str:
     return f"{rates}; first losses {losses[0]:.4f} and {losses[1]:.4f}"
 
 
-def make_step(ours: hf.Pretrained, tokens: np.ndarray) -> Callable[[], float]:
+def make_step(ours: Pretrained, tokens: np.ndarray) -> Callable[[], float]:
     """A training step of the trainer's own, on the same batch every time."""
     batch = {
         "decoder_input_tokens": jnp.asarray(tokens[:, :-1]),

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.preprocessing import objectives, sources, vocabularies
+from t5x_like import vocabularies
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
 

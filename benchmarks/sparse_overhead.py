@@ -19,9 +19,10 @@ import jax.numpy as jnp
 import ml_collections
 
 from benchmarks.train_step import load_config, random_batch
-from t5x_like import experiment, partitioning
-from t5x_like.models import moe, routers
-from t5x_like.models.feed_forward import MLP
+from t5x_like import partitioning
+from t5x_like.experiment import model_side
+from t5x_like.models.feed_forward import moe, routers
+from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.systems import switch
 from t5x_like.training import flops
 
@@ -67,7 +68,7 @@ def measure_steps(experts: int, *, batch: int, repeats: int, loop: str) -> None:
 
 
 def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[], Any]]:
-    model = experiment.build(config)
+    model = model_side.build(config)
     batch = random_batch(config)
     key = jax.random.key(0)  # as in training: in evaluation experts have more slots
     work = flops.training(lambda params: model.loss(params, batch, key), model.shapes.params)

@@ -30,9 +30,10 @@ import matplotlib.figure
 import numpy as np
 
 from benchmarks.train_step import load_config
-from t5x_like import evaluate, experiment, inputs, partitioning
+from t5x_like import evaluate, partitioning
 from t5x_like.config import one_line_errors
-from t5x_like.experiment import Experiment
+from t5x_like.experiment import data_side, model_side
+from t5x_like.experiment.model_side import Experiment
 from t5x_like.systems import switch
 from t5x_like.training import metrics
 from t5x_like.training.state import TrainState
@@ -121,7 +122,7 @@ def build(
         "learning_rate": learning_rate,
         "warmup_steps": arguments.warmup,
     }
-    return experiment.build(config)
+    return model_side.build(config)
 
 
 @dataclasses.dataclass
@@ -142,10 +143,10 @@ class Run:
 def race(models: Mapping[Any, Experiment], *, seed: int, steps: int, every: int) -> dict[Any, Run]:
     """Trains models on the same batches, in turns; returns what became of each."""
     first = next(iter(models.values()))
-    held_out = list(inputs.build(first.config, first.mesh).eval_batches(first.config.data.task))
+    held_out = list(data_side.build(first.config, first.mesh).eval_batches(first.config.data.task))
     config = first.config.copy_and_resolve_references()
     config.data.seed = seed  # of training alone: all seeds are held to the same examples
-    data = inputs.build(config, first.mesh)
+    data = data_side.build(config, first.mesh)
     runs = {name: Run() for name in models}
     racers = {name: Racer(model, seed=seed) for name, model in models.items()}
     for step in range(0, steps, TURN):

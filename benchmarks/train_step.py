@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from t5x_like import experiment, partitioning
+from t5x_like import partitioning
+from t5x_like.experiment import model_side
 from t5x_like.training import flops
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +77,7 @@ def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
 
 def compile_step(config: ml_collections.ConfigDict) -> Any:
     """Traces and compiles a training step without running it."""
-    model = experiment.build(config)
+    model = model_side.build(config)
     with partitioning.layout(model.mesh):
         return model.train_step.lower(
             model.abstract_state, model.put(random_batch(config))
@@ -85,7 +86,7 @@ def compile_step(config: ml_collections.ConfigDict) -> Any:
 
 def measure_steps(config: ml_collections.ConfigDict, *, steps: int) -> None:
     """Times steps, and states them as tokens per second and as a fraction of the peak."""
-    model = experiment.build(config)
+    model = model_side.build(config)
     batch = random_batch(config)
     work = flops.training(lambda params: model.loss(params, batch, None), model.shapes.params)
     with partitioning.layout(model.mesh):

@@ -39,7 +39,7 @@ import pathlib
 import ml_collections
 
 from t5x_like.config import defaults
-from t5x_like.hf.sources import open_source
+from t5x_like.pretrained.weight_source import open_source
 from t5x_like.systems.distilbert import SIZES, student_of
 
 _DEMO_TEACHER = "runs/bert_demo"

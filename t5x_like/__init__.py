@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from t5x_like.hf import Pretrained, from_pretrained
+    from t5x_like.pretrained import Pretrained, from_pretrained
 
 __all__ = ["Pretrained", "from_pretrained"]
 
@@ -20,6 +20,6 @@ def __getattr__(name: str) -> Any:
     """Loads the networks only when they are asked for, so that `--help` need not wait for them."""
     if name not in __all__:
         raise AttributeError(f"module 't5x_like' has no attribute {name!r}")
-    from t5x_like import hf
+    from t5x_like import pretrained
 
-    return getattr(hf, name)
+    return getattr(pretrained, name)

@@ -22,8 +22,8 @@ from jaxtyping import Array, Int, PyTree
 
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import one_line_errors
-from t5x_like.hf import Pretrained, from_pretrained
 from t5x_like.names import choose
+from t5x_like.pretrained import Pretrained, from_pretrained
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,25 +30,18 @@ import numpy as np
 from absl import flags
 from jaxtyping import PyTree
 
-from t5x_like import (
-    checkpoints,
-    config,
-    experiment,
-    hf,
-    initialization,
-    inputs,
-    partitioning,
-    predictions,
-    scoring,
-    text_model,
-)
+from t5x_like import checkpoints, config, partitioning
 from t5x_like.config import one_line_errors
-from t5x_like.evaluation import question_answering
+from t5x_like.decoding.spans import Answer
+from t5x_like.evaluation import question_answering, scoring
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.translation import Translation
-from t5x_like.experiment import Experiment
+from t5x_like.experiment import completion, data_side, model_side
+from t5x_like.experiment.data_side import Inputs
+from t5x_like.experiment.model_side import Experiment
 from t5x_like.hf import folder as files
-from t5x_like.inputs import Inputs
+from t5x_like.inference import predictions, text_model
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.training import metrics
 
 
@@ -56,8 +49,8 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
     """Measures a checkpoint's parameters and writes the metrics."""
     partitioning.connect_processes()
     with one_line_errors():
-        settings = initialization.complete(settings)
-        path = initialization.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
+        settings = completion.complete(settings)
+        path = completion.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
     if settings.get("score"):
         _score(path, settings)
     else:
@@ -67,7 +60,7 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
 def _score(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         model = settings.model.to_dict()
-        pretrained = hf.from_pretrained(
+        pretrained = from_pretrained(
             path,
             mesh=partitioning.make_mesh(settings.mesh.to_dict()),
             param_dtype="float32",
@@ -80,20 +73,20 @@ def _score(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
 
 def _evaluate(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
-        model = experiment.build(settings)
+        model = model_side.build(settings)
         params, step = checkpoints.restore_params(
             path, model.abstract_state.params, average=flags.FLAGS.average
         )
-        data = inputs.build(config.phase_at(settings, step=step).settings, model.mesh)
+        data = data_side.build(config.phase_at(settings, step=step).settings, model.mesh)
     results: dict[str, dict[str, float]] = {}
     size = settings.model.vocab_size
     with partitioning.layout(model.mesh):
         for task in data.eval_tasks:
-            counts = inputs.target_counts(data.eval_batches(task), size=size)
+            counts = data_side.target_counts(data.eval_batches(task), size=size)
             values = measure(model, params, data.eval_batches(task))
             results[task], _ = metrics.split(values)
             if counts.any():
-                results[task]["unigram_entropy"] = inputs.unigram_entropy(counts)
+                results[task]["unigram_entropy"] = data_side.unigram_entropy(counts)
             if settings.model.get("head") == "question_answering":
                 results[task] |= measure_answers(model, params, data, task)
             if data.config.data.objective == "language_modeling":
@@ -140,7 +133,7 @@ def measure_answers(model: Experiment, params: PyTree, data: Inputs, task: str) 
     number = settings.evaluate.batches * settings.data.batch_size or None
     rows = list(itertools.islice(data.held_out_rows(task), number))
     said = predict([{k: row[k].decode() for k in ("question", "context")} for row in rows])
-    answers = [question_answering.Answer(one["answer"], one["null_margin"]) for one in said]
+    answers = [Answer(one["answer"], one["null_margin"]) for one in said]
     references = [[answer.decode() for answer in row["answers"]] for row in rows]
     return question_answering.measure(answers, references, threshold=head.threshold)
 
@@ -154,7 +147,7 @@ def measure_texts(
     is, but each document is read from its own beginning.
     """
     settings = data.config
-    pretrained = hf.Pretrained(
+    pretrained = Pretrained(
         model.module,
         params,
         system=settings.system,

@@ -39,24 +39,18 @@ import ml_collections
 import numpy as np
 from absl import flags
 
-from t5x_like import (
-    config,
-    experiment,
-    fine_tuning,
-    hf,
-    initialization,
-    inputs,
-    interactive,
-    predictions,
-    text_model,
-)
+from t5x_like import config, vocabularies
 from t5x_like.config import one_line_errors
-from t5x_like.decoder_predictions import Extracted
-from t5x_like.models.encoder import Encoder
-from t5x_like.models.labelled_decoder import LabelledDecoder
-from t5x_like.predictions import Predictor
-from t5x_like.preprocessing import objectives, vocabularies
-from t5x_like.text_model import TextModel
+from t5x_like.experiment import completion, data_side, model_side
+from t5x_like.inference import interactive, predictions, text_model
+from t5x_like.inference.decoder_predictions import Extracted
+from t5x_like.inference.predictions import Predictor
+from t5x_like.inference.text_model import TextModel
+from t5x_like.losses import task_losses
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.networks.labelled_decoder import LabelledDecoder
+from t5x_like.preprocessing import objectives
+from t5x_like.pretrained import Pretrained, from_pretrained
 
 T = TypeVar("T")
 
@@ -72,10 +66,10 @@ def infer(settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         if sum(map(bool, (arguments.input, arguments.examples, arguments.interactive))) != 1:
             raise ValueError("one of --input=FILE (or -), --examples=N, --interactive is needed")
-        settings = initialization.complete(settings)
+        settings = completion.complete(settings)
         settings = config.phases(settings)[-1].settings
-        path = initialization.model_folder(settings, checkpoint=arguments.checkpoint)
-        pretrained = hf.from_pretrained(path, average=arguments.average)
+        path = completion.model_folder(settings, checkpoint=arguments.checkpoint)
+        pretrained = from_pretrained(path, average=arguments.average)
         if isinstance(pretrained.module, Encoder | LabelledDecoder):
             for name in ("interactive", "stream", "log_probs"):
                 if getattr(arguments, name):
@@ -87,7 +81,7 @@ def infer(settings: ml_collections.ConfigDict) -> None:
             _generate(pretrained, settings)
 
 
-def _predict(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> None:
+def _predict(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> None:
     arguments = flags.FLAGS
     predictor = _predictor(pretrained, settings)
     if arguments.examples:
@@ -97,7 +91,7 @@ def _predict(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> 
     _write(_predictions(predictor, lines, size=settings.data.batch_size), arguments.output)
 
 
-def _generate(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> None:
+def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> None:
     arguments = flags.FLAGS
     model = text_model.build(pretrained, settings)
     if arguments.interactive:
@@ -128,8 +122,8 @@ def _answers(
             yield {**answer, **told, **log_p}
 
 
-def _inputs(settings: ml_collections.ConfigDict) -> inputs.Inputs:
-    return inputs.build(settings, experiment.build(settings).mesh)
+def _inputs(settings: ml_collections.ConfigDict) -> data_side.Inputs:
+    return data_side.build(settings, model_side.build(settings).mesh)
 
 
 def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
@@ -146,8 +140,8 @@ def fill(masked: str, spans: str) -> str:
     return _SENTINEL.sub(lambda match: f" [{filled.get(match[1], '').strip()}] ", masked)
 
 
-def _show_examples(model: TextModel, data: inputs.Inputs, *, count: int) -> None:
-    examples = list(itertools.islice(inputs.rows(data.eval_batches(data.eval_tasks[0])), count))
+def _show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> None:
+    examples = list(itertools.islice(data_side.rows(data.eval_batches(data.eval_tasks[0])), count))
     prompts, originals = zip(*(_prompt_of(example, model) for example in examples), strict=True)
     written = model.generate_tokens(prompts)
     for prompt, guess, original in zip(prompts, written, originals, strict=True):
@@ -181,7 +175,7 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
     return [int(one) for one in prompt], model.until_end(targets[written])
 
 
-def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -> Predictor:
+def _predictor(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> Predictor:
     name, length = pretrained.config["head"], settings.data.lengths.inputs
     if isinstance(pretrained.module, LabelledDecoder):
         objective = objectives.build(
@@ -190,7 +184,7 @@ def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -
         extracted = Extracted(
             objective=objective.name,
             vocabulary=vocabularies.load(settings.data.vocabulary),
-            labels=initialization.label_names(settings),
+            labels=completion.label_names(settings),
             length=length,
             rows_of_one=objective.converter_settings["rows"],
         )
@@ -199,7 +193,7 @@ def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -
     head = predictions.make_head(
         name,
         vocabulary=vocabularies.load(settings.data.vocabulary),
-        labels=initialization.label_names(settings) if name in fine_tuning.LOSSES else (),
+        labels=completion.label_names(settings) if name in task_losses.LOSSES else (),
         length=length,
         settings={**own, **settings.predict},
     )
@@ -207,7 +201,7 @@ def _predictor(pretrained: hf.Pretrained, settings: ml_collections.ConfigDict) -
 
 
 def _ask(
-    pretrained: hf.Pretrained, head: predictions.Asked, settings: ml_collections.ConfigDict
+    pretrained: Pretrained, head: predictions.Asked, settings: ml_collections.ConfigDict
 ) -> Predictor:
     return Predictor(
         pretrained.module,
@@ -227,13 +221,13 @@ def _predictions(
             yield {"inputs": line, **said}
 
 
-def _show_predictions(predictor: Predictor, data: inputs.Inputs, *, count: int) -> None:
+def _show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int) -> None:
     task = data.eval_tasks[0]
     examples: Iterable[tuple[Mapping[str, Any], Any]]
-    if data.config.model.head in (*fine_tuning.LOSSES, "multiple_choice"):
+    if data.config.model.head in (*task_losses.LOSSES, "multiple_choice"):
         examples = map(_labelled, data.held_out_rows(task))
     else:
-        rows = inputs.rows(data.eval_batches(task))
+        rows = data_side.rows(data.eval_batches(task))
         mask = data.vocabulary.mask_id
         examples = (_masked(row, data) for row in rows if mask in row["encoder_input_tokens"])
     shown = list(itertools.islice(examples, count))
@@ -248,12 +242,12 @@ def _labelled(row: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """What is asked of a row of labelled text, and what it is labelled."""
     asked = ("text_a", "text_b", "choices", "words", "question", "context")
     labels = ("label", "value", "tags", "answers", "answer")
-    values = {name: inputs.plain(value) for name, value in row.items()}
+    values = {name: data_side.plain(value) for name, value in row.items()}
     label = next(values[name] for name in labels if name in values)
     return {name: values[name] for name in asked if name in values}, label
 
 
-def _masked(row: Mapping[str, np.ndarray], data: inputs.Inputs) -> tuple[dict[str, str], str]:
+def _masked(row: Mapping[str, np.ndarray], data: data_side.Inputs) -> tuple[dict[str, str], str]:
     """A row of a masked language model as one text or two, and the text without noise."""
     decode = data.vocabulary.decode
     size = int(np.sum(row["encoder_segment_ids"] > 0))

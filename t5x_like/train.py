@@ -21,20 +21,12 @@ import ml_collections
 import numpy as np
 from clu.metric_writers import MetricWriter
 
-from t5x_like import (
-    checkpoints,
-    config,
-    evaluate,
-    experiment,
-    initialization,
-    inputs,
-    partitioning,
-    reporting,
-)
+from t5x_like import checkpoints, config, evaluate, partitioning
 from t5x_like.checkpoints import Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
-from t5x_like.experiment import Experiment
-from t5x_like.inputs import Inputs
+from t5x_like.experiment import completion, data_side, model_side, reporting
+from t5x_like.experiment.data_side import Inputs
+from t5x_like.experiment.model_side import Experiment
 from t5x_like.preprocessing import cleaning
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
@@ -47,9 +39,9 @@ def train(settings: ml_collections.ConfigDict) -> None:
     """Trains to the config's `train.steps`, from the newest checkpoint if there is one."""
     partitioning.connect_processes()
     with one_line_errors():
-        settings = initialization.complete(settings)
+        settings = completion.complete(settings)
         workdir = _workdir(settings)
-        model = experiment.build(settings)
+        model = model_side.build(settings)
         phases = config.phases(settings)
         parts = _inputs(phases, model=model, shards=_stored_shards(workdir))
         saver = Checkpoints(
@@ -112,7 +104,7 @@ def _stored_shards(workdir: pathlib.Path) -> int | None:
 def _inputs(phases: Sequence[Phase], *, model: Experiment, shards: int | None) -> list[Inputs]:
     """The data of each phase."""
     return [
-        inputs.build(phase.settings, model.mesh, shards=shards, phase=phase.reading)
+        data_side.build(phase.settings, model.mesh, shards=shards, phase=phase.reading)
         for phase in phases
     ]
 
@@ -221,12 +213,12 @@ def _report(step: int, workdir: pathlib.Path, data: Inputs) -> None:
     """Says how far the run got and where its traces are."""
     task = data.eval_tasks[0]
     size = data.config.model.vocab_size
-    counts = inputs.target_counts(data.eval_batches(task), size=size)
+    counts = data_side.target_counts(data.eval_batches(task), size=size)
     if jax.process_index() != 0:
         return
     if events := cleaning.describe_counts():
         print(f"\ncleaning: {events}")
-    entropy = inputs.unigram_entropy(counts) if counts.any() else None
+    entropy = data_side.unigram_entropy(counts) if counts.any() else None
     log = reporting.read_log(workdir)
     held_out = log.get(f"{task}/cross_entropy", log[f"{task}/loss"])
     print(f"held-out loss {held_out[max(held_out)]:.3f} at step {step}")

@@ -96,7 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _train(flags: argparse.Namespace) -> None:
     # TensorFlow takes seconds to import: after the flags have been checked, and not for --help.
-    from t5x_like.preprocessing import cleaning, sources, vocabularies, vocabulary_training
+    from t5x_like import vocabularies
+    from t5x_like.preprocessing import cleaning, sources
+    from t5x_like.vocabularies import trainers
 
     start = time.monotonic()
     module = sources.load_module(flags.data)
@@ -105,7 +107,7 @@ def _train(flags: argparse.Namespace) -> None:
     dataset = cleaning.clean(module.documents("train", **flags.set))
     texts = (row["text"].decode() for row in dataset.as_numpy_iterator())
     _record(flags.output).unlink(missing_ok=True)  # until the model is the one that it tells of
-    vocabulary_training.train(
+    trainers.train(
         _limited(texts, limit=flags.limit_chars),
         vocab_size=flags.size,
         output=flags.output,

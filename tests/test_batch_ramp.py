@@ -4,8 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import checkpoints, config, reporting, train
-from t5x_like.preprocessing import features, objectives, sources, vocabularies
+from t5x_like import checkpoints, config, train, vocabularies
+from t5x_like.batches import converters
+from t5x_like.experiment import reporting
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.systems import gpt3
 
@@ -91,7 +93,7 @@ def stream(folder):
         split="train",
         batch_size=8,
         lengths=made.data.lengths.to_dict(),
-        converter=features.build("decoder"),
+        converter=converters.build("decoder"),
     )
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import t5x_like
-from t5x_like import checkpoints, config, evaluate, experiment, infer, inputs, reporting, train
+from t5x_like import checkpoints, config, evaluate, infer, train
+from t5x_like.experiment import data_side, model_side, reporting
 from tests.programs import command_flags, tiny_t5
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -131,7 +132,7 @@ def test_spans_are_filled_in():
 
 
 def test_unigram_entropy_of_four_equal_tokens_is_log_four():
-    assert inputs.unigram_entropy(np.array([0, 3, 3, 3, 3])) == pytest.approx(np.log(4))
+    assert data_side.unigram_entropy(np.array([0, 3, 3, 3, 3])) == pytest.approx(np.log(4))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_unigram_entropy_of_four_equal_tokens_is_log_four():
 def test_a_mistake_is_one_line_before_anything_is_compiled(
     changes, message, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(experiment.Experiment, "initial_state", None)
+    monkeypatch.setattr(model_side.Experiment, "initial_state", None)
     with pytest.raises(SystemExit) as ended:
         train.train(settings(tmp_path, **changes))
     said = capsys.readouterr().err

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from t5x_like.decoder_predictions import Extracted
-from t5x_like.preprocessing import word_bpe
+from t5x_like.inference.decoder_predictions import Extracted
+from t5x_like.vocabularies import word_bpe
 
 IDS = {piece: n for n, piece in enumerate(["<unk>", "a</w>", "b</w>", "c</w>", "\n</w>"])}
 START, DELIMITER, EXTRACT = range(len(IDS), len(IDS) + 3)

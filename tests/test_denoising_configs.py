@@ -3,8 +3,10 @@
 import pytest
 
 from configs import bart, mass
-from t5x_like import config, initialization, systems
-from t5x_like.preprocessing import features, objectives
+from t5x_like import config, systems
+from t5x_like.batches import converters
+from t5x_like.experiment import completion
+from t5x_like.preprocessing import objectives
 from t5x_like.systems import bart as network
 
 SIZES = [
@@ -21,8 +23,8 @@ def test_every_size_is_valid(module, size):
     config.check(made)
     objective = objectives.build(made.data.objective, **made.data.objective_settings.to_dict())
     assert made.data.converter in objective.converters
-    converter = features.build(made.data.converter)
-    features.check(
+    converter = converters.build(made.data.converter)
+    converters.check(
         converter, features=objective.features, lengths=made.data.lengths, pack=made.data.pack
     )
     if made.system:
@@ -50,4 +52,4 @@ def test_tuning_takes_the_rest_of_its_settings_from_a_folder():
     made = bart.get_config("pairs")
     assert made.system == ""
     with pytest.raises(ValueError, match="initialize is not set"):
-        initialization.complete(made)
+        completion.complete(made)

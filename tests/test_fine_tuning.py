@@ -7,7 +7,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from t5x_like import evaluate, experiment, infer, initialization, systems, train
+from t5x_like import evaluate, infer, systems, train
+from t5x_like.experiment import completion, model_side
 from tests.programs import command_flags, tiny_encoder
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -212,7 +213,7 @@ def test_answers_in_long_contexts_or_none(fine_tune):
 def test_a_mistake_is_one_line_before_training(
     changes, message, tmp_path, pretrained, capsys, monkeypatch
 ):
-    monkeypatch.setattr(experiment.Experiment, "initial_state", None)
+    monkeypatch.setattr(model_side.Experiment, "initial_state", None)
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
     made = settings(tmp_path, "classification", pretrained=pretrained("bert"), **changes)
@@ -228,13 +229,13 @@ def test_a_run_keeps_what_the_folder_and_the_data_said(tmp_path, pretrained):
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
     made = settings(tmp_path, "classification", pretrained=pretrained("bert"))
-    found = initialization.complete(made)
+    found = completion.complete(made)
     assert (found.system, found.model.head, found.model.labels) == ("bert", "classification", 3)
     assert found.model.d_model == tiny_encoder.TINY["d_model"]
     assert found.data.settings.labels == ("animal", "color", "food")
     assert found.data.vocabulary == str(pretrained("bert") / "vocab.txt")
     assert found.model.dropout == 0.0
     made.model.dropout = 0.3
-    assert initialization.complete(made).model.dropout == 0.3
-    assert initialization.complete(found) == found
+    assert completion.complete(made).model.dropout == 0.3
+    assert completion.complete(found) == found
     assert made.system == ""

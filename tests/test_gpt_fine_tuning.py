@@ -8,7 +8,8 @@ import flax.traverse_util
 import numpy as np
 import pytest
 
-from t5x_like import evaluate, experiment, infer, initialization, train
+from t5x_like import evaluate, infer, train
+from t5x_like.experiment import completion, model_side
 from tests.programs import command_flags, tiny_gpt
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -140,14 +141,14 @@ def test_every_kind_is_learned_measured_and_told(kind, tmp_path, pretrained, mon
 def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pretrained):
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
-    made = initialization.complete(settings(tmp_path, "classification", pretrained=pretrained))
+    made = completion.complete(settings(tmp_path, "classification", pretrained=pretrained))
     assert (made.system, made.model.labels, made.model.d_model) == ("gpt", 2, 64)
-    old = initialization.complete(settings(tmp_path, "classification", pretrained=pretrained))
+    old = completion.complete(settings(tmp_path, "classification", pretrained=pretrained))
     with old.unlocked():
         old.model.update({"head": "language_modeling", "added_tokens": 0})
         old.initialize = str(pretrained)
     before, after = (
-        flax.traverse_util.flatten_dict(experiment.build(one).initial_state().params, sep="/")
+        flax.traverse_util.flatten_dict(model_side.build(one).initial_state().params, sep="/")
         for one in (old, made)
     )
     tables = [params.pop("token_embedder/embedding") for params in (before, after)]
@@ -173,7 +174,7 @@ def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pret
 def test_a_mistake_is_one_line_before_training(
     kind, changes, message, tmp_path, pretrained, capsys, monkeypatch
 ):
-    monkeypatch.setattr(experiment.Experiment, "initial_state", None)
+    monkeypatch.setattr(model_side.Experiment, "initial_state", None)
     make = {"similarity": classification, "multiple_choice": of_words}.get(kind, classification)
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", make, rows=40, seed=0)

@@ -17,53 +17,66 @@ PARTS = ("t5x_like", "configs", "data", "launch", "benchmarks", "tests")
 FILES = [ROOT / "setup.py", *(path for part in PARTS for path in (ROOT / part).rglob("*.py"))]
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in FILES}
 
-# The parts of t5x_like and what else of it each may import. Wings do not import each other: of the
-# training wing, systems see the losses alone.
+# The rooms of t5x_like, the lowest first, and what else of the package each may import.
 MAY_IMPORT = {
     "names": (),
-    "manifest": ("names",),
     "config": ("names",),
     "partitioning": ("names",),
+    "vocabularies": ("names",),
+    "batches": ("names", "vocabularies"),
+    "preprocessing": ("names", "vocabularies", "batches"),
     "models": ("names", "partitioning"),
+    "losses": ("names", "models"),
+    "systems": ("names", "partitioning", "models", "losses"),
     "training": ("names", "partitioning"),
-    "fine_tuning": ("names", "models", "training.losses"),
-    "language_modeling": ("training.losses",),
-    "systems": (
+    "decoding": ("names", "partitioning", "models"),
+    "checkpoints": ("names", "partitioning"),
+    "hf": ("names", "models", "systems", "decoding"),
+    "pretrained": (
         "names",
         "partitioning",
         "models",
-        "training.losses",
-        "training.distillation",
-        "fine_tuning",
-        "language_modeling",
+        "systems",
+        "decoding",
+        "checkpoints",
+        "hf",
     ),
-    "decoding": ("names", "partitioning"),
-    "checkpoints": ("names", "partitioning", "manifest"),
-    "hf": ("names", "config", "partitioning", "models", "systems", "decoding", "checkpoints"),
-    "preprocessing": ("names",),
-    "evaluation": ("names",),
-    "__init__": ("hf",),
+    "experiment": (
+        "names",
+        "config",
+        "partitioning",
+        "vocabularies",
+        "batches",
+        "preprocessing",
+        "models",
+        "losses",
+        "systems",
+        "training",
+        "decoding",
+        "checkpoints",
+        "hf",
+        "pretrained",
+    ),
+    "__init__": ("pretrained",),
 }
-COMMANDS = {  # they join the wings
+MAY_IMPORT["inference"] = (*MAY_IMPORT["experiment"], "experiment")
+MAY_IMPORT["evaluation"] = (*MAY_IMPORT["inference"], "inference")
+MAY_IMPORT["planning"] = (*MAY_IMPORT["experiment"], "experiment")
+COMMANDS = {"train", "evaluate", "infer", "convert", "vocabulary", "plan"}
+GROUND = {"__init__", "names", "config", "partitioning"}
+# Only these may load TensorFlow; the rest runs on a machine that has none.
+WITH_TENSORFLOW = {
+    "preprocessing",
+    "vocabularies",
+    "batches",
     "experiment",
-    "initialization",
-    "inputs",
-    "interactive",
-    "predictions",
-    "decoder_predictions",
-    "reporting",
-    "scoring",
-    "text_model",
+    "inference",
+    "evaluation",
     "train",
     "evaluate",
     "infer",
-    "convert",
     "vocabulary",
-    "plan",
-    "planning",
 }
-# Only these may load TensorFlow; the rest runs on a machine that has none.
-WITH_TENSORFLOW = COMMANDS - {"convert", "experiment", "plan", "planning"} | {"preprocessing"}
 TENSORFLOW = (
     "tensorflow",
     "tensorflow_text",
@@ -120,6 +133,11 @@ def all_imports() -> Iterator[tuple[str, str]]:
 )
 def test_every_form_of_import_is_seen(source, package, expected):
     assert list(imports(ast.parse(source), package=package)) == expected
+
+
+def test_only_commands_and_ground_lie_at_the_top_of_the_package():
+    top = {path.stem for path in (ROOT / "t5x_like").glob("*.py")}
+    assert top == COMMANDS | GROUND
 
 
 def test_every_part_of_the_package_has_its_place_in_the_table_of_imports():

@@ -5,8 +5,9 @@ import ml_collections
 import numpy as np
 import pytest
 
-from t5x_like import config, inputs, partitioning
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like import config, partitioning
+from t5x_like.experiment import data_side
+from t5x_like.vocabularies.trainers import train
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -35,7 +36,7 @@ def mesh():
 
 
 def test_an_objective_sets_its_converter(bert, mesh):
-    batch = next(inputs.build(bert, mesh).train_batches)
+    batch = next(data_side.build(bert, mesh).train_batches)
     aligned = ("input_tokens", "target_tokens", "loss_weights", "token_types", "segment_ids")
     assert {name: values.shape for name, values in batch.items()} == {
         **{f"encoder_{name}": (8, 16) for name in aligned},
@@ -49,7 +50,7 @@ def test_an_objective_sets_its_converter(bert, mesh):
 
 def test_a_config_sets_the_converter_otherwise(bert, mesh):
     bert.data.converter_settings = {"loss_on": "all"}
-    batch = next(inputs.build(bert, mesh).train_batches)
+    batch = next(data_side.build(bert, mesh).train_batches)
     np.testing.assert_array_equal(batch["encoder_loss_weights"], batch["encoder_segment_ids"])
 
 
@@ -62,7 +63,7 @@ def test_a_language_model_begins_with_the_token_that_ends_a_text_and_learns_toke
     bert.data.objective, bert.data.converter = "language_modeling", "decoder"
     bert.data.lengths = {"targets": 16}
     bert.model.vocab_size = 270
-    batch = next(inputs.build(bert, mesh).train_batches)
+    batch = next(data_side.build(bert, mesh).train_batches)
     read, said = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
     assert (read[:, 0] == 269).all()
     np.testing.assert_array_equal(read[:, 1:], said[:, :-1])
@@ -72,20 +73,20 @@ def test_a_language_model_begins_with_the_token_that_ends_a_text_and_learns_toke
 
 def test_marks_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):
     bert.model.mask_id = 4
-    inputs.build(bert, mesh)
+    data_side.build(bert, mesh)
     bert.model.sep_id = 102
     with pytest.raises(ValueError, match=r"model.sep_id=102, and data.vocabulary=.* has 3"):
-        inputs.build(bert, mesh)
+        data_side.build(bert, mesh)
 
 
 def test_a_converter_that_does_not_suit_the_objective_is_refused(bert, mesh):
     bert.data.converter = "encoder_decoder"
     with pytest.raises(ValueError, match=r"encoder_decoder reads inputs, targets, but .*label"):
-        inputs.build(bert, mesh)
+        data_side.build(bert, mesh)
 
 
 def test_rows_that_only_pad_are_left_out_whatever_the_examples_have():
     tokens = np.zeros([3, 4], np.int32)
     segments = np.array([[1, 1, 0, 0], [0] * 4, [1, 1, 1, 1]])
     batch = {"encoder_input_tokens": tokens, "encoder_segment_ids": segments, "label": np.arange(3)}
-    assert [row["label"] for row in inputs.rows([batch])] == [0, 2]
+    assert [row["label"] for row in data_side.rows([batch])] == [0, 2]

@@ -8,8 +8,8 @@ import shutil
 import pytest
 from etils import epath
 
-from t5x_like import checkpoints, manifest
-from t5x_like.checkpoints import Checkpoints, DamagedCheckpointError
+from t5x_like import checkpoints
+from t5x_like.checkpoints import Checkpoints, DamagedCheckpointError, manifest
 from tests.saved_states import (
     POSITION,
     abstract_of,

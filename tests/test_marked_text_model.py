@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from t5x_like import text_model
-from t5x_like.hf import from_pretrained
+from t5x_like.inference import text_model
+from t5x_like.pretrained import from_pretrained
 from tests.programs import tiny_encoder
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat"]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from t5x_like import experiment, partitioning
+from t5x_like import partitioning
 from t5x_like.config import defaults
+from t5x_like.experiment import model_side
 from t5x_like.systems.t5 import SIZES
 
 LAYOUTS = [
@@ -38,7 +39,7 @@ def build(mesh, *, optimizer="adafactor"):
     if optimizer == "adafactor":
         config.optimizer.min_dim_size_to_factor = 16
     config.mesh = mesh
-    return experiment.build(config)
+    return model_side.build(config)
 
 
 def batch(step):

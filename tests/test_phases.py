@@ -9,7 +9,8 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from t5x_like import checkpoints, config, evaluate, experiment, reporting, train
+from t5x_like import checkpoints, config, evaluate, train
+from t5x_like.experiment import model_side, reporting
 from tests.programs import tiny_t5
 
 PHASES = {
@@ -37,14 +38,14 @@ def settings(folder, *, workdir="run"):
 def straight(tmp_path_factory):
     """The folder of a run through both phases, and the shapes of its batches."""
     folder, shapes = tmp_path_factory.mktemp("straight"), []
-    put = experiment.Experiment.put
+    put = model_side.Experiment.put
 
     def recording(self, batch):
         shapes.append(batch["encoder_input_tokens"].shape)
         return put(self, batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment.Experiment, "put", recording)
+        patch.setattr(model_side.Experiment, "put", recording)
         train.train(settings(folder))
     return folder / "run", shapes
 

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from t5x_like import config, infer, predictions
-from t5x_like.hf import from_pretrained
-from t5x_like.preprocessing import vocabularies
+from t5x_like import config, infer, vocabularies
+from t5x_like.inference import predictions
+from t5x_like.pretrained import from_pretrained
 from tests.programs import command_flags, tiny_encoder
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "who", "?", "."]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.compat.proto import event_pb2
 
-from t5x_like import reporting
+from t5x_like.experiment import reporting
 
 LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
 

@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import partitioning, text_model
-from t5x_like.evaluation.likelihood import Pair
-from t5x_like.hf import from_pretrained
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like import partitioning
+from t5x_like.inference import text_model
+from t5x_like.inference.likelihood import Pair
+from t5x_like.pretrained import from_pretrained
+from t5x_like.vocabularies.trainers import train
 from tests.programs import tiny_writer
 
 # Each system that writes text, and settings of its own.

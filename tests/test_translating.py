@@ -5,7 +5,9 @@ import json
 import pytest
 
 from configs import transformer
-from t5x_like import config, evaluate, infer, inputs, partitioning, reporting, text_model, train
+from t5x_like import config, evaluate, infer, partitioning, train
+from t5x_like.experiment import data_side, reporting
+from t5x_like.inference import text_model
 from tests.programs import command_flags
 
 WORDS = ("one", "two", "three", "four", "five", "six")
@@ -53,7 +55,7 @@ def trained(tmp_path_factory):
 
 def test_a_batch_of_the_config_is_packed_and_full(tmp_path):
     mesh = partitioning.make_mesh({"data": 1, "fsdp": 8})
-    data = inputs.build(settings(tmp_path), mesh)
+    data = data_side.build(settings(tmp_path), mesh)
     batch = next(data.train_batches)
     assert batch["encoder_input_tokens"].shape == batch["decoder_target_tokens"].shape == (8, 48)
     assert batch["encoder_segment_ids"].max() > 1

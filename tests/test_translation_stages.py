@@ -9,8 +9,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from configs import bart
-from t5x_like import experiment, initialization, train
-from t5x_like.hf import from_pretrained
+from t5x_like import train
+from t5x_like.experiment import completion, model_side
+from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import bart as network
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "bart.npz"
@@ -65,5 +66,5 @@ def test_the_first_stage_leaves_the_pretrained_network_and_the_second_goes_on_fr
         kernels = (one["layer_0"]["self_attention"][part]["kernel"] for one in (layers, old))
         assert bool(np.any(np.not_equal(*kernels))) == changes
     made = settings("translation_all", start=made.workdir, folder=tmp_path)
-    model = experiment.build(initialization.complete(made))
+    model = model_side.build(completion.complete(made))
     jax.tree.map(np.testing.assert_array_equal, model.initial_state().params, first)

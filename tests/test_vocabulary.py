@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from t5x_like import vocabulary
-from t5x_like.preprocessing import vocabularies
+from t5x_like import vocabularies, vocabulary
 
 DATA = Path(__file__).parents[1] / "data"
 

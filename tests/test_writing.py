@@ -14,8 +14,10 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import config, evaluate, infer, initialization, interactive, text_model
-from t5x_like.hf import from_pretrained
+from t5x_like import config, evaluate, infer
+from t5x_like.experiment import completion
+from t5x_like.inference import interactive, text_model
+from t5x_like.pretrained import from_pretrained
 from tests.programs import command_flags, tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -318,11 +320,11 @@ def test_a_folder_of_hugging_faces_says_how_its_network_reads(system, marked, tm
     made = load("pretrained", "in_context")
     made.initialize = str(tmp_path / "exported")
     made.data.lengths.targets = 24
-    data = initialization.complete(made).data
+    data = completion.complete(made).data
     assert data.objective == ("marked_text_to_text" if marked else "text_to_text")
     assert data.converter == ("encoder_decoder" if marked else "decoder")
     assert data.lengths.to_dict() == ({"inputs": 64} if marked else {}) | {"targets": 24}
-    model = text_model.build(from_pretrained(made.initialize), initialization.complete(made))
+    model = text_model.build(from_pretrained(made.initialize), completion.complete(made))
     assert model.prompt("the cat") == ([2, 5, 6, 3] if marked else [5, 6])
 
 

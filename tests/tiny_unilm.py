@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x_like.models.encoder import forward
-from t5x_like.models.unified import KINDS
+from t5x_like.models.networks.encoder import forward
+from t5x_like.models.networks.unified_encoder import KINDS
 from t5x_like.systems import unilm
 
 TINY = unilm.SIZES["base"] | {

@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
-from t5x_like import manifest
+from t5x_like.checkpoints import manifest
 
 PARAMS, TRAINING, DATA, METADATA = "params", "training", "data", "metadata"  # items, as folders
 

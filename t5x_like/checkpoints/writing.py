@@ -28,8 +28,7 @@ from absl import logging
 from etils import epath
 from jax.experimental import multihost_utils
 
-from t5x_like import manifest
-from t5x_like.checkpoints import reading
+from t5x_like.checkpoints import manifest, reading
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
 
 _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")

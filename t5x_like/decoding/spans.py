@@ -1,5 +1,7 @@
 """Extractive question answering: the best span of a text under a length limit, or no answer."""
 
+import dataclasses
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -72,3 +74,35 @@ def best_spans(
     flat = scores.reshape(scores.shape[0], -1)
     start, extra = jnp.divmod(jnp.argmax(flat, axis=1), longest)
     return Spans(start, start + extra, jnp.max(flat, axis=1), null_score)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a model says of a question, over all parts of its context.
+
+    Attributes:
+        text: the best answer.
+        null_margin: by how much the logits of there being none exceed its own, in nats: there is
+            none where this is above a threshold.
+    """
+
+    text: str
+    null_margin: float
+
+    def under(self, threshold: float) -> str:
+        """The answer, "" for none."""
+        return "" if self.null_margin > threshold else self.text
+
+
+def join(parts: Iterable[tuple[str, float, float]]) -> Answer:
+    """The answer of a question whose context was read in parts.
+
+    The best answer of all parts; that there is none is as likely as where it is least, since a part
+    without the answer has none whatever the others have (as in BERT's code for SQuAD 2.0).
+
+    Args:
+        parts: of each the best answer, its score, and the score of there being none.
+    """
+    texts, scores, null_scores = zip(*parts, strict=True)
+    best = max(range(len(texts)), key=lambda part: scores[part])
+    return Answer(texts[best], min(null_scores) - scores[best])

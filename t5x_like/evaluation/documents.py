@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from t5x_like.evaluation.interface import Measured, Row, TextModel, text_of
-from t5x_like.evaluation.likelihood import Pair
+from t5x_like.inference.likelihood import Pair
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from t5x_like.evaluation.likelihood import Pair, Score
+from t5x_like.inference.likelihood import Pair, Score
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
@@ -12,7 +12,7 @@ Measured = tuple[dict[str, float], list[dict[str, Any]]]
 
 
 class TextModel(Protocol):
-    """A model with its vocabulary; see t5x_like.text_model."""
+    """A model with its vocabulary; see t5x_like.inference.text_model."""
 
     @property
     def length(self) -> int:

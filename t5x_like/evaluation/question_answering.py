@@ -5,45 +5,14 @@ et al. 2018, section 5 (arXiv:1806.03822).
 """
 
 import collections
-import dataclasses
 import re
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from t5x_like.decoding.spans import Answer
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """What a model says of a question, over all parts of its context.
-
-    Attributes:
-        text: the best answer.
-        null_margin: by how much the logits of there being none exceed its own, in nats: there is
-            none where this is above a threshold.
-    """
-
-    text: str
-    null_margin: float
-
-    def under(self, threshold: float) -> str:
-        """The answer, "" for none."""
-        return "" if self.null_margin > threshold else self.text
-
-
-def join(parts: Iterable[tuple[str, float, float]]) -> Answer:
-    """The answer of a question whose context was read in parts.
-
-    The best answer of all parts; that there is none is as likely as where it is least, since a part
-    without the answer has none whatever the others have (as in BERT's code for SQuAD 2.0).
-
-    Args:
-        parts: of each the best answer, its score, and the score of there being none.
-    """
-    texts, scores, null_scores = zip(*parts, strict=True)
-    best = max(range(len(texts)), key=lambda part: scores[part])
-    return Answer(texts[best], min(null_scores) - scores[best])
 
 
 def normalize(text: str) -> list[str]:

@@ -10,7 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
-from t5x_like.experiment import Experiment
+from t5x_like.experiment.model_side import Experiment
 from t5x_like.planning import collectives, counting, products
 from t5x_like.planning.batches import Batch
 from t5x_like.planning.chips import Topology

@@ -5,9 +5,10 @@ from typing import Any
 import jax
 import ml_collections
 
-from t5x_like import experiment, partitioning
+from t5x_like import partitioning
 from t5x_like.config import Phase
-from t5x_like.experiment import Experiment
+from t5x_like.experiment import model_side
+from t5x_like.experiment.model_side import Experiment
 from t5x_like.planning import batches, compiling, counting
 from t5x_like.planning.chips import Topology
 from t5x_like.planning.compiling import Compiled, TooLargeError
@@ -26,7 +27,7 @@ def arithmetic(config: ml_collections.ConfigDict) -> Plan:
     phase = batches.largest(config)
     alone = phase.settings.copy_and_resolve_references()
     alone.mesh = ONE_DEVICE
-    model = experiment.build(alone, devices=jax.devices("cpu")[:1])
+    model = model_side.build(alone, devices=jax.devices("cpu")[:1])
     fields = batches.batch(phase.settings)
     found = counting.parameters(model.shapes.params, model.axes.params, config=config)
     parts = counting.by_part(found)
@@ -71,7 +72,7 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
     """
     devices = topology.devices()
     phase = batches.largest(config)
-    model = experiment.build(phase.settings, devices=devices)
+    model = model_side.build(phase.settings, devices=devices)
     fields = batches.batch(phase.settings)
     _check_batch(phase, model)
     layout = {

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import ml_collections
 
-from t5x_like import experiment, partitioning
-from t5x_like.experiment import Experiment
-from t5x_like.models.stack import REMAT_POLICIES
+from t5x_like import partitioning
+from t5x_like.experiment import model_side
+from t5x_like.experiment.model_side import Experiment
+from t5x_like.models.blocks.stack import REMAT_POLICIES
 from t5x_like.planning import batches, counting, report
 from t5x_like.planning.chips import Chip, Topology
 from t5x_like.planning.report import Plan
@@ -119,7 +120,7 @@ def _estimates(
             continue
         settings = Layout(mesh, 1, policies[0]).apply(phase.settings)
         try:
-            model = experiment.build(settings, devices=devices)
+            model = model_side.build(settings, devices=devices)
         except ValueError as error:
             reason = str(error)
             continue

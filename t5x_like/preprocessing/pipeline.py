@@ -17,9 +17,10 @@ import numpy as np
 import seqio
 from flax import serialization
 
+from t5x_like.batches import converters, packing
+from t5x_like.batches.converters import Batch, Converter, Example, Row
 from t5x_like.names import hint
-from t5x_like.preprocessing import cleaning, features, mixtures, packing
-from t5x_like.preprocessing.features import Batch, Converter, Example, Row
+from t5x_like.preprocessing import cleaning, mixtures
 from t5x_like.preprocessing.streams import Reading, TaskReader, TaskStream
 
 # Draws of a mixture's tasks made at once.
@@ -82,8 +83,8 @@ class Batches(Iterator[Batch]):
         _check_shards(shards, batch_size=batch_size, first=first, after_last=after_last)
         provider = _find(task, split=split)
         if isinstance(converter, str):
-            converter = features.build(converter)
-        features.check(
+            converter = converters.build(converter)
+        converters.check(
             converter, features=list(provider.output_features), lengths=lengths, pack=pack
         )
         lengths = converter.feature_lengths(lengths)

@@ -8,9 +8,9 @@ from typing import Any
 
 import flax.linen as nn
 
-from t5x_like import fine_tuning
+from t5x_like import losses
+from t5x_like.losses import task_losses
 from t5x_like.names import choose
-from t5x_like.training import losses
 
 
 def names() -> list[str]:
@@ -48,5 +48,5 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
 def loss(name: str, config: Mapping[str, Any]) -> Callable[..., losses.LossSums]:
     """The loss of a system with the settings of a config's `model`: that of its head."""
     system = find(name)
-    of_heads = getattr(system, "LOSSES", fine_tuning.LOSSES)
+    of_heads = getattr(system, "LOSSES", task_losses.LOSSES)
     return of_heads.get(config.get("head", ""), system.loss)

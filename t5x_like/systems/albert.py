@@ -8,15 +8,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like.models.encoder import Encoder, forward
-from t5x_like.models.heads import MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like import losses
+from t5x_like.models.blocks.shared_stack import SharedStack
+from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
 from t5x_like.models.linear import Linear
-from t5x_like.models.shared_stack import SharedStack
-from t5x_like.models.transformer import Tower
+from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.encoder_decoder import Tower
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
-from t5x_like.training import losses
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:

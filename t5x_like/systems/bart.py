@@ -7,18 +7,18 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PostNormBlock
-from t5x_like.models.embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import MLP
-from t5x_like.models.heads import Features, Summary, select_head
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
+from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.heads.encoder_heads import Features, Summary, select_head
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder, Tower
+from t5x_like.models.networks.encoder_decoder_classifier import LastTokenHead, Rereader
+from t5x_like.models.networks.source_encoder import SourceEncoder, Translator
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.positions import Entrance, LearnedPositions
-from t5x_like.models.rereading import LastTokenHead, Rereader
-from t5x_like.models.source_encoder import SourceEncoder, Translator
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import EncoderDecoder, Tower
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ INIT = nn.initializers.normal(0.02)
 GELU = functools.partial(nn.gelu, approximate=False)
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
 _RESERVED = 2  # rows of the positions that are no position of a text, as in fairseq
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
@@ -61,7 +61,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
     `head` is "generation", "translation" (section 3.4: with `source_layers` of a new encoder on
     `source_vocab_size` tokens, 0 for as many as there are), or one for labelled text: those of
-    models/heads.py, on the decoder's states (sections 3.1 and 3.2). `sep_id`, the token that ends
+    models/heads/, on the decoder's states (sections 3.1 and 3.2). `sep_id`, the token that ends
     a text, is also what the decoder reads first.
     """
     make_encoder = tower(config, layers=config["encoder_layers"])

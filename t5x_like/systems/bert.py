@@ -8,12 +8,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PostNormBlock
-from t5x_like.models.embeddings import TokenEmbed
-from t5x_like.models.encoder import Embeddings, Encoder, forward
-from t5x_like.models.feed_forward import MLP
-from t5x_like.models.heads import (
+from t5x_like import losses
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import LearnedPositions
+from t5x_like.models.embeddings.tokens import TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.heads.encoder_heads import (
     Activation,
     MaskedLM,
     MaskedLMHead,
@@ -21,11 +23,9 @@ from t5x_like.models.heads import (
     Summary,
     select_head,
 )
+from t5x_like.models.networks.encoder import Embeddings, Encoder, forward
+from t5x_like.models.networks.encoder_decoder import Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.positions import LearnedPositions
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Tower
-from t5x_like.training import losses
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ NORM = functools.partial(LayerNorm, epsilon=1e-12)
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES; `head` is one of models/heads.py."""
+    """The network of a config with the keys of SIZES; `head` is one of models/heads/."""
     dtype = jnp.dtype(config["dtype"])
     make_masked_lm = masked_lm(config)
     make_summary = functools.partial(Summary, activation=nn.tanh, kernel_init=INIT, dtype=dtype)

@@ -8,12 +8,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like import systems
-from t5x_like.models.distillation import Student
-from t5x_like.models.encoder import Encoder
-from t5x_like.models.heads import Features, MaskedLMHead, Summary, select_head
+from t5x_like import losses, systems
+from t5x_like.losses import distillation
+from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Summary, select_head
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.networks.student import Student
 from t5x_like.systems import bert
-from t5x_like.training import distillation, losses
 
 # What a teacher computes with follows its student; the rest of its settings is its own.
 _FOLLOWED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
@@ -42,7 +42,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """The network of a config with the keys of SIZES: BERT's without segments and pooler.
 
     `head` is "pretraining" for the student with its teacher, or without it "masked_lm" or one of
-    models/heads.py.
+    models/heads/.
     """
     dtype = jnp.dtype(config["dtype"])
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))

@@ -9,13 +9,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from t5x_like.models.encoder import Encoder, Outputs, forward
-from t5x_like.models.heads import Features, FirstTokenHead, MaskedLMHead, Summary, select_head
+from t5x_like import losses
+from t5x_like.models.heads.encoder_heads import (
+    Features,
+    FirstTokenHead,
+    MaskedLMHead,
+    Summary,
+    select_head,
+)
 from t5x_like.models.linear import Linear
-from t5x_like.models.replaced_tokens import CopyHead, GeneratorAndDiscriminator, ReplacedTokenHead
+from t5x_like.models.networks.encoder import Encoder, Outputs, forward
+from t5x_like.models.networks.generator_discriminator import (
+    CopyHead,
+    GeneratorAndDiscriminator,
+    ReplacedTokenHead,
+)
 from t5x_like.names import choose
 from t5x_like.systems import bert
-from t5x_like.training import losses
 
 
 def _size(layers: int, d_model: int, heads: int, *, generator: float) -> dict[str, Any]:
@@ -60,7 +70,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """The network of a config with the keys of SIZES.
 
     `head` is "pretraining" for both networks, "discriminator" for the one that is kept, "masked_lm"
-    for one like the generator by itself, or one of models/heads.py. `objective` is of pretraining.
+    for one like the generator by itself, or one of models/heads/. `objective` is of pretraining.
 
     Raises:
         ValueError: no such head or objective, or a generator of no even width.

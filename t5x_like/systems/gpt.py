@@ -8,20 +8,20 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PostNormBlock
-from t5x_like.models.embeddings import TiedHead, TokenEmbed
-from t5x_like.models.encoder import forward
-from t5x_like.models.feed_forward import MLP
-from t5x_like.models.labelled_decoder import ChoiceHead, ClassHead, LabelledDecoder
+from t5x_like import losses
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
+from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.networks.encoder import forward
+from t5x_like.models.networks.encoder_decoder import Batch, Decoder, Tower
+from t5x_like.models.networks.labelled_decoder import ChoiceHead, ClassHead, LabelledDecoder
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.positions import Entrance, LearnedPositions
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Batch, Decoder, Tower
 from t5x_like.names import choose
 from t5x_like.systems import gpt2
-from t5x_like.training import losses
 
 # Section 4.1. Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
 SIZES: dict[str, dict[str, Any]] = {
@@ -45,7 +45,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 INIT = nn.initializers.normal(0.02)
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

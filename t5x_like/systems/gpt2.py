@@ -7,15 +7,15 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PreNormBlock
-from t5x_like.models.embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import MLP
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
+from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.positions import Entrance, LearnedPositions
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Decoder, Tower
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 NORMAL = nn.initializers.normal
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

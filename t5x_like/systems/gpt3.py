@@ -6,9 +6,9 @@ from typing import Any
 
 import flax.linen as nn
 
-from t5x_like import language_modeling
-from t5x_like.models.layer_group import LayerGroup
-from t5x_like.models.stack import Stack
+from t5x_like.losses import autoregressive
+from t5x_like.models.blocks.layer_group import LayerGroup
+from t5x_like.models.blocks.stack import Stack
 from t5x_like.systems import gpt2
 
 
@@ -43,7 +43,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "175b": _size(96, 12288, 96, 128),
 }
 
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

@@ -10,15 +10,15 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PreNormBlock
-from t5x_like.models.embeddings import LinearHead, TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import GLU
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.attention.rotary import Rotary, select_scaling
+from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.tokens import LinearHead, TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import GLU
+from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import RMSNorm
-from t5x_like.models.rotary import Rotary, select_scaling
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Decoder, Tower
 
 
 def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 NORMAL = nn.initializers.normal(0.02)
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

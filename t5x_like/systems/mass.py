@@ -6,10 +6,10 @@ from typing import Any
 
 import flax.linen as nn
 
-from t5x_like import language_modeling
-from t5x_like.models.embeddings import TiedHead
+from t5x_like.losses import autoregressive
+from t5x_like.models.embeddings.tokens import TiedHead
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.transformer import EncoderDecoder
 from t5x_like.systems import bart
 
 # Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096; 8 heads, the
@@ -33,7 +33,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

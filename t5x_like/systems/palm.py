@@ -7,15 +7,15 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import GLU
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.attention.rotary import Rotary
+from t5x_like.models.blocks.parallel import ParallelBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import GLU
+from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.parallel_block import ParallelBlock
-from t5x_like.models.rotary import Rotary
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Decoder, Tower
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ SIZES: dict[str, dict[str, Any]] = {
 # A deviation of n^-0.5 for a kernel with n inputs (section 5, "Weight initialization").
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 NORM = functools.partial(LayerNorm, use_bias=False)
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

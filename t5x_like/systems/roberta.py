@@ -7,18 +7,18 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like.models.counted_embeddings import CountedEmbeddings
-from t5x_like.models.embeddings import TokenEmbed
-from t5x_like.models.encoder import Encoder
-from t5x_like.models.heads import (
+from t5x_like.models.embeddings.counted_positions import CountedEmbeddings
+from t5x_like.models.embeddings.positions import LearnedPositions
+from t5x_like.models.embeddings.tokens import TokenEmbed
+from t5x_like.models.heads.encoder_heads import (
     FirstTokenHead,
     MaskedLMHead,
     Pretraining,
     Summary,
     select_head,
 )
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.positions import LearnedPositions
 from t5x_like.systems import bert
 
 
@@ -41,7 +41,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
     `positions` is the length of the longest text, `padding` the id of the padding token: the first
     `padding` + 1 rows of the table of positions are no position of a text. `head` is one of
-    models/heads.py; "pretraining" predicts the next sentence too, for the formats of pairs.
+    models/heads/; "pretraining" predicts the next sentence too, for the formats of pairs.
     """
     make_norm = functools.partial(LayerNorm, epsilon=config["norm_epsilon"])
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)

@@ -8,11 +8,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like.models.encoder import Encoder, forward
-from t5x_like.models.heads import MaskedLMHead, Summary, select_head
-from t5x_like.models.span_boundary import SpanBoundary, SpanPretraining
+from t5x_like import losses
+from t5x_like.models.heads.encoder_heads import MaskedLMHead, Summary, select_head
+from t5x_like.models.heads.span_boundary import SpanBoundary, SpanPretraining
+from t5x_like.models.networks.encoder import Encoder, forward
 from t5x_like.systems import bert
-from t5x_like.training import losses
 
 # BERT's (section 4.2), with its cased vocabulary; places of a span as in the authors' code.
 SIZES: dict[str, dict[str, Any]] = {

@@ -8,11 +8,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like.models.encoder import Encoder, forward
-from t5x_like.models.heads import MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like import losses
+from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like.models.networks.encoder import Encoder, forward
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
-from t5x_like.training import losses
 
 SIZES: dict[str, dict[str, Any]] = bert.SIZES
 

@@ -13,10 +13,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like.models import moe, routers
+from t5x_like import losses
+from t5x_like.models.feed_forward import moe, routers
 from t5x_like.names import choose
 from t5x_like.systems import t5
-from t5x_like.training import losses
 
 _SPARSE: dict[str, Any] = {
     "dropout": 0.0,

@@ -12,17 +12,17 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PreNormBlock
-from t5x_like.models.embeddings import LinearHead, TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import GLU, MLP
-from t5x_like.models.layer_group import LayerGroup
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.blocks.layer_group import LayerGroup
+from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import RelativePositionBias
+from t5x_like.models.embeddings.tokens import LinearHead, TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import GLU, MLP
 from t5x_like.models.linear import Initializer
+from t5x_like.models.networks.encoder_decoder import Decoder, EncoderDecoder, Tower
 from t5x_like.models.norms import RMSNorm
-from t5x_like.models.positions import RelativePositionBias
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Decoder, EncoderDecoder, Tower
 from t5x_like.names import choose
 
 _COMMON: dict[str, Any] = {
@@ -37,7 +37,7 @@ _COMMON: dict[str, Any] = {
     "scale_tied_logits": True,
 }
 
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 Draw = Callable[[float], Initializer]
 

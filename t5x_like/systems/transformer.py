@@ -7,17 +7,17 @@ from typing import Any, NoReturn
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like import language_modeling
-from t5x_like.models.attention import Attention, select_core
-from t5x_like.models.blocks import PostNormBlock
-from t5x_like.models.embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import MLP
-from t5x_like.models.narrow_keys import NarrowKeysAttention
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.attention.narrow_keys import NarrowKeysAttention
+from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
+from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
+from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder, Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.positions import Entrance, LearnedPositions
-from t5x_like.models.sinusoidal import SinusoidalPositions
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import EncoderDecoder, Tower
 from t5x_like.names import choose
 
 _BASE: dict[str, Any] = {
@@ -63,7 +63,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 GLOROT = nn.initializers.glorot_uniform()
-loss = language_modeling.loss
+loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

@@ -7,10 +7,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from t5x_like.models.encoder import forward
-from t5x_like.models.unified import KINDS, SEGMENTS, UnifiedEncoder
+from t5x_like import losses
+from t5x_like.models.networks.encoder import forward
+from t5x_like.models.networks.unified_encoder import KINDS, SEGMENTS, UnifiedEncoder
 from t5x_like.systems import bert
-from t5x_like.training import losses
 
 # Section 2.4: BERT large, with its cased vocabulary; `base` was released with the code.
 _MARKS = {"sep_id": 102, "mask_id": 103}  # of BERT's vocabularies

@@ -7,7 +7,8 @@ import seqio
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from t5x_like.preprocessing import objectives, sources, vocabularies
+from t5x_like import vocabularies
+from t5x_like.preprocessing import objectives, sources
 
 c4 = sources.load_module(str(Path(__file__).parents[2] / "data" / "c4.py"))
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t5x_like.preprocessing import features, objectives, sources, vocabularies
+from t5x_like import vocabularies
+from t5x_like.batches import converters
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
@@ -39,7 +41,7 @@ def batch(vocabulary, kind, train, *, size, settings=None, **data):
             split="validation",
             batch_size=size,
             lengths={"inputs": 24},
-            converter=features.build("encoder", **objective.converter_settings),
+            converter=converters.build("encoder", **objective.converter_settings),
             shuffle=False,
             repeat=False,
         )
@@ -288,5 +290,5 @@ def test_an_objective_of_labelled_text_refuses_documents(vocabulary, tmp_path):
             split="train",
             batch_size=1,
             lengths={"inputs": 24},
-            converter=features.build("encoder", **objective.converter_settings),
+            converter=converters.build("encoder", **objective.converter_settings),
         )

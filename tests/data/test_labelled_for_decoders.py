@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t5x_like.preprocessing import features, objectives, sources, word_bpe
+from t5x_like.batches import converters
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.vocabularies import word_bpe
 
 labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
 
@@ -29,7 +31,7 @@ def batch(tmp_path, kind, raw, *, length=8, size=2, **settings):
             split="validation",
             batch_size=size,
             lengths={"inputs": length},
-            converter=features.build("decoder_rows", **objective.converter_settings),
+            converter=converters.build("decoder_rows", **objective.converter_settings),
             shuffle=False,
             repeat=False,
         )

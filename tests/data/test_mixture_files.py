@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import seqio
 
-from t5x_like.preprocessing import features, objectives, sources
+from t5x_like.batches import converters
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
 mixture_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "mixture_files.py"))
@@ -35,7 +36,7 @@ def batches(corpora, **settings):
         split="train",
         batch_size=ROWS,
         lengths={"targets": LENGTH},
-        converter=features.build("decoder"),
+        converter=converters.build("decoder"),
         **settings,
     )
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import seqio
 
-from t5x_like.preprocessing import objectives, sources, vocabularies
+from t5x_like import vocabularies
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
 parallel = sources.load_module(str(Path(__file__).parents[2] / "data" / "parallel_text.py"))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import seqio
 
-from t5x_like.preprocessing import objectives, sources, vocabularies
+from t5x_like import vocabularies
+from t5x_like.preprocessing import objectives, sources
 
 DATA = Path(__file__).parents[2] / "data"
 pydocs = sources.load_module(str(DATA / "pydocs.py"))

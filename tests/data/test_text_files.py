@@ -10,7 +10,8 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import cleaning, objectives, sources, vocabularies
+from t5x_like import vocabularies
+from t5x_like.preprocessing import cleaning, objectives, sources
 
 text_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "text_files.py"))
 

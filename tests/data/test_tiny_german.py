@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from t5x_like.preprocessing import objectives, sources, vocabularies
+from t5x_like import vocabularies
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 german = sources.load_module(str(Path(__file__).parents[2] / "data" / "tiny_german.py"))

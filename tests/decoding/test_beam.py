@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from t5x_like.decoding import (
-    GoogleNMTPenalty,
-    PowerPenalty,
-    beam_search,
-    generate,
-    make_filters,
-)
+from t5x_like.decoding import GoogleNMTPenalty, PowerPenalty, beam_search, generate, make_filters
 
 STARTS = [2, 3, 4]
 

@@ -5,10 +5,10 @@ import pytest
 import seqio
 from tokenizers.pre_tokenizers import ByteLevel
 
+from t5x_like import vocabularies
 from t5x_like.decoding.detokenization import Detokenizer, continued
-from t5x_like.preprocessing import vocabularies
-from t5x_like.preprocessing.marked_vocabularies import byte_bpe
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like.vocabularies.special_tokens import byte_bpe
+from t5x_like.vocabularies.trainers import train
 
 TEXT = "The café — 世界 \N{GRINNING FACE} is  open,\nfor ever. naïve"
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t5x_like.evaluation.likelihood import Form, Pair, Score
+from t5x_like.inference.likelihood import Form, Pair, Score
 
 
 class Characters:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from t5x_like.evaluation.question_answering import Answer, exact_match, f1, join, measure
+from t5x_like.decoding.spans import Answer, join
+from t5x_like.evaluation.question_answering import exact_match, f1, measure
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like import convert
-from t5x_like.hf import from_pretrained
+from t5x_like.pretrained import from_pretrained
 
 
 def run(*arguments):

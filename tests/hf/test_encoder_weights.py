@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from t5x_like.hf import from_pretrained
 from t5x_like.hf.folder import read_json
+from t5x_like.pretrained import from_pretrained
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SYSTEMS = ("bert", "albert", "roberta", "electra", "distilbert")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from t5x_like.hf import from_pretrained
 from t5x_like.hf.folder import TensorFiles, write_tensors
 from t5x_like.hf.weight_map import Tensor
+from t5x_like.pretrained import from_pretrained
 
 
 def tensor(name, array):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from t5x_like.hf import from_pretrained
+from t5x_like.pretrained import from_pretrained
 
 GOLDEN = dict(np.load(Path(__file__).resolve().parents[1] / "golden" / "gpt.npz"))
 WEIGHTS = {

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like.hf import Pretrained
-from t5x_like.hf.generation import GenerationSettings, decoding_request
+from t5x_like.decoding.settings import GenerationSettings, decoding_request
+from t5x_like.pretrained import Pretrained
 from t5x_like.systems import transformer
 
 TINY = transformer.SIZES["base"] | {

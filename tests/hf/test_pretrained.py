@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import t5x_like
-from t5x_like.hf import Pretrained, from_pretrained
-from t5x_like.hf.loading import parameter_shapes
 from t5x_like.partitioning import make_mesh
+from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained.loading import parameter_shapes
 from t5x_like.systems import t5
 
 # Every setting compiles a decoder, so only some of them run at each change.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from t5x_like.hf import from_pretrained
 from t5x_like.hf.folder import read_json
-from t5x_like.models.moe import collect
+from t5x_like.models.feed_forward.moe import collect
+from t5x_like.pretrained import from_pretrained
 from t5x_like.systems.switch import SIZES, from_hf_config
 from tests.hf.conftest import Golden
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like import systems
-from t5x_like.hf.pretrained import Pretrained
+from t5x_like.pretrained.model import Pretrained
 
 TINY = {
     "gpt2": {"vocab_size": 50, "positions": 20, "layers": 3, "d_model": 16, "d_ff": 20, "heads": 2},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning, systems
-from t5x_like.hf.pretrained import Pretrained
+from t5x_like.pretrained.model import Pretrained
 
 LLAMA = {"layers": 2, "d_model": 16, "d_ff": 24, "heads": 4, "kv_heads": 2, "head_width": 4}
 PALM = {"layers": 2, "d_model": 16, "d_ff": 24, "heads": 4, "head_width": 4}

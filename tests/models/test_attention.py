@@ -5,8 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.attention import Attention, KeyValues, cudnn_core, dense_core, select_core
-from t5x_like.models.masks import AttentionMask
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import (
+    Attention,
+    KeyValues,
+    cudnn_core,
+    dense_core,
+    select_core,
+)
 
 BATCH, TARGETS, SOURCES, HEADS, WIDTH = 2, 3, 5, 4, 6
 

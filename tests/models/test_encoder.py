@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.stack import unstack_layers
+from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.systems import bert
 
 TINY = bert.SIZES["base"] | {

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.models import moe, routers
-from t5x_like.models.feed_forward import GLU, MLP
-from t5x_like.models.layer_group import LayerGroup
-from t5x_like.models.stack import Stack, stack_layers
+from t5x_like.models.blocks.layer_group import LayerGroup
+from t5x_like.models.blocks.stack import Stack, stack_layers
+from t5x_like.models.feed_forward import moe, routers
+from t5x_like.models.feed_forward.mlp import GLU, MLP
 
 B, L, D, F, E = 4, 12, 8, 16, 4
 X = jax.random.normal(jax.random.key(1), (B, L, D))

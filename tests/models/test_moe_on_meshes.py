@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.models import moe, routers
+from t5x_like.models.feed_forward import moe, routers
 
 B, L, D, F, E = 16, 16, 32, 64, 8
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.rotary import Llama3Scaling, Rotary, select_scaling
+from t5x_like.models.attention.rotary import Llama3Scaling, Rotary, select_scaling
 
 LLAMA3 = {
     "rope_type": "llama3",

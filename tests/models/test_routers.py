@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models import routers
+from t5x_like.models.feed_forward import routers
 
 G, T, D, E = 3, 24, 6, 4
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.sinusoidal import SinusoidalPositions
+from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
 
 
 def vectors(positions=None, *, length=0, features=8, dtype=jnp.float32):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.stack import stack_layers, unstack_layers
+from t5x_like.models.blocks.stack import stack_layers, unstack_layers
 from t5x_like.systems import t5
 
 TINY = t5.SIZES["small"] | {

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from t5x_like.models.blocks import PreNormBlock
-from t5x_like.models.embeddings import TiedHead, TokenEmbed
-from t5x_like.models.feed_forward import MLP
-from t5x_like.models.masks import AttentionMask
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.transformer_xl import TransformerXLAttention
+from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import RMSNorm
-from t5x_like.models.stack import Stack
-from t5x_like.models.transformer import Decoder, Tower
-from t5x_like.models.transformer_xl import TransformerXLAttention
 
 FEATURES, HEADS, WIDTH = 6, 2, 5
 # Float32 sums of some tens of terms of order 1, in another order.

@@ -4,10 +4,11 @@ import jax
 import pytest
 
 from t5x_like import config
+from t5x_like.batches import converters
+from t5x_like.batches.packing import to_batch
 from t5x_like.planning import batches
-from t5x_like.preprocessing import features, objectives
+from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives import OBJECTIVES
-from t5x_like.preprocessing.packing import to_batch
 
 LENGTHS = {"inputs": 12, "targets": 6}
 CASES = [
@@ -28,7 +29,7 @@ def true_shapes(made):
     data = made.data
     objective = objectives.build(data.objective, **data.objective_settings.to_dict())
     own = objective.converter_settings | data.converter_settings.to_dict()
-    converter = features.build(data.converter, **own)
+    converter = converters.build(data.converter, **own)
     lengths = converter.feature_lengths(data.lengths.to_dict())
     rows = [[]] * data.batch_size
     batch = to_batch(rows, converter=converter, lengths=lengths, pack=data.pack)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from absl import flags
 
-from t5x_like import config, experiment, partitioning, plan
+from t5x_like import config, partitioning, plan
+from t5x_like.experiment import model_side
 from t5x_like.planning import batches, chips, compiling, report
 from t5x_like.systems import gpt2
 
@@ -137,8 +138,8 @@ def test_the_step_planned_is_the_step_trained():
     settings.train.microbatches = 2
     fields = batches.batch(settings)
     devices = chips.topology("cpu:8").devices()
-    planned = compiling.compile_step(experiment.build(settings, devices=devices), fields)
-    model = experiment.build(settings)
+    planned = compiling.compile_step(model_side.build(settings, devices=devices), fields)
+    model = model_side.build(settings)
     state = model.initial_state()
     batch = model.put({name: np.ones(x.shape, x.dtype) for name, x in fields.items()})
     with partitioning.layout(model.mesh):

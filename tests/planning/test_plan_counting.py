@@ -5,7 +5,8 @@ import functools
 import jax
 import pytest
 
-from t5x_like import config, experiment, systems
+from t5x_like import config, systems
+from t5x_like.experiment import model_side
 from t5x_like.planning import counting, report
 
 ADAM = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
@@ -24,7 +25,7 @@ def made(system, size, *, converter="decoder", **model):
 
 def parts(system, size, **model):
     settings = made(system, size, **model)
-    built = experiment.build(settings, devices=jax.devices()[:1])
+    built = model_side.build(settings, devices=jax.devices()[:1])
     return counting.by_part(
         counting.parameters(built.shapes.params, built.axes.params, config=settings)
     )

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from configs import plans
-from t5x_like import config, experiment, partitioning
+from t5x_like import config, partitioning
+from t5x_like.experiment import model_side
 from t5x_like.planning import batches, chips
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/plans.md").read_text("utf-8")
@@ -17,7 +18,7 @@ def test_a_layout_divides_its_slice_its_model_and_its_batch(name):
     settings = plans.get_config(name)
     config.check(settings)
     topology = chips.topology(plans.TOPOLOGIES[name])
-    model = experiment.build(settings, devices=topology.devices())
+    model = model_side.build(settings, devices=topology.devices())
     cut = partitioning.batch_parts(model.mesh.shape)
     rows = batches.largest(settings).settings.data.batch_size
     # A microbatch too: else devices would wait for each other's rows.

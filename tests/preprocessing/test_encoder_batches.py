@@ -5,7 +5,8 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import features, objectives, sources
+from t5x_like.batches import converters
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from tests.word_vocabulary import WordVocabulary
 
@@ -40,7 +41,7 @@ def batches(name, *, length=32, batch_size=8, shards=2, **settings):
         split="train",
         batch_size=batch_size,
         lengths={"inputs": length, "targets": 5},
-        converter=features.build("encoder", **objective.converter_settings),
+        converter=converters.build("encoder", **objective.converter_settings),
         shards=shards,
         shuffle_buffer=20,
     )

@@ -5,8 +5,9 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import features, objectives
-from t5x_like.preprocessing.objectives import masking, sentences
+from t5x_like.batches import converters
+from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing.objectives.masked import masking, sentences
 from tests.word_vocabulary import WordVocabulary
 
 STORE = "the man went to the store .\nhe bought a gallon of milk ."
@@ -223,9 +224,9 @@ def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread():
 @pytest.mark.parametrize("name", ["bert", "spanbert"])
 def test_rows_that_point_or_have_labels_are_not_packed(name):
     objective = objectives.build(name)
-    converter = features.build("encoder", **objective.converter_settings)
+    converter = converters.build("encoder", **objective.converter_settings)
     with pytest.raises(ValueError, match=r"data.pack=True"):
-        features.check(converter, features=objective.features, lengths={"inputs": 9}, pack=True)
+        converters.check(converter, features=objective.features, lengths={"inputs": 9}, pack=True)
 
 
 def test_the_last_words_of_a_document_are_its_rows():

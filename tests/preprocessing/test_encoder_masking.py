@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from t5x_like.preprocessing.objectives import formats, layout, masking
+from t5x_like.batches import encoder_rows
+from t5x_like.preprocessing.objectives.masked import formats, masking
 
 ROWS, LENGTH = 2000, 128
 GENERATOR = np.random.default_rng
@@ -15,7 +16,7 @@ def one_run(rows=ROWS, length=LENGTH, *, starts=None):
     """Units over rows of text between two marks: tokens, or words that begin at `starts`."""
     text = np.ones([rows, length], bool)
     text[:, [0, -1]] = False
-    return layout.units(np.ones_like(text) if starts is None else starts, text=text)
+    return encoder_rows.units(np.ones_like(text) if starts is None else starts, text=text)
 
 
 def span_lengths(noise, *, but_last):
@@ -62,7 +63,7 @@ def test_lengths_of_spans_are_drawn_from_their_chances(chances, apart, mean):
 def test_spans_are_apart_and_in_one_run():
     text = np.ones([ROWS, 40], bool)
     text[:, [0, 15, 39]] = False
-    within = layout.units(np.ones_like(text), text=text)
+    within = encoder_rows.units(np.ones_like(text), text=text)
     chances = masking.geometric(0.2, longest=10)
     noise = masking.spans(GENERATOR(0), within, budget=np.full(ROWS, 8), chances=chances, apart=1)
     assert not noise[~text].any()
@@ -86,7 +87,7 @@ def test_a_budget_that_whole_words_do_not_fit_is_left_over():
 def test_units_by_eye():
     text = np.array([[0, 1, 1, 1, 0, 1, 1, 0]], bool)
     starts = np.array([[1, 1, 0, 1, 1, 0, 1, 0]], bool)
-    found = layout.units(starts, text=text)
+    found = encoder_rows.units(starts, text=text)
     assert found.counts.tolist() == [4]
     assert found.sizes.tolist() == [[2, 1, 1, 1]]
     assert found.of_token[text].tolist() == [0, 0, 1, 2, 3]  # text after a mark begins a word
@@ -101,7 +102,7 @@ def test_budgets_are_rounded_shares_of_one_at_least():
 
 
 class FiveMarks:
-    """What `layout.Marks` has, for ids from 5 to 1004."""
+    """What `encoder_rows.Marks` has, for ids from 5 to 1004."""
 
     mask = 4
     ordinary = np.arange(5, 1005, dtype=np.int32)

@@ -9,8 +9,8 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives import formats
-from t5x_like.preprocessing.objectives.formats import Documents
+from t5x_like.preprocessing.objectives.masked import formats
+from t5x_like.preprocessing.objectives.masked.formats import Documents
 from tests.word_vocabulary import WordVocabulary
 
 SENTENCE, SENTENCES, DOCUMENTS = 5, 50, 100

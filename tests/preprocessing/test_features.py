@@ -7,11 +7,11 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import features
-from t5x_like.preprocessing.packing import Packer, to_batch
+from t5x_like.batches import converters
+from t5x_like.batches.packing import Packer, to_batch
 
 LENGTHS = {"inputs": 10, "targets": 10}
-PACKED = [name for name in features.CONVERTERS if name != "decoder_rows"]  # that may be
+PACKED = [name for name in converters.CONVERTERS if name != "decoder_rows"]  # that may be
 ONE = {"inputs": [7, 8, 5, 9], "targets": [3, 9, 1]}
 TWO = {"inputs": [8, 4, 9, 3, 2], "targets": [4, 1]}
 
@@ -55,7 +55,7 @@ def assert_rows(batch, **expected):
 
 
 def test_encoder_decoder_of_two_examples_in_a_row():
-    batch = batch_of([[ONE, TWO]], converter=features.build("encoder_decoder"))
+    batch = batch_of([[ONE, TWO]], converter=converters.build("encoder_decoder"))
     assert_rows(
         batch,
         encoder_input_tokens=[7, 8, 5, 9, 8, 4, 9, 3, 2],
@@ -71,7 +71,7 @@ def test_encoder_decoder_of_two_examples_in_a_row():
 
 
 def test_without_packing_the_encoders_padding_alone_is_told():
-    batch = batch_of([[ONE]], converter=features.build("encoder_decoder"), pack=False)
+    batch = batch_of([[ONE]], converter=converters.build("encoder_decoder"), pack=False)
     assert_rows(
         batch,
         encoder_input_tokens=[7, 8, 5, 9],
@@ -85,7 +85,7 @@ def test_without_packing_the_encoders_padding_alone_is_told():
 
 def test_a_fragment_keeps_its_places_in_the_text_packed_or_not():
     first, second = ONE | {"positions": [1, 2, 3]}, TWO | {"positions": [4, 5]}
-    converter = features.build("fragment", start=2)
+    converter = converters.build("fragment", start=2)
     expected = {"decoder_input_tokens": [2, 3, 9, 2, 4], "decoder_positions": [1, 2, 3, 4, 5]}
     batch = batch_of([[first, second]], converter=converter)
     assert_rows(batch, **expected, encoder_positions=[0, 1, 2, 3, 0, 1, 2, 3, 4])
@@ -95,7 +95,7 @@ def test_a_fragment_keeps_its_places_in_the_text_packed_or_not():
 
 
 def test_prefix_lm_marks_what_sees_the_inputs():
-    batch = batch_of([[ONE, TWO]], converter=features.build("prefix_lm"))
+    batch = batch_of([[ONE, TWO]], converter=converters.build("prefix_lm"))
     assert_rows(
         batch,
         decoder_target_tokens=[7, 8, 5, 9, 3, 9, 1, 8, 4, 9, 3, 2, 4, 1],
@@ -108,7 +108,7 @@ def test_prefix_lm_marks_what_sees_the_inputs():
 
 
 def test_prefix_lm_with_loss_on_all_tokens_and_shorter_rows():
-    converter = features.build("prefix_lm", loss_on="all", length=6)
+    converter = converters.build("prefix_lm", loss_on="all", length=6)
     batch = batch_of([[ONE]], converter=converter, pack=False)
     assert_rows(batch, decoder_target_tokens=[7, 8, 5, 9, 3, 9], decoder_loss_weights=[1] * 6)
 
@@ -119,7 +119,7 @@ def test_prefix_lm_with_loss_on_all_tokens_and_shorter_rows():
 )
 def test_encoder_loss(loss_on, weights):
     names = ("inputs", "targets", "loss_weights")
-    converter = features.build("encoder", features=names, loss_on=loss_on)
+    converter = converters.build("encoder", features=names, loss_on=loss_on)
     example = {"inputs": [5, 9, 7, 0], "targets": [5, 6, 7, 0], "loss_weights": [0, 1, 1, 0]}
     batch = batch_of([[example]], converter=converter, pack=False)
     assert_rows(
@@ -134,7 +134,7 @@ def test_encoder_loss(loss_on, weights):
 
 def test_encoder_fields_of_tokens_and_of_whole_examples():
     names = ("label", "inputs", "token_types", "value", "answer")
-    converter = features.build("encoder", features=list(names))
+    converter = converters.build("encoder", features=list(names))
     example = arrays({"inputs": [5, 9, 7], "token_types": [0, 0, 1], "label": [2]})
     example |= {"answer": np.array([1, 2], np.int32), "value": np.array([-0.3], np.float32)}
     rows = [[converter.sequences(example)], []]
@@ -157,18 +157,18 @@ def test_encoder_fields_of_tokens_and_of_whole_examples():
 
 
 def test_all_that_is_aligned_with_the_inputs_of_an_encoder_has_their_length():
-    lengths = features.build("encoder").feature_lengths({"inputs": 9, "targets": 114})
+    lengths = converters.build("encoder").feature_lengths({"inputs": 9, "targets": 114})
     assert (lengths["inputs"], lengths["targets"], lengths["answer"]) == (9, 9, 2)
 
 
 def test_encoder_refuses_what_is_not_aligned():
     with pytest.raises(ValueError, match=r"aligned.*'inputs': 4, 'targets': 3"):
-        features.build("encoder").sequences(arrays(ONE))
+        converters.build("encoder").sequences(arrays(ONE))
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_packed_rows_have_the_content_of_unpacked_ones(name):
-    converter = features.build(name)
+    converter = converters.build(name)
     examples = random_examples(40, aligned=name == "encoder")
     lone = to_batch(
         [[converter.sequences(one)] for one in examples],
@@ -209,7 +209,7 @@ def _segments(batch):
     ],
 )
 def test_equal_to_seqio(name, theirs):
-    converter = features.build(name)
+    converter = converters.build(name)
     # seqio closes a row after as many examples as it has tokens; with fewer, both are next fit.
     examples = [{one: ex[one] for one in converter.features} for ex in random_examples(10)]
     lengths = {name: LENGTHS[name] for name in converter.features}
@@ -227,7 +227,7 @@ def test_equal_to_seqio(name, theirs):
 
 def test_packer_loses_and_splits_nothing():
     examples = random_examples(300)
-    converter = features.build("encoder_decoder")
+    converter = converters.build("encoder_decoder")
     rows = packed_rows(examples, converter=converter)
     for row in rows:
         assert sum(one["encoder"].shape[1] for one in row) <= 10
@@ -239,7 +239,7 @@ def test_packer_loses_and_splits_nothing():
 
 def test_packer_with_one_open_row_keeps_the_order_and_more_rows_fill_better():
     examples = random_examples(300)
-    converter = features.build("encoder_decoder")
+    converter = converters.build("encoder_decoder")
     in_order = packed_rows(examples, converter=converter, open_rows=1)
     kept = [one["encoder"][0].tolist() for row in in_order for one in row]
     assert kept == [one["inputs"].tolist() for one in examples]
@@ -248,7 +248,7 @@ def test_packer_with_one_open_row_keeps_the_order_and_more_rows_fill_better():
 
 def test_packer_goes_on_from_its_open_rows():
     examples = random_examples(60)
-    converter = features.build("encoder_decoder")
+    converter = converters.build("encoder_decoder")
     sequences = [converter.sequences(one) for one in examples]
     whole = Packer({"encoder": 10, "decoder": 10})
     for one in sequences[:30]:
@@ -262,7 +262,7 @@ def test_packer_goes_on_from_its_open_rows():
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("pack", [False, True])
 def test_empty_rows_have_every_field_and_no_loss(name, pack):
-    converter = features.build(name)
+    converter = converters.build(name)
     example = {"inputs": [5, 6], "targets": [7, 8], "positions": [3, 4]}
     blank = batch_of([[], []], converter=converter, pack=pack)
     full = batch_of([[example], [example]], converter=converter, pack=pack)
@@ -275,10 +275,10 @@ def test_empty_rows_have_every_field_and_no_loss(name, pack):
 
 def test_a_converter_of_another_kind():
     @dataclasses.dataclass(frozen=True)
-    class Pairs(features.Converter):
+    class Pairs(converters.Converter):
         """BERT's pairs, with the number of the sentence as a second channel."""
 
-        features = ("first", "second")
+        converters = ("first", "second")
 
         def row_lengths(self, lengths):
             return {"encoder": lengths["first"] + lengths["second"]}
@@ -292,7 +292,7 @@ def test_a_converter_of_another_kind():
             return {"encoder_input_tokens": tokens, "encoder_token_types": types}
 
     lengths = {"first": 3, "second": 4}
-    features.check(Pairs(), features=["second", "first"], lengths=lengths)
+    converters.check(Pairs(), features=["second", "first"], lengths=lengths)
     example = {"first": [5, 6], "second": [7, 8, 9]}
     batch = batch_of([[example]], converter=Pairs(), lengths=lengths)
     assert_rows(batch, encoder_input_tokens=[5, 6, 7, 8, 9], encoder_token_types=[0, 0, 1, 1, 1])
@@ -302,20 +302,20 @@ def test_a_converter_of_another_kind():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: features.build("encoder_decodr"), "mean 'encoder_decoder'"),
-        (lambda: features.build("prefix_lm", los_on="all"), "mean 'loss_on'"),
-        (lambda: features.build("prefix_lm", loss_on="inputs"), "loss_on='inputs'.*all, targets"),
-        (lambda: features.build("prefix_lm", length=-1), "length=-1"),
+        (lambda: converters.build("encoder_decodr"), "mean 'encoder_decoder'"),
+        (lambda: converters.build("prefix_lm", los_on="all"), "mean 'loss_on'"),
+        (lambda: converters.build("prefix_lm", loss_on="inputs"), "loss_on='inputs'.*all, targets"),
+        (lambda: converters.build("prefix_lm", length=-1), "length=-1"),
         (lambda: check("decoder", ["inputs", "targets"]), "read these: encoder_decoder, prefix_lm"),
         (lambda: check("encoder_decoder", ["targets"]), "but the examples have targets.*: decoder"),
         (lambda: check("decoder", ["targets"], inputs=5), "lengths.targets=None"),
         (lambda: check("decoder", ["targets"], targets=0), "lengths.targets=0"),
         (lambda: check("encoder", ["inputs", "targets"], targets=6), "lengths.inputs=None"),
-        (lambda: features.build("encoder", features=["targets"]), "lack 'inputs'"),
-        (lambda: features.build("encoder", loss_on="weights"), "lack 'loss_weights'"),
+        (lambda: converters.build("encoder", features=["targets"]), "lack 'inputs'"),
+        (lambda: converters.build("encoder", loss_on="weights"), "lack 'loss_weights'"),
         (
-            lambda: features.check(
-                features.Encoder(("inputs", "label")),
+            lambda: converters.check(
+                converters.Encoder(("inputs", "label")),
                 features=["inputs", "label"],
                 lengths={"inputs": 5},
                 pack=True,
@@ -330,4 +330,4 @@ def test_errors_say_what_is_allowed(call, message):
 
 
 def check(converter, names, **lengths):
-    features.check(features.build(converter), features=names, lengths=lengths)
+    converters.check(converters.build(converter), features=names, lengths=lengths)

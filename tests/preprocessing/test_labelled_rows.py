@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from t5x_like.preprocessing import vocabularies
-from t5x_like.preprocessing.labelled_rows import RowWriter
+from t5x_like import vocabularies
+from t5x_like.batches.labelled_rows import RowWriter
 
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["he", "did", "not", "come", "here", "jim", "hen", "##son", "was", "it", ".", "?", "who"]

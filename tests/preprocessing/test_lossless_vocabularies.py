@@ -8,8 +8,8 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from t5x_like.preprocessing import vocabularies
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like import vocabularies
+from t5x_like.vocabularies.trainers import train
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "llama_tokenizer.json").read_text())
 TEXTS = [f"def f_{n}(x):\n    return x +  {n * n}\t# item {n} of é\n" for n in range(99)]

@@ -7,8 +7,9 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import objectives, streams, vocabularies
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like import vocabularies
+from t5x_like.preprocessing import objectives, streams
+from t5x_like.vocabularies.trainers import train
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "tokenizers.json").read_text("utf-8"))
 PIECES = (

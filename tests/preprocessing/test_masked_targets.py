@@ -6,8 +6,10 @@ import seqio
 import tensorflow as tf
 
 from data import text_files
-from t5x_like.preprocessing import features, objectives, vocabularies
-from t5x_like.preprocessing.objectives import masking
+from t5x_like import vocabularies
+from t5x_like.batches import converters
+from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.pipeline import Batches
 from tests.word_vocabulary import WordVocabulary
 
@@ -109,7 +111,7 @@ def test_pairs_of_files_become_batches_with_new_noise_in_each_epoch(tmp_path):
         split="train",
         batch_size=4,
         lengths={"inputs": 16},
-        converter=features.build("encoder", **objective.converter_settings),
+        converter=converters.build("encoder", **objective.converter_settings),
         shards=1,
     )
     first, second = next(stream), next(stream)

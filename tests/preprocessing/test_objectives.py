@@ -7,9 +7,9 @@ import seqio
 import tensorflow as tf
 from seqio import FunctionDataSource, TaskRegistry
 
+from t5x_like.batches.converters import CONVERTERS
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.features import CONVERTERS
-from t5x_like.preprocessing.objectives import denoising, language_modeling
+from t5x_like.preprocessing.objectives.running_text import denoising, language_modeling
 
 SENTENCE = "Thank you for inviting me to your party last week ."
 WORDS = SENTENCE.split()

@@ -7,7 +7,8 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing.objectives import lengths, noise, random_spans_lengths
+from t5x_like.preprocessing.objectives import random_spans_lengths
+from t5x_like.preprocessing.objectives.running_text import lengths, noise
 
 SETTINGS = [
     (rate, span)

@@ -7,10 +7,12 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import features, objectives, vocabularies
-from t5x_like.preprocessing.objectives import document_noise
-from t5x_like.preprocessing.objectives import sequence_to_sequence as objective_file
-from t5x_like.preprocessing.packing import to_batch
+from t5x_like import vocabularies
+from t5x_like.batches import converters
+from t5x_like.batches.packing import to_batch
+from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing.objectives.pairs import document_noise
+from t5x_like.preprocessing.objectives.pairs import sequence_to_sequence as objective_file
 from tests.word_vocabulary import WordVocabulary
 
 STORE = "the man went to the store .\nhe bought a full gallon of milk ."
@@ -166,7 +168,7 @@ def test_half_of_each_sentence_is_a_fragment_that_begins_anywhere():
 
 def batches(name, texts, **settings):
     found = rows(name, texts, random_rate=0.0, kept_rate=0.0, **settings)
-    converter = features.build("fragment", start=VOCABULARY.eos_id)
+    converter = converters.build("fragment", start=VOCABULARY.eos_id)
     lengths = converter.feature_lengths(LENGTHS)
     sequences = [[converter.sequences(row)] for row in found]
     return to_batch(sequences, converter=converter, lengths=lengths, pack=False), found
@@ -191,7 +193,7 @@ def test_with_all_tokens_it_is_a_language_model():
     lines = [line for text in documents(5) for line in text.split("\n")]
     real = batch["encoder_segment_ids"] == 1
     np.testing.assert_array_equal(batch["encoder_input_tokens"][real], VOCABULARY.mask_id)
-    converter = features.build("decoder", start=VOCABULARY.eos_id)
+    converter = converters.build("decoder", start=VOCABULARY.eos_id)
     rows_of_text = [
         [converter.sequences({"targets": np.array([*VOCABULARY.encode(line), 3], np.int32)})]
         for line in lines

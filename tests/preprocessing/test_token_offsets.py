@@ -2,8 +2,8 @@
 
 import pytest
 
-from t5x_like.preprocessing import vocabularies
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like import vocabularies
+from t5x_like.vocabularies.trainers import train
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(99)]
 KINDS = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "unigram_marks": "spiece.model"}

@@ -5,7 +5,8 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import objectives, packing
+from t5x_like.batches import packing
+from t5x_like.preprocessing import objectives
 
 VOCABULARY = seqio.ByteVocabulary(extra_ids=0)
 FEATURES = {name: seqio.Feature(VOCABULARY) for name in ("inputs", "targets")}

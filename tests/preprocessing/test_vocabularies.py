@@ -6,8 +6,8 @@ import pytest
 import sentencepiece
 import seqio
 
-from t5x_like.preprocessing import vocabularies
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like import vocabularies
+from t5x_like.vocabularies.trainers import train
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(200)]
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from t5x_like.preprocessing import vocabularies
-from t5x_like.preprocessing.vocabulary_training import KINDS, train
+from t5x_like import vocabularies
+from t5x_like.vocabularies.trainers import KINDS, train
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is Café number {n}." for n in range(200)]
 SIZES = {

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from t5x_like.preprocessing import vocabularies, vocabulary_training, word_bpe
+from t5x_like import vocabularies
+from t5x_like.vocabularies import trainers, word_bpe
 
 PIECES = ["<unk>", "a", "b", "a</w>", "b</w>", ",</w>", "ab</w>", "\n</w>"]
 IDS = {piece: number for number, piece in enumerate(PIECES)}
@@ -34,10 +35,10 @@ def test_a_folder_is_read_by_the_ends_of_its_pieces(tmp_path):
 
 
 def test_a_vocabulary_is_of_characters_and_merges_and_ends_with_the_line_break(tmp_path):
-    vocabulary_training.train(["Ab ab ab", "ba"], vocab_size=7, output=tmp_path, kind="gpt_bpe")
+    trainers.train(["Ab ab ab", "ba"], vocab_size=7, output=tmp_path, kind="gpt_bpe")
     pieces = json.loads((tmp_path / "vocab.json").read_text())
     assert list(pieces) == ["<unk>", "a", "b", "a</w>", "b</w>", "ab</w>", "\n</w>"]
     assert vocabularies.load(tmp_path).encode("Ab ba") == [5, 2, 3]
     for size, message in ((5, "6 characters are needed"), (50, "the text gives 7 pieces")):
         with pytest.raises(ValueError, match=f"vocab_size={size}: {message}"):
-            vocabulary_training.train(["ab ab"], vocab_size=size, output=tmp_path, kind="gpt_bpe")
+            trainers.train(["ab ab"], vocab_size=size, output=tmp_path, kind="gpt_bpe")

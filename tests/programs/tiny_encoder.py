@@ -4,8 +4,9 @@ import pathlib
 
 import ml_collections
 
-from t5x_like import config, experiment, systems
+from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.experiment import model_side
 
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Settings of whichever system has them. Narrower ones hardly begin to learn: what is drawn is as
@@ -49,5 +50,5 @@ def write(folder: pathlib.Path, system: str, *, words: list[str]) -> pathlib.Pat
     made.data.vocabulary = str(vocabulary)
     metadata = {"config": config.to_dict(made), "data_shards": 1}
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
-        saver.save(1, experiment.build(made).initial_state(), None)
+        saver.save(1, model_side.build(made).initial_state(), None)
     return folder

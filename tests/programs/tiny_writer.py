@@ -5,9 +5,10 @@ import pathlib
 import jax
 import ml_collections
 
-from t5x_like import config, experiment, systems
+from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.models.transformer import EncoderDecoder
+from t5x_like.experiment import model_side
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 
 # Settings of whichever system has them.
 TINY = {
@@ -55,7 +56,7 @@ def write(
     """
     folder.mkdir(parents=True)
     metadata = {"config": config.to_dict(made), "data_shards": 1}
-    state = experiment.build(made).initial_state()
+    state = model_side.build(made).initial_state()
     params = jax.tree.map(lambda x: x * scale if x.ndim > 2 else x, state.params)
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
         saver.save(1, state.replace(params=params), None)

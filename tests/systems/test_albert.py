@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.hf import Pretrained, from_pretrained
-from t5x_like.models.encoder import forward
+from t5x_like.models.networks.encoder import forward
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import albert
 from t5x_like.training import optimizers
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import fine_tuning, systems
+from t5x_like import systems
+from t5x_like.losses import task_losses
 from t5x_like.systems import bart
 from t5x_like.training import frozen, optimizers, state, step
 
@@ -146,7 +147,7 @@ def test_padding_after_a_text_changes_no_class():
 
 
 def test_the_heads_have_the_losses_of_all_heads_for_labelled_text():
-    for head, loss in fine_tuning.LOSSES.items():
+    for head, loss in task_losses.LOSSES.items():
         assert systems.loss("bart", {"head": head}) is loss
     for head in ("generation", "translation"):
         assert systems.loss("bart", {"head": head}) is bart.loss

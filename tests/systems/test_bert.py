@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.encoder import forward
+from t5x_like.models.networks.encoder import forward
 from t5x_like.systems import bert
 
 # Of `google-bert/bert-*-uncased`, which the paper rounds to 110M and 340M: the encoder and its

@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import experiment, partitioning, systems
+from t5x_like import partitioning, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import defaults, to_dict
-from t5x_like.hf import Pretrained, from_pretrained
-from t5x_like.models.encoder import forward
-from t5x_like.models.stack import unstack_layers
+from t5x_like.experiment import model_side
+from t5x_like.losses import distillation
+from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.models.networks.encoder import forward
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, distilbert
-from t5x_like.training import distillation
 
 # Of `distilbert/distilbert-base-uncased`, which the paper rounds to 66M: the encoder, and with the
 # head of masked tokens.
@@ -201,7 +202,7 @@ def folder(tmp_path_factory):
 
 def test_a_run_trains_the_student_and_keeps_the_teacher(folder, tmp_path):
     config = settings(folder)
-    model = experiment.build(config)
+    model = model_side.build(config)
     state = model.initial_state()
     jax.tree.map(np.testing.assert_array_equal, state.params, start()[1])
     students = sum(leaf.size for leaf in jax.tree.leaves(state.params | {"teacher": {}}))
@@ -236,16 +237,16 @@ def test_a_run_trains_the_student_and_keeps_the_teacher(folder, tmp_path):
 
 def test_a_run_without_a_teacher_or_with_another_is_refused(folder):
     with pytest.raises(ValueError, match="initialize is not set"):
-        experiment.build(settings(""))
+        model_side.build(settings(""))
     other = settings(folder)
     other.model.teacher.system = "roberta"
     other.model.teacher.update({"padding": 1, "norm_epsilon": 1e-5})
     with pytest.raises(ValueError, match="'bert', and the teacher is one of 'roberta'"):
-        experiment.build(other).initial_state()
+        model_side.build(other).initial_state()
     deeper = settings(folder)
     deeper.model.teacher.layers = 5
     with pytest.raises(ValueError, match=r"encoder\.layer\.4"):
-        experiment.build(deeper).initial_state()
+        model_side.build(deeper).initial_state()
 
 
 def test_any_teacher_of_bert_s_form_has_a_student():

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.hf import Pretrained, from_pretrained
-from t5x_like.models.encoder import forward
+from t5x_like.models.networks.encoder import forward
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import electra
 
 # Of `google/electra-*-discriminator`, which the paper rounds to 14M, 110M and 335M, and of a

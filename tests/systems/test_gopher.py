@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from configs import gopher as gopher_config
-from t5x_like import experiment, partitioning
+from t5x_like import partitioning
 from t5x_like.config import check, defaults, phases
-from t5x_like.hf.pretrained import Pretrained
+from t5x_like.experiment import model_side
+from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import gopher
 
 # Table 1 names the sizes by them, rounded: the embeddings once, and with the kernel of distances,
@@ -117,7 +118,7 @@ def train(mesh, *, dtype="float32", optimizer="sgd", steps=3):
     rate = {"sgd": 1.0, "adamw": 0.01}[optimizer]
     config.optimizer = {"name": optimizer, "schedule": "constant", "learning_rate": rate}
     config.mesh = mesh
-    model = experiment.build(config)
+    model = model_side.build(config)
     tokens = np.random.default_rng(0).integers(1, 64, (8, 9), np.int32)
     batch = {
         "decoder_input_tokens": tokens[:, :-1],

@@ -12,7 +12,7 @@ import pytest
 
 from configs import palm as palm_config
 from t5x_like.config import check, phases
-from t5x_like.hf.pretrained import Pretrained
+from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import palm
 from t5x_like.training import optimizers
 

@@ -12,12 +12,13 @@ import seqio
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from t5x_like.hf import from_pretrained
+from t5x_like.batches import converters
 from t5x_like.hf.folder import read_json, write_json
-from t5x_like.hf.pretrained import Pretrained
-from t5x_like.models.encoder import forward
-from t5x_like.preprocessing import features, objectives, sources
+from t5x_like.models.networks.encoder import forward
+from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.pretrained import from_pretrained
+from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import roberta
 from tests.word_vocabulary import WordVocabulary
 
@@ -161,7 +162,7 @@ def batch_of(rows_format):
         split="train",
         batch_size=4,
         lengths={"inputs": 12},
-        converter=features.build("encoder", **objective.converter_settings),
+        converter=converters.build("encoder", **objective.converter_settings),
     )
     return next(batches)
 

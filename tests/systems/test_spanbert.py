@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.hf import from_pretrained
-from t5x_like.hf.encoders import PretrainedEncoder
 from t5x_like.hf.folder import read_json
-from t5x_like.models.encoder import forward
-from t5x_like.models.span_boundary import SpanBoundary
+from t5x_like.models.heads.span_boundary import SpanBoundary
+from t5x_like.models.networks.encoder import forward
+from t5x_like.pretrained import from_pretrained
+from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.systems import bert, spanbert
 
 # Hugging Face's counts of cased BERTs, which `SpanBERT/spanbert-base-cased` and `-large-cased` are;

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from t5x_like.hf import Pretrained, from_pretrained
-from t5x_like.models.encoder import forward
+from t5x_like.models.networks.encoder import forward
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, structbert
 
 # BERT's, which the paper gives as 110M and 340M; a third kind of pairs costs D + 1 more.

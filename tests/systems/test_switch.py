@@ -12,9 +12,9 @@ import pytest
 
 from configs import switch as configs
 from t5x_like import config, systems
-from t5x_like.models import moe, routers
-from t5x_like.models.blocks import Shared
-from t5x_like.models.masks import AttentionMask
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.blocks.residual import Shared
+from t5x_like.models.feed_forward import moe, routers
 from t5x_like.systems import bert, switch, t5
 
 # T5's published counts (tests/systems/test_t5.py), c's by hand, and for each sparse layer E - 1

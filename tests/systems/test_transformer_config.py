@@ -4,7 +4,7 @@ import pytest
 
 from configs import transformer as configs
 from t5x_like import config
-from t5x_like.hf.generation import GenerationSettings
+from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.systems import transformer
 from t5x_like.training import schedules
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import t5x_like.hf
-from t5x_like.models.attention import Attention
-from t5x_like.models.masks import AttentionMask
-from t5x_like.models.narrow_keys import NarrowKeysAttention
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.narrow_keys import NarrowKeysAttention
 from t5x_like.systems import transformer
 
 EXACT = {"base": 63_045_632, "big": 214_171_648}

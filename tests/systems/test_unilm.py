@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.encoder import forward
-from t5x_like.models.unified import KINDS
+from t5x_like import losses
+from t5x_like.models.networks.encoder import forward
+from t5x_like.models.networks.unified_encoder import KINDS
 from t5x_like.systems import bert, unilm
-from t5x_like.training import losses
 from tests.tiny_unilm import TINY, make, read, shapes
 
 

@@ -9,10 +9,11 @@ import optax
 import pytest
 
 from data import text_files
-from t5x_like.hf.encoders import PretrainedEncoder
-from t5x_like.hf.generation import GenerationSettings
-from t5x_like.preprocessing import features, objectives
+from t5x_like.batches import converters
+from t5x_like.decoding.settings import GenerationSettings
+from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.systems import unilm
 from tests.word_vocabulary import WordVocabulary
 
@@ -50,7 +51,7 @@ def batches(path):
         split="train",
         batch_size=64,
         lengths={"inputs": 13},
-        converter=features.build("encoder", **objective.converter_settings),
+        converter=converters.build("encoder", **objective.converter_settings),
         shards=1,
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from t5x_like.training import losses
+from t5x_like import losses
 
 cross_entropy = jax.jit(losses.cross_entropy, static_argnames=("z_loss", "label_smoothing"))
 V = 11

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from t5x_like.training import losses
+from t5x_like import losses
 
 B, L, C = 4, 6, 3
 LOG = np.log

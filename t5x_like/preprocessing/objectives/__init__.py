@@ -15,19 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from t5x_like.names import choose
-from t5x_like.preprocessing.objectives import (
-    denoising,
-    encoders,
-    extraction,
-    labelled,
-    language_modeling,
-    masked_targets,
+from t5x_like.preprocessing.objectives.labels import decoder_rows, labelled
+from t5x_like.preprocessing.objectives.masked import encoders, masked_targets
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.pairs import (
+    parallel_sentences,
     sequence_to_sequence,
     supervised,
-    translation,
 )
-from t5x_like.preprocessing.objectives.denoising import random_spans_lengths
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text import denoising, language_modeling
+from t5x_like.preprocessing.objectives.running_text.denoising import random_spans_lengths
 
 __all__ = ["OBJECTIVES", "Objective", "build", "get", "random_spans_lengths"]
 
@@ -45,7 +42,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "marked_text_to_text": supervised.marked_text_to_text,
     "bart": sequence_to_sequence.bart,
     "mass": sequence_to_sequence.mass,
-    "translation": translation.translation,
+    "translation": parallel_sentences.translation,
     "masked_targets": masked_targets.masked_targets,
     "bert": encoders.bert,
     "roberta": encoders.roberta,
@@ -58,9 +55,9 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "regression": labelled.regression,
     "tagging": labelled.tagging,
     "question_answering": labelled.question_answering,
-    "gpt_classification": extraction.gpt_classification,
-    "gpt_similarity": extraction.gpt_similarity,
-    "gpt_multiple_choice": extraction.gpt_multiple_choice,
+    "gpt_classification": decoder_rows.gpt_classification,
+    "gpt_similarity": decoder_rows.gpt_similarity,
+    "gpt_multiple_choice": decoder_rows.gpt_multiple_choice,
 }
 
 

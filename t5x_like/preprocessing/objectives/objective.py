@@ -7,8 +7,13 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing.objectives import chunking
-from t5x_like.preprocessing.objectives.lengths import Lengths, OutputFeatures, Sizes, plan
+from t5x_like.preprocessing.objectives.running_text import chunking
+from t5x_like.preprocessing.objectives.running_text.lengths import (
+    Lengths,
+    OutputFeatures,
+    Sizes,
+    plan,
+)
 
 Preprocessor = Callable[..., tf.data.Dataset]
 Seeds = Sequence[tuple[tf.Tensor, tf.Tensor]]

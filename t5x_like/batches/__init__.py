@@ -1,0 +1,1 @@
+"""Examples to arrays: converters and packing, in NumPy alone."""

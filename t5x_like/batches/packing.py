@@ -1,0 +1,97 @@
+"""Rows of a batch: short examples put together, and laid out with segment ids and positions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from t5x_like.batches.converters import Batch, Converter, Row, Rows, Sequences
+
+
+class Packer:
+    """Puts short examples together into rows: first fit, among a few rows that are still open.
+
+    Segment ids tell the examples of a row apart. Where an example fits no open row it opens one,
+    and the oldest row is closed. Examples keep their order within a row, none is split or lost.
+    """
+
+    def __init__(
+        self, row_lengths: Mapping[str, int], *, open_rows: int = 16, rows: Iterable[Row] = ()
+    ):
+        """Starts with some open rows; `open_rows` = 1 keeps the examples' order over rows, too."""
+        self.rows: list[Row] = list(rows)
+        self._row_lengths = dict(row_lengths)
+        self._limit = open_rows
+        self._free = [self._free_in(row) for row in self.rows]
+
+    def add(self, sequences: Sequences) -> list[Row]:
+        """Takes in the sequences of an example; gives the row that it closed, if any."""
+        sizes = {side: sequences[side].shape[1] for side in self._row_lengths}
+        for row, free in zip(self.rows, self._free, strict=True):
+            if all(size <= free[side] for side, size in sizes.items()):
+                row.append(sequences)
+                for side, size in sizes.items():
+                    free[side] -= size
+                return []
+        self.rows.append([sequences])
+        self._free.append(self._free_in([sequences]))
+        if len(self.rows) <= self._limit:
+            return []
+        self._free.pop(0)
+        return [self.rows.pop(0)]
+
+    def close(self) -> list[Row]:
+        """Gives the rows that are still open."""
+        rows, self.rows, self._free = self.rows, [], []
+        return rows
+
+    def _free_in(self, row: Row) -> dict[str, int]:
+        return {
+            side: length - sum(sequences[side].shape[1] for sequences in row)
+            for side, length in self._row_lengths.items()
+        }
+
+
+def to_batch(
+    rows: Sequence[Row], *, converter: Converter, lengths: Mapping[str, int], pack: bool
+) -> Batch:
+    """Lays rows of examples out as a batch.
+
+    Args:
+        rows: the sequences of each row's examples; an empty row is padding, with no loss.
+        converter: that made the sequences.
+        lengths: the most tokens of each feature.
+        pack: add `<side>_segment_ids` and, where the converter has none, `<side>_positions`;
+            without it a row has one example.
+
+    Returns:
+        The converter's fields, [B, L] with B = len(rows), int32 or float32 (loss weights).
+    """
+    nothing = converter.sequences({name: np.zeros(0, np.int32) for name in converter.features})
+    sides = {}
+    for side, length in converter.row_lengths(lengths).items():
+        sequences = [[one[side] for one in row] for row in rows]
+        sides[side] = _lay_out(sequences, length=length, channels=len(nothing[side]))
+    batch = converter.fields(sides)
+    if pack:
+        for side, laid_out in sides.items():
+            batch[f"{side}_segment_ids"] = laid_out.segment_ids
+            batch.setdefault(f"{side}_positions", laid_out.positions)
+    return batch
+
+
+def _lay_out(
+    rows: Sequence[Sequence[Int[np.ndarray, "C L"]]], *, length: int, channels: int
+) -> Rows:
+    out = np.zeros([channels, len(rows), length], np.int32)
+    segment_ids, positions = np.zeros([2, len(rows), length], np.int32)
+    count_up = np.arange(length, dtype=np.int32)
+    for index, row in enumerate(rows):
+        start = 0
+        for segment, sequence in enumerate(row, start=1):
+            end = min(start + sequence.shape[1], length)
+            out[:, index, start:end] = sequence[:, : end - start]
+            segment_ids[index, start:end] = segment
+            positions[index, start:end] = count_up[: end - start]
+            start = end
+    return Rows(out, segment_ids, positions)

@@ -1,0 +1,180 @@
+"""What `generate` can be asked for, by Hugging Face's names, and the decoders that do it."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from t5x_like import decoding
+from t5x_like.decoding.interface import Extend
+from t5x_like.names import choose, hint
+
+_PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
+_OF_BEAMS = ("length_penalty", "length_penalty_kind", "early_stopping")
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationSettings:
+    """How to generate. The defaults are those of Hugging Face.
+
+    Attributes:
+        max_new_tokens: tokens to generate at most, 20 unless told.
+        max_length: the same with the prompt counted; max_new_tokens goes before it.
+        max_extra_tokens: tokens to generate at most beyond as many as are read, padding counted;
+            max_new_tokens holds too. Not Hugging Face's: Vaswani et al. 2017, section 6.1.
+        min_new_tokens, min_length: tokens before the end token may come.
+        num_beams: of beam search; 1 is greedy, or with `do_sample` sampling.
+        do_sample: draw tokens, changed by `temperature`, `top_k` (0: all) and `top_p`.
+        length_penalty: alpha of beam search, which ranks by log p / length^alpha.
+        length_penalty_kind: `power` for that; `google_nmt`, which Hugging Face has not, for
+            log p / ((5 + length) / 6)^alpha, as the papers of the Transformer and T5 have it.
+        early_stopping: True, False or "never", see `decoding.beam_search`.
+        num_return_sequences: beams or samples to return for each input.
+        no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all.
+        eos_token_id: one id, several, or None to go on until max_new_tokens.
+        pad_token_id: fills rows that have ended.
+        decoder_start_token_id: begins what a decoder writes.
+        forced_bos_token_id, forced_eos_token_id: what has to be the first token that is generated,
+            and the last one where no end token came before; None for any.
+        seed: of sampling.
+    """
+
+    max_new_tokens: int | None = None
+    max_length: int | None = None
+    max_extra_tokens: int | None = None
+    min_new_tokens: int | None = None
+    min_length: int = 0
+    num_beams: int = 1
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 50
+    top_p: float = 1.0
+    length_penalty: float = 1.0
+    length_penalty_kind: str = "power"
+    early_stopping: bool | str = False
+    num_return_sequences: int = 1
+    no_repeat_ngram_size: int = 0
+    eos_token_id: int | Sequence[int] | None = 1
+    pad_token_id: int = 0
+    decoder_start_token_id: int = 0
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | Sequence[int] | None = None
+    seed: int = 0
+
+    def override(self, settings: Mapping[str, Any]) -> "GenerationSettings":
+        """These, with some changed.
+
+        Raises:
+            ValueError: a setting that does not exist, that has no effect, or is out of range.
+        """
+        names = [field.name for field in dataclasses.fields(self)]
+        for name in settings:
+            if name not in names:
+                raise ValueError(f"generate has no argument {name!r}.{hint(name, names)}")
+        # As for Hugging Face, None leaves a setting alone; but nothing else can say "no end token".
+        settings = {k: v for k, v in settings.items() if v is not None or k == "eos_token_id"}
+        new = dataclasses.replace(self, **settings)
+        new._check(settings)
+        return new
+
+    def _check(self, given: Mapping[str, Any]) -> None:
+        choose("length_penalty_kind", self.length_penalty_kind, _PENALTIES)
+        if self.do_sample and self.num_beams > 1:
+            raise ValueError(
+                f"do_sample=True with num_beams={self.num_beams}: sampling or beams, not both"
+            )
+        if not self.do_sample and self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"num_return_sequences={self.num_return_sequences} is more than "
+                f"num_beams={self.num_beams}: ask for more beams, or do_sample=True"
+            )
+        for switch, on, dependents in [
+            ("do_sample=True", self.do_sample, ("temperature", "top_k", "top_p")),
+            ("num_beams above 1", self.num_beams > 1, _OF_BEAMS),
+        ]:
+            for name in dependents:
+                if not on and name in given and given[name] != getattr(_DEFAULTS, name):
+                    raise ValueError(f"{name}={given[name]!r} has no effect without {switch}")
+
+    def new_tokens(self, *, prompt: int, read: int | None = None) -> tuple[int, int]:
+        """The least and the most tokens to generate after a prompt of that many.
+
+        Args:
+            read: tokens of the encoder's inputs, or of a language model's prompt.
+
+        Raises:
+            ValueError: there is no room for any.
+        """
+        most = self.max_new_tokens
+        if read is not None and self.max_extra_tokens is not None:
+            allowed = read + self.max_extra_tokens
+            most = allowed if most is None else min(most, allowed)
+        if most is None:
+            most = 20 if self.max_length is None else self.max_length - prompt
+        if most < 1:
+            raise ValueError(
+                f"max_new_tokens={self.max_new_tokens}, max_length={self.max_length}: nothing is "
+                f"left to generate after a prompt of {prompt}"
+            )
+        least = self.min_new_tokens
+        return max(0, self.min_length - prompt) if least is None else least, most
+
+
+_DEFAULTS = GenerationSettings()
+
+
+def decode(
+    extend: Extend,
+    logits: Float[Array, "B V"],
+    cache: Any,
+    *,
+    settings: GenerationSettings,
+    least: int,
+    most: int,
+) -> tuple[Int[np.ndarray, "R N"], Int[np.ndarray, "R"]]:
+    """The new tokens after a prompt that was read, and how many there are in each row.
+
+    Args:
+        extend, logits, cache: as for `decoding.generate`.
+        least, most: `settings.new_tokens`.
+    """
+    request = decoding_request(settings, least=least, most=most)
+    if settings.num_beams > 1:
+        beams = decoding.beam_search(extend, logits, cache, **request)
+        return np.asarray(beams.tokens).reshape(-1, most), np.asarray(beams.lengths)
+    new = decoding.generate(extend, logits, cache, **request)
+    return np.asarray(new.tokens), np.asarray(new.lengths)
+
+
+def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> dict[str, Any]:
+    """The arguments for `decoding.beam_search` if there are beams, else `generate` or `stream`."""
+    request: dict[str, Any] = {
+        "max_new_tokens": most,
+        "eos_ids": () if settings.eos_token_id is None else settings.eos_token_id,
+        "pad_id": settings.pad_token_id,
+    }
+    first, last = settings.forced_bos_token_id, settings.forced_eos_token_id
+    rules: dict[str, Any] = {
+        "no_repeat_ngram_size": settings.no_repeat_ngram_size or None,
+        "min_new_tokens": least,
+        "eos_ids": request["eos_ids"],
+        "first_ids": () if first is None else first,
+        "last_ids": () if last is None else last,
+        "max_new_tokens": most,
+    }
+    if settings.num_beams > 1:
+        request |= {
+            "beams": settings.num_beams,
+            "returned": settings.num_return_sequences,
+            "length_penalty": _PENALTIES[settings.length_penalty_kind](settings.length_penalty),
+            "early_stopping": settings.early_stopping,
+        }
+    elif settings.do_sample:
+        rules |= {"temperature": settings.temperature, "top_p": settings.top_p}
+        rules |= {"top_k": settings.top_k or None}
+        request |= {"choose": decoding.sample, "rng": jax.random.key(settings.seed)}
+        request |= {"samples": settings.num_return_sequences}
+    return {**request, "filters": decoding.make_filters(**rules)}

@@ -1,0 +1,1 @@
+"""Text in, text or labels out."""

@@ -1,0 +1,98 @@
+"""A conversation with a model in the terminal: it types what comes next, and what might have."""
+
+from collections.abc import Iterable
+from typing import TextIO
+
+import numpy as np
+
+from t5x_like.decoding.detokenization import Detokenizer
+from t5x_like.decoding.generation import StreamStep
+from t5x_like.inference.text_model import TextModel
+
+LIKELIEST = 5
+_PROMPT = "> "
+_INTRODUCTION = "A text to go on with; an empty line goes on; Ctrl-D ends, Ctrl-C stops a text."
+
+
+def type_out(model: TextModel, text: str, *, out: TextIO) -> None:
+    """Types an answer to a text as it comes, after the text itself if a language model goes on."""
+    if not model.encodes:
+        out.write(text)
+    writing = _Writing(model, model.prompt(text), out=out, held_back=0)
+    model.stream(writing.prompt, writing.step)
+    writing.end()
+
+
+def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
+    """Answers each line, and shows the likeliest next tokens under the text, as they stand then.
+
+    One token fewer than `decode.max_new_tokens` is typed: the last one is only foretold. An empty
+    line goes on with the text, or for an encoder-decoder says something else if it samples. Ctrl-C
+    ends an answer, between answers the conversation, as does the end of the lines.
+    """
+    out.write(f"{_INTRODUCTION}\n{_PROMPT}")
+    out.flush()
+    prompt: list[int] = []
+    try:
+        for turn, line in enumerate(lines):
+            line = line.rstrip("\n")
+            if line:
+                prompt = model.prompt(line)
+            writing = _Writing(model, prompt, out=out, held_back=1)
+            try:
+                if line and not model.encodes:
+                    out.write(line)
+                model.stream(prompt, writing.step, seed=turn)
+            except KeyboardInterrupt:
+                out.write(" ...")
+            writing.end()
+            _show(model, writing.last, out=out)
+            out.write(_PROMPT)
+            out.flush()
+            if not model.encodes:
+                prompt = [*prompt, *writing.tokens]
+    except KeyboardInterrupt:
+        pass
+    out.write("\n")
+
+
+class _Writing:
+    """One answer on its way to the terminal.
+
+    Attributes:
+        prompt, tokens: what was read, and what was typed.
+        last: the log p of each next token, [V], when the last one was chosen.
+    """
+
+    def __init__(self, model: TextModel, prompt: list[int], *, out: TextIO, held_back: int):
+        self.prompt, self.tokens = prompt, list[int]()
+        self.last: np.ndarray | None = None
+        self._model, self._out = model, out
+        self._most = model.new_tokens - held_back
+        before = () if model.form.ends[0] else prompt
+        self._text = Detokenizer(model.vocabulary.decode, before)
+
+    def step(self, step: StreamStep) -> bool:
+        """Types a token; ends at an end token, and where only a forecast was wanted."""
+        self.last = np.asarray(step.log_probs[0])
+        token = int(step.tokens[0])
+        if self._model.is_end(token) or len(self.tokens) >= self._most:
+            return True
+        self.tokens.append(token)
+        self._out.write(self._text.push([token]))
+        self._out.flush()
+        return False
+
+    def end(self) -> None:
+        """What waited for the rest of a character, and the end of the line."""
+        self._out.write(self._text.close() + "\n")
+        self._out.flush()
+
+
+def _show(model: TextModel, log_probs: np.ndarray | None, *, out: TextIO) -> None:
+    if log_probs is None:
+        return
+    log_probs = log_probs[: model.vocabulary.vocab_size]  # a model may have more rows
+    best = np.argsort(-log_probs, kind="stable")[:LIKELIEST]
+    shown = (f"{model.shown(int(one))} {100 * np.exp(log_probs[one]):.1f}%" for one in best)
+    out.write("    " + "   ".join(shown) + "\n")

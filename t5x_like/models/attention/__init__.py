@@ -1,0 +1,1 @@
+"""Attention: cores, masks, caches, positions that act on queries and keys."""

@@ -1,0 +1,74 @@
+"""Attention within a band: each query sees a window of keys, and no more scores are computed."""
+
+import functools
+from typing import Any
+
+import flax.struct
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from t5x_like.models.attention.masks import AttentionMask
+
+
+@flax.struct.dataclass(kw_only=True)
+class _Blocks(AttentionMask):
+    """Visibility within each block of queries, which are the rows here."""
+
+    allowed: Bool[Array, "b W S"]
+
+    def dense(self, *, queries: int, keys: int) -> Bool[Array, "b 1 W S"]:
+        del queries, keys
+        return self.allowed[:, None]
+
+
+def banded(core: Any, *, window: int) -> Any:
+    """A core for queries and keys of the same slots under a causal mask that has this window.
+
+    The slots are cut into blocks of W = `window`. The queries of a block see keys of their own and
+    of the block before, so `core` computes T x 2W scores and not T x T (Child et al. 2019, section
+    4; Beltagy et al. 2020, section 3.1). The mask says the rest, the band's edges too.
+    """
+    return functools.partial(_banded, core=core, window=window)
+
+
+def _banded(
+    query: Float[Array, "B T H K"],
+    keys_values: Any,
+    *,
+    bias: None,
+    mask: AttentionMask,
+    core: Any,
+    window: int,
+    **settings: Any,
+) -> Float[Array, "B T H K"]:
+    batch, length = query.shape[:2]
+    causal = type(mask) is AttentionMask and mask.visibility == "causal" and mask.prefix is None
+    if not causal or length <= 2 * window:  # or else blocks would save nothing
+        return core(query, keys_values, bias=bias, mask=mask, **settings)
+    number = -(-length // window)
+    end = number * window - length
+
+    def own(x: Float[Array, "B T ..."]) -> Float[Array, "b W ..."]:
+        x = jnp.pad(x, [(0, 0), (0, end)] + [(0, 0)] * (x.ndim - 2))
+        return x.reshape(batch * number, window, *x.shape[2:])
+
+    def with_previous(x: Float[Array, "B T ..."]) -> Float[Array, "b S ..."]:
+        x = jnp.pad(x, [(0, 0), (window, end)] + [(0, 0)] * (x.ndim - 2))
+        x = x.reshape(batch, number + 1, window, *x.shape[2:])
+        pairs = jnp.concatenate([x[:, :-1], x[:, 1:]], axis=2)
+        return pairs.reshape(batch * number, 2 * window, *x.shape[3:])
+
+    ones = jnp.ones((batch, length), jnp.int32)
+    segments = [ones if x is None else x for x in (mask.query_segments, mask.key_segments)]
+    reading, read = own(segments[0]), with_previous(segments[1])
+    if mask.query_segments is None:  # any key that is one
+        reading, read = jnp.ones_like(reading), (read > 0).astype(jnp.int32)
+    # Slots within a pair of blocks: queries sit in the second.
+    distance = window + jnp.arange(window)[:, None] - jnp.arange(2 * window)[None, :]
+    band = (distance >= 0) & (distance < window)
+    allowed = band & (reading[:, :, None] == read[:, None, :]) & (read[:, None, :] > 0)
+    pairs = type(keys_values)(
+        key=with_previous(keys_values.key), value=with_previous(keys_values.value)
+    )
+    out = core(own(query), pairs, bias=None, mask=_Blocks(allowed=allowed), **settings)
+    return out.reshape(batch, number * window, *query.shape[2:])[:, :length]

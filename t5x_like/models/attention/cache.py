@@ -1,0 +1,100 @@
+"""What a decoder remembers between tokens."""
+
+import dataclasses
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PyTree
+
+from t5x_like.models.attention.masks import AttentionMask, Visibility
+from t5x_like.models.blocks.residual import LayerCache
+
+
+@flax.struct.dataclass
+class Cache:
+    """The keys and values of the tokens so far, in S slots that all rows fill together.
+
+    Prompts end in the same slot: shorter ones begin later (left padding), and positions are
+    counted from each row's own first token.
+
+    Attributes:
+        layers: keys and values, as a Stack makes them: [N, B, S, G, K] of a scanned one; of a
+            looped one a tuple of [B, S, G, K], each of which is updated in place.
+        real: slots that hold a token.
+        starts: the slot of each row's first token.
+        length: slots used.
+        memory_real: places of the memory that hold a token, or None without a memory.
+    """
+
+    layers: PyTree
+    real: Bool[Array, "B S"]
+    starts: Int[Array, "B"]
+    length: Int[Array, ""]
+    memory_real: Bool[Array, "B M"] | None = None
+
+    def gather(self, rows: Int[Array, "b"]) -> "Cache":
+        """The cache of other rows, repeated for samples or beams."""
+        return self._gather(rows, same_memory=False)
+
+    def reorder(self, rows: Int[Array, "B"]) -> "Cache":
+        """As `gather`, for rows of the same memory: those of a prompt's beams among themselves."""
+        return self._gather(rows, same_memory=True)
+
+    def _gather(self, rows: Array, *, same_memory: bool) -> "Cache":
+        def take(layer: LayerCache) -> LayerCache:
+            return layer.gather(rows, same_memory=same_memory)
+
+        memory_real = self.memory_real
+        if memory_real is not None and not same_memory:
+            memory_real = memory_real[rows]
+        return dataclasses.replace(
+            self,
+            layers=jax.tree.map(take, self.layers, is_leaf=lambda x: isinstance(x, LayerCache)),
+            real=self.real[rows],
+            starts=self.starts[rows],
+            memory_real=memory_real,
+        )
+
+    def push(
+        self, real: Bool[Array, "B T"], *, visibility: Visibility, first: bool = False
+    ) -> tuple["Cache", AttentionMask, Int[Array, "B T"]]:
+        """Counts T more slots in; their mask, and their positions.
+
+        Args:
+            first: the cache is empty, and the mask is to be that of the new slots alone
+                (`Shared.first`); else it is over all slots.
+        """
+        slot = 0 if first else self.length
+        slots = jax.lax.dynamic_update_slice_in_dim(self.real, real, slot, axis=1)
+        cache = dataclasses.replace(self, real=slots, length=self.length + real.shape[1])
+        mask = AttentionMask(
+            key_segments=(real if first else slots).astype(jnp.int32),
+            offset=slot,
+            visibility=visibility,
+        )
+        positions = slot + jnp.arange(real.shape[1])[None] - self.starts[:, None]
+        return cache, mask, jnp.maximum(positions, 0)
+
+
+def open_cache(
+    layers: PyTree,
+    *,
+    prompt: Bool[Array, "B P"],
+    slots: int,
+    memory_real: Bool[Array, "B M"] | None = None,
+) -> Cache:
+    """A cache with nothing in it yet, for rows whose prompts will be `prompt`.
+
+    Raises:
+        ValueError: where the prompt alone is longer than the cache.
+    """
+    if prompt.shape[1] > slots:
+        raise ValueError(f"cache_length={slots} is shorter than the prompt, {prompt.shape[1]}")
+    return Cache(
+        layers=layers,
+        real=jnp.zeros((prompt.shape[0], slots), bool),
+        starts=jnp.argmax(prompt, axis=1).astype(jnp.int32),
+        length=jnp.zeros((), jnp.int32),
+        memory_real=memory_real,
+    )

@@ -1,0 +1,1 @@
+"""One layer, and stacks of layers."""

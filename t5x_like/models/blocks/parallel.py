@@ -1,0 +1,43 @@
+"""A layer whose attention and feed-forward read the same: PaLM's, and GPT-J's before it."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+from jaxtyping import Array, Float
+
+from t5x_like.models.blocks.residual import LayerCache, Shared, attend_to_own, constrain
+
+
+class ParallelBlock(nn.Module):
+    """x + feed_forward(norm(x)) + attention(norm(x)), of one norm.
+
+    Chowdhery et al. 2022, section 2, "Parallel Layers". The two do not wait for each other, so that
+    devices that share a layer add up its output once and not twice. Dropout falls on their sum.
+    """
+
+    make_norm: Callable[..., nn.Module]
+    make_self_attention: Callable[..., nn.Module]
+    make_feed_forward: Callable[..., nn.Module]
+    dropout: float = 0.0
+
+    def setup(self) -> None:
+        self.norm = self.make_norm()
+        self.self_attention = self.make_self_attention()
+        self.feed_forward = self.make_feed_forward()
+        self.drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
+
+    def __call__(
+        self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
+    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
+        """The layer's output, and its cache with these positions in it if one was given."""
+        y = self.norm(x)
+        read, own = attend_to_own(self.self_attention, y, shared, cache)
+        y = read + self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
+        x = constrain(x + self.drop(y, shared.deterministic))
+        return x, None if own is None else LayerCache(own=own)
+
+    def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
+        """A cache for `slots` positions, before any."""
+        return LayerCache(
+            own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
+        )

@@ -1,0 +1,170 @@
+"""One layer of a stack: sublayers, their norms and residuals."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import KeyValues
+
+
+@flax.struct.dataclass
+class Shared:
+    """What every layer of a stack is given, the same for all.
+
+    Attributes:
+        mask: of the stack's own positions among themselves.
+        bias: on the scores of self-attention, or None.
+        positions: within each document, for schemes that act on queries and keys.
+        memory, memory_mask: what cross-attention reads, or None where there is none or where
+            the cache already holds its keys and values.
+        tokens: their ids, where the network has any, for layers that go by them.
+        first: the cache is given and empty, so the positions see each other alone.
+        deterministic: no dropout.
+    """
+
+    mask: AttentionMask
+    bias: Float[Array, "B H T S"] | None = None
+    positions: Int[Array, "B T"] | None = None
+    memory: Float[Array, "B S D"] | None = None
+    memory_mask: AttentionMask | None = None
+    tokens: Int[Array, "B T"] | None = None
+    first: bool = flax.struct.field(pytree_node=False, default=False)
+    deterministic: bool = flax.struct.field(pytree_node=False, default=True)
+
+
+@flax.struct.dataclass
+class LayerCache:
+    """One layer's keys and values: of the positions so far, and of the memory."""
+
+    own: KeyValues
+    memory: KeyValues | None = None
+
+    def gather(self, rows: Int[Array, "R"], *, same_memory: bool) -> "LayerCache":
+        """The cache of other rows.
+
+        Args:
+            same_memory: that of each new row is that of the row whose place it takes.
+        """
+
+        def take(x: Array) -> Array:
+            return jnp.take(x, rows, axis=x.ndim - 4)  # layers may be stacked before the rows
+
+        memory = self.memory if same_memory else jax.tree.map(take, self.memory)
+        return LayerCache(own=jax.tree.map(take, self.own), memory=memory)
+
+
+class PreNormBlock(nn.Module):
+    """x + sublayer(norm(x)) for self-attention, cross-attention and feed-forward in turn.
+
+    Serves encoders, decoders and decoder-only models: cross-attention is skipped where there is
+    no memory. `make_x` is a factory of module x, here and in all parts.
+    """
+
+    make_norm: Callable[..., nn.Module]
+    make_self_attention: Callable[..., nn.Module]
+    make_feed_forward: Callable[..., nn.Module]
+    make_cross_attention: Callable[..., nn.Module] | None = None
+    dropout: float = 0.0
+
+    def setup(self) -> None:
+        self.self_attention_norm = self.make_norm()
+        self.self_attention = self.make_self_attention()
+        self.feed_forward_norm = self.make_norm()
+        self.feed_forward = self.make_feed_forward()
+        if self.make_cross_attention is not None:
+            self.cross_attention_norm = self.make_norm()
+            self.cross_attention = self.make_cross_attention()
+        self.drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
+
+    def __call__(
+        self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
+    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
+        """The layer's output, and its cache with these positions in it if one was given."""
+        x, own = self._attend_to_own(x, shared, cache)
+        x, memory = self._attend_to_memory(x, shared, cache)
+        y = self._enter(x, self.feed_forward_norm)
+        y = self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
+        x = self._leave(x, y, self.feed_forward_norm, shared)
+        return x, None if own is None else LayerCache(own=own, memory=memory)
+
+    def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
+        """A cache for `slots` positions, before any and without a memory yet."""
+        return LayerCache(
+            own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
+        )
+
+    def _attend_to_own(
+        self, x: Array, shared: Shared, cache: LayerCache | None
+    ) -> tuple[Array, KeyValues | None]:
+        y = self._enter(x, self.self_attention_norm)
+        y, own = attend_to_own(self.self_attention, y, shared, cache)
+        return self._leave(x, y, self.self_attention_norm, shared), own
+
+    def _attend_to_memory(
+        self, x: Array, shared: Shared, cache: LayerCache | None
+    ) -> tuple[Array, KeyValues | None]:
+        if shared.memory is not None and self.make_cross_attention is not None:
+            memory = self.cross_attention.keys_values(shared.memory)
+        elif cache is not None and cache.memory is not None:
+            memory = cache.memory
+        else:
+            return x, None
+        y = self.cross_attention(
+            self._enter(x, self.cross_attention_norm),
+            memory,
+            mask=shared.memory_mask,
+            deterministic=shared.deterministic,
+        )
+        return self._leave(x, y, self.cross_attention_norm, shared), memory
+
+    def _enter(self, x: Array, norm: nn.Module) -> Array:
+        """What a sublayer reads of its input."""
+        return norm(x)
+
+    def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
+        """What goes on from a sublayer with input x and output y."""
+        del norm  # it was at the entrance
+        return constrain(x + self.drop(y, shared.deterministic))
+
+
+class PostNormBlock(PreNormBlock):
+    """norm(x + sublayer(x)): Vaswani et al. 2017, section 3.1."""
+
+    def _enter(self, x: Array, norm: nn.Module) -> Array:
+        return x
+
+    def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
+        return constrain(norm(x + self.drop(y, shared.deterministic)))
+
+
+def attend_to_own(
+    attention: Any, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
+) -> tuple[Float[Array, "B T D"], KeyValues | None]:
+    """What each position reads from those so far and itself, and the cache with them if any."""
+    seen, mask, own = attention.remember(
+        attention.keys_values(x, shared.positions),
+        None if cache is None else cache.own,
+        mask=shared.mask,
+        first=shared.first,
+    )
+    y = attention(
+        x,
+        seen,
+        mask=mask,
+        bias=shared.bias,
+        positions=shared.positions,
+        deterministic=shared.deterministic,
+    )
+    return y, own
+
+
+def constrain(x: Float[Array, "B T D"]) -> Any:
+    """The same, spread over the devices as the residual path of every layer is."""
+    axes = ("activation_batch", "activation_length", "activation_embed")
+    return nn.with_logical_constraint(x, axes)

@@ -1,0 +1,120 @@
+"""N layers with fewer parameters than N: whole layers, or parts of them, used several times."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from t5x_like.models.blocks.stack import REMAT_POLICIES
+from t5x_like.names import choose
+
+
+class SharedStack(nn.Module):
+    """Applies a block N times, with parameters shared across layers (Lan et al. 2019, section 3.1).
+
+    The N layers are cut into G groups of N/G. All layers of a group have the same parameters in
+    the parts of the block that are shared, and their own in the others. A parameter is there once:
+    [G, I, ...] if it is shared, else [N, I, ...], and its gradient is the sum over its uses.
+
+    What is shared is closed over by the loop over layers and what is not is scanned, which Linen's
+    own `scan` does for whole collections alone: so the block is called as a function.
+
+    Attributes:
+        make_block: factory of the block, `block(carry, shared, per_layer) -> (carry, out)`.
+        layers: N.
+        groups: G, which divides N.
+        inner: I, blocks that make up a layer, each with parameters of its own.
+        parts: the submodules of the block that are shared; the others are not.
+        loop: `scan` compiles one layer, `unroll` each; the parameters are the same.
+        remat: what the backward pass recomputes: `none`, or a name in stack.REMAT_POLICIES.
+    """
+
+    make_block: Callable[..., nn.Module]
+    layers: int
+    parts: tuple[str, ...]
+    groups: int = 1
+    inner: int = 1
+    loop: Literal["scan", "unroll"] = "scan"
+    remat: str = "none"
+
+    @nn.compact
+    def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
+        """The last carry, and the blocks' outputs [N * I, ...]; `per_layer` is as long.
+
+        Raises:
+            ValueError: the groups do not divide the layers, the block has no such part, or
+                `loop` or `remat` does not exist.
+        """
+        if self.layers % self.groups:
+            raise ValueError(
+                f"model.groups={self.groups} must divide model.layers={self.layers}: groups are of "
+                "the same size"
+            )
+        block = self.make_block(parent=None)
+        sizes = self.groups, self.layers // self.groups, self.inner
+        tree = jax.tree.map(lambda x: x.reshape(*sizes, *x.shape[1:]), per_layer)
+        params = self._parameters(
+            lambda key: block.init(key, carry, shared, jax.tree.map(lambda x: x[0], per_layer))
+        )
+        key = self.make_rng("dropout") if self.has_rng("dropout") else None
+        keys = None if key is None else jax.random.split(key, sizes)
+
+        def apply(carry: PyTree, params: PyTree, layer: PyTree, key: Array | None) -> Any:
+            rngs = None if key is None else {"dropout": key}
+            return block.apply({"params": params}, carry, shared, layer, rngs=rngs)
+
+        carry, outs = self._run(apply, carry, params, (tree, keys))
+        return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), outs)
+
+    def empty_cache(self, *, batch: int, slots: int) -> PyTree:
+        """The blocks' caches, [N * I, ...]."""
+        block = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
+        number = self.layers * self.inner
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), block)
+
+    def _run(self, apply: Callable[..., Any], carry: PyTree, params: PyTree, xs: PyTree) -> Any:
+        """Runs groups, their layers and the blocks of a layer, one within the other."""
+        choose("model.loop", self.loop, {"scan": None, "unroll": None})
+        if self.remat != "none":
+            policy = choose("model.remat", self.remat, {"none": None, **REMAT_POLICIES})
+            apply = jax.checkpoint(apply, policy=policy, prevent_cse=self.loop != "scan")
+        scan = functools.partial(jax.lax.scan, unroll=self.loop == "unroll")
+        own = {
+            part: jax.tree.map(lambda x: x.reshape(self.groups, -1, *x.shape[1:]), tree)
+            for part, tree in params.items()
+            if part not in self.parts
+        }
+
+        def group(carry: PyTree, xs: Any) -> Any:
+            same, own, rest = xs
+
+            def layer(carry: PyTree, xs: Any) -> Any:
+                params = same | xs[0]
+                return scan(lambda c, xs: apply(c, *xs), carry, (params, *xs[1]), length=self.inner)
+
+            return scan(layer, carry, (own, rest), length=self.layers // self.groups)
+
+        same = {part: params[part] for part in self.parts}
+        return scan(group, carry, (same, own, xs), length=self.groups)
+
+    def _parameters(self, init: Callable[[Array], PyTree]) -> PyTree:
+        """By part of the block; made only where they are not there yet."""
+        if not self.is_initializing():
+            return nn.unbox(self.variables["params"])
+        names = tuple(jax.eval_shape(lambda: init(jax.random.key(0)))["params"])
+        for part in self.parts:
+            choose("part of the block to share", part, dict.fromkeys(names))
+
+        def stacked(key: Array, part: str) -> PyTree:
+            copies = self.groups if part in self.parts else self.layers
+            keys = jax.random.split(key, (copies, self.inner))
+            made = jax.vmap(jax.vmap(lambda key: init(key)["params"][part]))(keys)
+            for axis in ("inner_layers", "layers"):
+                made = nn.meta.add_axis(made, 0, {nn.PARTITION_NAME: axis})
+            return made
+
+        return {part: self.param(part, stacked, part) for part in names}

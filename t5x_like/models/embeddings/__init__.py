@@ -1,0 +1,1 @@
+"""Tokens and positions as vectors, and vectors as logits."""

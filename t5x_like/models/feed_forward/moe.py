@@ -1,0 +1,272 @@
+"""Sparse feed-forwards: a router sends each token to one or a few of many experts.
+
+Shapes as in routers.py: G groups of T tokens, E experts of C slots each in a group. Tokens are
+gathered into slots and added back from them, so nothing here is larger than the slots' vectors,
+[E, G, C, D]: the tokens' own times the capacity factor.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from t5x_like.models.blocks.residual import constrain
+from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
+from t5x_like.models.linear import Initializer
+from t5x_like.names import choose
+from t5x_like.partitioning import batch_parts
+
+# The vectors in slots and in the experts' hidden layers: cut by expert, and within by group. Rows
+# of a batch are cut over `expert` too, so between the two lies an exchange of all with all.
+Names = tuple[str | None, ...]
+SLOTS: Names = ("activation_experts", "activation_groups", None, "activation_embed")
+HIDDEN: Names = ("activation_experts", "activation_groups", None, "activation_mlp")
+BY_GROUP: Names = ("activation_batch", None, None, "activation_embed")
+
+
+class Experts(nn.Module):
+    """E feed-forwards of one shape: wo(activation(wi(x))), or gated as `GLU` is.
+
+    Attributes:
+        hidden: F.
+        gated: wo(activation(wi_0(x)) * wi_1(x)).
+        dropout: of the hidden layer; "expert dropout" in Fedus et al. 2022, section 2.4.
+        wi_init, wo_init: initializers of one expert's kernels, [D, F] and [F, D].
+    """
+
+    experts: int
+    hidden: int
+    activation: Callable[[Array], Array] = nn.relu
+    gated: bool = False
+    dropout: float = 0.0
+    wi_init: Initializer = nn.initializers.lecun_normal()
+    wo_init: Initializer = nn.initializers.lecun_normal()
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "*rows D"],
+        *,
+        multiply: Callable[[Array, Array], Array],
+        deterministic: bool,
+    ) -> Float[Array, "*rows D"]:
+        """What each row's expert makes of it.
+
+        Args:
+            multiply: (rows [*rows, n], kernels [E, n, m]) -> [*rows, m]: it knows whose they are.
+        """
+        width = x.shape[-1]
+
+        def into_hidden(name: str) -> Array:
+            kernel = Kernel(
+                self.experts, (width, self.hidden), ("embed", "mlp"), self.wi_init, name=name
+            )
+            return multiply(x, kernel().astype(self.dtype))
+
+        if self.gated:
+            hidden = self.activation(into_hidden("wi_0")) * into_hidden("wi_1")
+        else:
+            hidden = self.activation(into_hidden("wi"))
+        alike: tuple[int, ...] = ()
+        if hidden.ndim == len(HIDDEN):
+            hidden = nn.with_logical_constraint(hidden, HIDDEN)
+            alike = (-2,)  # one mask for what an expert has of a group, as `MLP` has one for a row
+        hidden = nn.Dropout(self.dropout, broadcast_dims=alike)(hidden, deterministic)
+        kernel = Kernel(
+            self.experts, (self.hidden, width), ("mlp", "embed"), self.wo_init, name="wo"
+        )
+        return multiply(hidden, kernel().astype(self.dtype))
+
+
+class Kernel(nn.Module):
+    """The matrices of E experts, each drawn by itself."""
+
+    experts: int
+    shape: tuple[int, int]
+    axes: tuple[str, str]
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(self) -> Float[Array, "E n m"]:
+        """The float32 parameters."""
+
+        def init(key: Array) -> Array:
+            return jax.vmap(lambda key: self.kernel_init(key, self.shape))(
+                jax.random.split(key, self.experts)
+            )
+
+        return self.param("kernel", nn.with_logical_partitioning(init, ("experts", *self.axes)))
+
+
+class SparseFeedForward(nn.Module):
+    """A mixture of experts as a block's feed-forward: Fedus et al. 2022, section 2.
+
+    In each group an expert takes C = ceil(factor * T / E) tokens; the rest have no output here and
+    pass by on the residual path. A group is a row of the batch, or several rows.
+
+    What the router did is sown in the collection "routing", see `collect`.
+
+    Attributes:
+        make_router, make_experts: factories of a `Router` and of `Experts`, of the same E.
+        capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and
+            without its noise.
+        expert_capacity: C itself; 0: by the factors.
+        group_size: the most tokens that share slots, in whole rows of one device; 0: those of one
+            row. Rows of a single token, the steps of generation, never share any.
+        dispatch: `capacity`, or `dropless`, where all tokens are computed, sorted by expert, in a
+            product of ragged rows (Gale et al. 2022, MegaBlocks); it knows no groups and no slots.
+    """
+
+    make_router: Callable[..., Router]
+    make_experts: Callable[..., nn.Module]
+    capacity_factor: float = 1.25
+    eval_capacity_factor: float = 2.0
+    expert_capacity: int = 0
+    group_size: int = 0
+    dispatch: Literal["capacity", "dropless"] = "capacity"
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        *,
+        tokens: Int[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """The layer's output, without residual or norm.
+
+        Args:
+            tokens: the ids at the positions, for a router that goes by them.
+
+        Raises:
+            ValueError: `dropless` on a mesh that spreads the experts, or with a router whose tokens
+                do not choose.
+        """
+        choose("model.dispatch", self.dispatch, {"capacity": None, "dropless": None})
+        groups = _groups(x.shape[0], x.shape[1], group_size=self.group_size)
+        router = self.make_router(name="router")
+        experts = self.make_experts(name="experts")
+        rows = x.astype(experts.dtype).reshape(*groups, x.shape[2])
+        ids = None if tokens is None else tokens.reshape(groups)
+        routed: Choice | Slots
+        if self.dispatch == "dropless":
+            _check_dropless()
+            routed = router.choose(rows, ids, deterministic=deterministic)
+            y, load = compute_all(experts, rows, routed, deterministic=deterministic)
+            dropped = jnp.zeros(())
+        else:
+            capacity = self._capacity(
+                groups[1], experts=router.experts, deterministic=deterministic
+            )
+            routed = router(rows, ids, capacity=capacity, deterministic=deterministic)
+            y = compute_slots(experts, rows, routed, deterministic=deterministic)
+            load, dropped = routed.load, routed.dropped
+        self.sow("routing", "load", load)
+        self.sow("routing", "dropped", dropped)
+        self.sow("routing", "balance", routed.balance)
+        self.sow("routing", "z", routed.z)
+        return y.reshape(x.shape)
+
+    def _capacity(self, length: int, *, experts: int, deterministic: bool) -> int:
+        if self.expert_capacity:
+            return min(self.expert_capacity, length)
+        factor = self.eval_capacity_factor if deterministic else self.capacity_factor
+        slots = round(factor * length / experts, 6)  # 1.1 * 10 is 11.000000000000002
+        return min(math.ceil(slots), length)
+
+
+def compute_slots(
+    experts: nn.Module, x: Float[Array, "G T D"], slots: Slots, *, deterministic: bool
+) -> Float[Array, "G T D"]:
+    """The sum of what experts make of each token that has slots, times the gates."""
+
+    def multiply(rows: Float[Array, "E G C n"], kernels: Float[Array, "E n m"]) -> Array:
+        matrix = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # as in `Linear`
+        return jnp.matmul(matrix, kernels).reshape(*rows.shape[:-1], kernels.shape[-1])
+
+    def exchanged(y: Array, *, now: Names, then: Names) -> Any:
+        # Both said, so that what is exchanged is the slots and not how they are filled.
+        y = jnp.swapaxes(nn.with_logical_constraint(y, now), 0, 1)
+        return nn.with_logical_constraint(y, then)
+
+    held = jax.vmap(lambda x, token: x.at[token].get(mode="fill", fill_value=0))(x, slots.token)
+    held = exchanged(held, now=BY_GROUP, then=SLOTS)
+    y = experts(held, multiply=multiply, deterministic=deterministic)
+    y = exchanged(y, now=SLOTS, then=BY_GROUP) * slots.gate[..., None].astype(y.dtype)
+    add = jax.vmap(lambda zeros, token, y: zeros.at[token].add(y, mode="drop"))
+    return constrain(add(jnp.zeros_like(x), slots.token, y))
+
+
+def compute_all(
+    experts: nn.Module, x: Float[Array, "G T D"], choice: Choice, *, deterministic: bool
+) -> tuple[Float[Array, "G T D"], Float[Array, " E"]]:
+    """The same with a slot for everyone, and the share of the choices that each expert has."""
+    flat = jax.tree.map(lambda a: a.reshape(1, -1, a.shape[-1]), (x, choice.expert, choice.gate))
+    rows, expert, gate = flat
+    order, counts = by_expert(expert, experts=experts.experts)
+    token, sizes = order[0] % rows.shape[1], counts[0].astype(jnp.int32)
+
+    def multiply(rows: Float[Array, "N n"], kernels: Float[Array, "E n m"]) -> Array:
+        return jax.lax.ragged_dot(rows, kernels, sizes)
+
+    y = experts(rows[0, token], multiply=multiply, deterministic=deterministic)
+    gate = choices_first(gate)[0, order[0]]
+    gate = jnp.where(jnp.arange(gate.size) < jnp.sum(sizes), gate, 0.0)
+    y = jnp.zeros_like(rows[0]).at[token].add(y * gate[:, None].astype(y.dtype))
+    return y.reshape(x.shape), sizes / jnp.sum(sizes)
+
+
+def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
+    """What all M sparse layers of a network sowed, in their order, those of the encoder first.
+
+    Args:
+        routing: the collection "routing", of scanned or of looped layers, in groups or not.
+
+    Returns:
+        `load` [M, E], the share of the choices that each expert was given, with or without a slot;
+        `dropped` [M], the share of them that had none; `balance` [M] and `z` [M], the losses of
+        `routers.load_balance` and `routers.z_loss`.
+
+    Raises:
+        ValueError: there are no sparse layers.
+    """
+    found: dict[str, list[tuple[tuple, Array]]] = {}
+    for path, value in jax.tree.leaves_with_path(routing):
+        keys = [key.key for key in path if hasattr(key, "key")]
+        name, place = keys[-1], "/".join(map(str, keys[:-1]))
+        alone = 1 if name == "load" else 0
+        numbers = [int(n) for n in re.findall(r"(?:layer|block)_(\d+)", place)]
+        layers = value if value.ndim > alone else value[None]
+        for n, layer in enumerate(layers):
+            order = (not place.startswith("encoder"), n, *numbers)
+            found.setdefault(name, []).append((order, layer))
+    if not found:
+        raise ValueError("no layer of this network has a router")
+    return {
+        name: jnp.stack([layer for _, layer in sorted(layers, key=lambda item: item[0])])
+        for name, layers in found.items()
+    }
+
+
+def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
+    """G and T: as many whole rows as fit into a group, and divide the rows of a device."""
+    # A row of one token is a step of generation, which rows beside it must not change.
+    rows = 1 if length == 1 else max(1, group_size // length)
+    parts = batch_parts(jax.sharding.get_abstract_mesh().shape)
+    own = batch if batch % parts else batch // parts
+    rows = next(n for n in range(min(rows, own), 0, -1) if own % n == 0)
+    return batch // rows, rows * length
+
+
+def _check_dropless() -> None:
+    if jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1:
+        raise ValueError(
+            "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1, or "
+            "model.dispatch='capacity'"
+        )

@@ -1,0 +1,252 @@
+"""What is read off an encoder: masked tokens, a class, a tag for each token, the ends of an answer.
+
+A head is called `head(hidden [B, L, D], table [V, E], batch, deterministic=) -> outputs`.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t5x_like.models.embeddings.tokens import TiedHead
+from t5x_like.models.linear import Initializer, Linear, keep_whole
+from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.names import choose
+
+Activation = Callable[[Array], Array]
+Outputs = dict[str, Array]
+
+
+class MaskedLM(nn.Module):
+    """Tokens from hidden states: a dense layer, a norm, the embeddings (Devlin et al. 2018).
+
+    Where the batch has `predicted_positions` [B, P], only those places are read: six of seven
+    places have no loss, and the map to the vocabulary costs as much as several layers.
+    """
+
+    make_norm: Callable[..., nn.Module]
+    activation: Activation
+    kernel_init: Initializer
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Float[Array, "V E"],
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """`logits`, float32 [B, L, V] or [B, P, V]."""
+        if "predicted_positions" in batch:
+            places = batch["predicted_positions"][..., None]
+            hidden = jnp.take_along_axis(hidden, places, axis=1)
+        # "mlp" on the new axis, which is cut over `model`, as no axis may be named twice.
+        x = Linear(
+            (table.shape[1],),
+            axes=("embed", "mlp"),
+            use_bias=True,
+            kernel_init=self.kernel_init,
+            dtype=self.dtype,
+            name="transform",
+        )(hidden)
+        x = self.make_norm(name="norm")(self.activation(keep_whole(x)))
+        return {"logits": TiedHead(use_bias=True, name="output")(x, table)}
+
+
+class Summary(nn.Module):
+    """A vector for the whole row: a dense layer on its first token (Devlin et al., section 3.1).
+
+    Attributes:
+        inner_dropout: before the dense layer; what reads the summary has its own.
+    """
+
+    activation: Activation
+    kernel_init: Initializer
+    inner_dropout: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
+    ) -> Float[Array, "B D"]:
+        """The summary."""
+        first = nn.Dropout(self.inner_dropout)(hidden[:, 0], deterministic)
+        x = Linear(
+            (hidden.shape[-1],),
+            axes=("embed", "mlp"),
+            use_bias=True,
+            kernel_init=self.kernel_init,
+            dtype=self.dtype,
+            name="dense",
+        )(first)
+        return self.activation(keep_whole(x))
+
+
+def _output(classes: int, kernel_init: Initializer, name: str) -> nn.Module:
+    # Float32: a class is decided by a few numbers, which cost nothing.
+    return Linear(
+        (classes,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
+    )
+
+
+class Pretraining(nn.Module):
+    """Masked tokens, and a class of the row: next sentence, sentence order.
+
+    Attributes:
+        classes: of the row.
+        dropout: of the summary.
+    """
+
+    make_masked_lm: Callable[..., nn.Module]
+    make_summary: Callable[..., nn.Module]
+    classes: int
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits` of tokens, and `row_logits` [B, classes]."""
+        outputs = self.make_masked_lm(name="masked_lm")(hidden, table, batch)
+        summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
+        summary = nn.Dropout(self.dropout)(summary, deterministic)
+        output = _output(self.classes, self.kernel_init, "row")
+        return outputs | {"row_logits": output(summary)}
+
+
+class MaskedLMHead(nn.Module):
+    """Masked tokens alone."""
+
+    make_masked_lm: Callable[..., nn.Module]
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits` of tokens."""
+        return self.make_masked_lm(name="masked_lm")(hidden, table, batch)
+
+
+class RowHead(nn.Module):
+    """A class, or with one output a number, for each row, from its summary."""
+
+    make_summary: Callable[..., nn.Module]
+    outputs: int
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, outputs]."""
+        summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
+        summary = nn.Dropout(self.dropout)(summary, deterministic)
+        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(summary)}
+
+
+class FirstTokenHead(nn.Module):
+    """A class, or a number, for each row, from its first token by a layer that is the head's own.
+
+    Where the encoder has a summary for other uses, or none, and this head does not share it: of
+    RoBERTa (Liu et al. 2019) and ELECTRA (Clark et al. 2020), as their code has it.
+    """
+
+    make_summary: Callable[..., nn.Module]
+    outputs: int
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, outputs]."""
+        first = self.make_summary(name="first")(hidden, deterministic=deterministic)
+        first = nn.Dropout(self.dropout)(first, deterministic)
+        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(first)}
+
+
+class TokenHead(nn.Module):
+    """A tag for each token."""
+
+    outputs: int
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, L, outputs]."""
+        hidden = nn.Dropout(self.dropout)(hidden, deterministic)
+        return {"logits": _output(self.outputs, self.kernel_init, "tagger")(hidden)}
+
+
+class AnswerHead(nn.Module):
+    """Whether an answer begins, and ends, at each token (Devlin et al. 2018, section 4.2)."""
+
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`start_logits` and `end_logits`, float32 [B, L]."""
+        logits = _output(2, self.kernel_init, "answer")(hidden)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+class Features(nn.Module):
+    """The encoder's own output, for other uses, and its summary where it has one."""
+
+    make_summary: Callable[..., nn.Module] | None = None
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`hidden` [B, L, D], and `summary` [B, D]."""
+        if self.make_summary is None:
+            return {"hidden": hidden}
+        summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
+        return {"hidden": hidden, "summary": summary}
+
+
+def select_head(
+    config: Mapping[str, Any],
+    own: Mapping[str, Callable[..., nn.Module]],
+    *,
+    make_summary: Callable[..., nn.Module],
+    kernel_init: Initializer,
+) -> Callable[..., nn.Module]:
+    """The factory of the head that `model.head` names.
+
+    Args:
+        config: with `head`, `labels` (classes or tags) and `dropout`.
+        own: the system's heads, to which come those for labelled text that are not among them, and
+            `features`.
+
+    Raises:
+        ValueError: no such head, or one that needs `model.labels`.
+    """
+    output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
+    labels = config["labels"]
+    row = functools.partial(RowHead, make_summary=make_summary, **output)
+    heads: dict[str, Callable[..., nn.Module]] = {
+        "classification": functools.partial(row, outputs=labels),
+        "regression": functools.partial(row, outputs=1),
+        "tagging": functools.partial(TokenHead, outputs=labels, **output),
+        "question_answering": functools.partial(AnswerHead, kernel_init=kernel_init),
+        "features": functools.partial(Features, make_summary=make_summary),
+        **own,
+    }
+    if config["head"] in ("classification", "tagging") and labels < 2:
+        raise ValueError(f"model.labels={labels}: the head {config['head']!r} needs 2 or more")
+    return choose("model.head", config["head"], heads)

@@ -1,0 +1,117 @@
+"""A bidirectional encoder with a head: embeddings, layers, and what is read off them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.blocks.residual import Shared
+from t5x_like.models.linear import keep_whole
+from t5x_like.models.networks.encoder_decoder import Batch
+
+Outputs = dict[str, Array]
+
+
+class Embeddings(nn.Module):
+    """norm(token + position + segment): Devlin et al. 2018, figure 2.
+
+    Reads `encoder_input_tokens`, `encoder_token_types` (absent: all 0) and `encoder_positions`
+    (absent: counted from the start of the row), each [B, L].
+
+    Attributes:
+        make_tokens, make_positions, make_token_types: factories of the tables; without the last
+            there are no segments.
+    """
+
+    make_tokens: Callable[..., nn.Module]
+    make_positions: Callable[..., nn.Module]
+    make_norm: Callable[..., nn.Module]
+    make_token_types: Callable[..., nn.Module] | None = None
+
+    def setup(self) -> None:
+        self.token = self.make_tokens()
+        self.position = self.make_positions()
+        if self.make_token_types is not None:
+            self.token_type = self.make_token_types()
+        self.norm = self.make_norm()
+
+    def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
+        """The sum of the vectors of each place, normed."""
+        tokens = batch["encoder_input_tokens"]
+        x = self.token(tokens)
+        x = x + self.position(batch.get("encoder_positions"), length=tokens.shape[1])
+        if self.make_token_types is not None:
+            x = x + self.token_type(batch.get("encoder_token_types", jnp.zeros_like(tokens)))
+        return self.norm(x)
+
+    @property
+    def table(self) -> Float[Array, "V E"]:
+        """The vectors of all tokens, for a head that is tied to them."""
+        return self.token.embedding
+
+
+class Encoder(nn.Module):
+    """Devlin et al. 2018, section 3: every position reads every other of its document.
+
+    Attributes:
+        make_embeddings: factory of `Embeddings`.
+        make_encoder: of the tower of layers.
+        make_head: of `head(hidden, table, batch, deterministic=) -> outputs`, see models/heads/.
+        make_projection: of a map from the embeddings' width to the layers', or None if equal.
+    """
+
+    make_embeddings: Callable[..., nn.Module]
+    make_encoder: Callable[..., nn.Module]
+    make_head: Callable[..., nn.Module]
+    make_projection: Callable[..., nn.Module] | None = None
+
+    def setup(self) -> None:
+        self.embeddings = self.make_embeddings()
+        if self.make_projection is not None:
+            self.projection = self.make_projection()
+        self.encoder = self.make_encoder()
+        self.head = self.make_head()
+
+    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
+        """What the head says of a batch.
+
+        Args:
+            batch: `encoder_input_tokens` and `encoder_segment_ids` (0 is padding; a document sees
+                itself alone), what the embeddings read, and what the head does.
+        """
+        hidden = self.encode(batch, deterministic=deterministic)
+        return self.head(hidden, self.embeddings.table, batch, deterministic=deterministic)
+
+    def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
+        """The output of the last layer."""
+        tokens = batch["encoder_input_tokens"]
+        shared = Shared(mask=self.mask(batch), tokens=tokens, deterministic=deterministic)
+        return self.encoder(self.embed(batch), shared)[0]
+
+    def embed(self, batch: Batch) -> Float[Array, "B L D"]:
+        """What the first layer reads."""
+        x = self.embeddings(batch)
+        return x if self.make_projection is None else keep_whole(self.projection(x))
+
+    def mask(self, batch: Batch) -> AttentionMask:
+        """Who sees whom: all of a document each other."""
+        segments = batch["encoder_segment_ids"]
+        # One document a row: then padding may see it, which saves a comparison for every score.
+        packed = "encoder_positions" in batch
+        return AttentionMask(query_segments=segments if packed else None, key_segments=segments)
+
+    @staticmethod
+    def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
+        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        tokens = jnp.zeros((batch, length), jnp.int32)
+        return {"encoder_input_tokens": tokens, "encoder_segment_ids": tokens + 1}
+
+
+def forward(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> Outputs:
+    """The outputs of an encoder; without a key (evaluation) there is no dropout."""
+    rngs = None if rng is None else {"dropout": rng}
+    return module.apply({"params": params}, batch, deterministic=rng is None, rngs=rngs)

@@ -1,0 +1,77 @@
+"""A text that the encoder reads and the decoder reads again, for what is said of it as a whole."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.blocks.residual import Shared
+from t5x_like.models.heads.encoder_heads import FirstTokenHead, Outputs
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.networks.encoder_decoder import Batch
+
+
+class Rereader(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
+    """Lewis et al. 2019, section 3.1: the same input to both sides, and a head on the decoder.
+
+    To the rest of the program it is an encoder, whose hidden states are the decoder's: each has
+    read all of the text by way of the encoder, and the tokens before its own once more. Parameters
+    have the names that they have in an `EncoderDecoder`.
+
+    Attributes:
+        make_embeddings: factory of the tokens' vectors, which both sides share.
+        make_encoder, make_decoder: of the towers.
+        start_id: the token that the decoder reads first.
+    """
+
+    make_decoder: Callable[..., nn.Module]
+    start_id: int
+
+    def setup(self) -> None:
+        self.token_embedder = self.make_embeddings()
+        self.encoder = self.make_encoder()
+        self.decoder = self.make_decoder()
+        self.head = self.make_head()
+
+    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
+        """What the head says of a batch: `encoder_input_tokens`, `encoder_segment_ids` [B, L]."""
+        hidden = self.encode(batch, deterministic=deterministic)
+        return self.head(hidden, self.token_embedder.embedding, batch, deterministic=deterministic)
+
+    def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
+        """The output of the decoder's last layer."""
+        tokens, segments = batch["encoder_input_tokens"], batch["encoder_segment_ids"]
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        seen = AttentionMask(key_segments=segments)
+        shared = Shared(mask=seen, positions=positions, deterministic=deterministic)
+        memory, _ = self.encoder(self.token_embedder(tokens), shared)
+        shared = Shared(
+            mask=AttentionMask(key_segments=segments, visibility="causal"),
+            positions=positions,
+            memory=memory,
+            memory_mask=seen,
+            deterministic=deterministic,
+        )
+        again = self.token_embedder(self._shifted(tokens, segments))
+        return self.decoder(again, shared)[0]
+
+    def _shifted(self, tokens: Int[Array, "B L"], segments: Int[Array, "B L"]) -> Array:
+        """What the decoder reads: each text moved right by one, after the start."""
+        real = segments > 0
+        first = real & (jnp.cumsum(real, axis=1) == 1)
+        return jnp.where(first, self.start_id, jnp.roll(tokens, 1, axis=1))
+
+
+class LastTokenHead(FirstTokenHead):
+    """A class, or a number, for each row, from the state at its last token (section 3.1)."""
+
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, outputs]."""
+        real = batch["encoder_segment_ids"] > 0
+        last = hidden.shape[1] - 1 - jnp.argmax(real[:, ::-1], axis=1)
+        state = jnp.take_along_axis(hidden, last[:, None, None], axis=1)
+        return super().__call__(state, table, batch, deterministic=deterministic)

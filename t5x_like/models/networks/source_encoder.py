@@ -1,0 +1,47 @@
+"""A further encoder in the place of an encoder's tokens, for a language that it has not learnt."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+from jaxtyping import Array, Float, Int
+
+from t5x_like.models.blocks.residual import Shared
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
+
+
+class SourceEncoder(nn.Module):
+    """Tokens of another vocabulary to what takes the place of a pretrained encoder's tokens.
+
+    Attributes:
+        make_embedding: factory of the tokens' vectors.
+        make_encoder: of the tower.
+    """
+
+    make_embedding: Callable[..., nn.Module]
+    make_encoder: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        self.token_embedder = self.make_embedding()
+        self.encoder = self.make_encoder()
+
+    def __call__(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
+        """The output of the last layer."""
+        return self.encoder(self.token_embedder(tokens), shared)[0]
+
+
+class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
+    """Lewis et al. 2019, section 3.4: a pretrained network that denoises what an encoder gives it.
+
+    Attributes:
+        make_source: factory of the `SourceEncoder`.
+    """
+
+    make_source: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        super().setup()
+        self.source = self.make_source()
+
+    def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
+        """What the pretrained encoder reads in place of its tokens' vectors."""
+        return self.source(tokens, shared)

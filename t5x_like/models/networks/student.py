@@ -1,0 +1,89 @@
+"""A small encoder that learns what a large one says."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from t5x_like.models.networks.encoder import Encoder, Outputs
+from t5x_like.models.networks.encoder_decoder import Batch
+
+
+class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
+    """Sanh et al. 2019, section 3: an encoder and its `teacher`, which nothing changes.
+
+    Called, it is the student.
+
+    Attributes:
+        make_teacher: factory of an `Encoder` whose head says masked tokens, as the student's does.
+        layers: of the student.
+    """
+
+    make_teacher: Callable[..., nn.Module]
+    layers: int
+
+    def setup(self) -> None:
+        super().setup()
+        self.teacher = self.make_teacher()
+
+    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
+        """What the student's head says of a batch."""
+        if self.is_initializing():  # then all parameters must be met
+            self.teacher(batch)
+        return super().__call__(batch, deterministic=deterministic)
+
+    def compare(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, Outputs]:
+        """What the student and the teacher say, with `hidden` [B, L, D] of their last layers.
+
+        The teacher has no dropout, and gets no gradient.
+        """
+        student = _with_hidden(self, batch, deterministic=deterministic)
+        teacher = _with_hidden(self.teacher, batch, deterministic=True)
+        return student, jax.lax.stop_gradient(teacher)
+
+    def start(self, teacher: PyTree) -> PyTree:
+        """The parameters to begin with: the student's are the teacher's, of a part of its layers.
+
+        These are spread evenly from the first to the last: of 12 layers 0, 2, 4, 7, 9 and 11, as
+        the authors' code has it. Segments are left out, and so are the rows that a table of
+        positions has before its position 0.
+
+        Args:
+            teacher: its parameters, unboxed.
+
+        Raises:
+            ValueError: the teacher is of another form or width than the student.
+        """
+        boxed = jax.eval_shape(lambda: self.init(jax.random.key(0), self.example_batch()))
+        own = nn.unbox(boxed)["params"]
+        rows = own["embeddings"]["position"]["embedding"].shape[0]
+        embeddings = {k: v for k, v in teacher["embeddings"].items() if k != "token_type"}
+        embeddings["position"] = {"embedding": embeddings["position"]["embedding"][-rows:]}
+        layers = _thin(teacher["encoder"]["layers"], layers=self.layers)
+        params = teacher | {"embeddings": embeddings, "encoder": {"layers": layers}}
+        params["teacher"] = teacher
+        shapes = [jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (own, params)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                "a student that begins with layers of its teacher has its form: with the teacher's "
+                "vocabulary, width, heads and positions, and all layers alike"
+            )
+        return params
+
+
+def _with_hidden(network: Encoder, batch: Batch, *, deterministic: bool) -> Outputs:
+    hidden = network.encode(batch, deterministic=deterministic)
+    table = network.embeddings.table
+    return network.head(hidden, table, batch, deterministic=deterministic) | {"hidden": hidden}
+
+
+def _thin(stack: PyTree, *, layers: int) -> PyTree:
+    """The parameters of a stack of fewer layers, scanned or looped as they are."""
+    scanned = "block" in stack
+    number = len(jax.tree.leaves(stack)[0]) if scanned else len(stack)
+    kept = np.round(np.linspace(0, number - 1, layers)).astype(int)
+    if scanned:
+        return jax.tree.map(lambda leaf: leaf[kept], stack)
+    return {f"layer_{n}": stack[f"layer_{layer}"] for n, layer in enumerate(kept)}

@@ -1,0 +1,1 @@
+"""Labelled text as examples: classes, numbers, tags, answers."""

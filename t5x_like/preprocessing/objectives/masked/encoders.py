@@ -1,0 +1,346 @@
+"""The pretraining objectives of encoders: BERT, RoBERTa, SpanBERT, ALBERT, StructBERT and others.
+
+Each is a format of rows (`formats`), a choice of noise and a way of writing it (`masking`), put
+together over groups of documents (`grouping`). An example has the features
+
+    inputs        [CLS] A [SEP] B [SEP] with noise           targets      the same without
+    loss_weights  1 on noise, also where it is kept as is     token_types  1 on B and its [SEP]
+    label         of a pair
+
+Settings that several have:
+
+    rate          share of the text that is noise, rounded to a number for each row
+    random_rate   share of the noise that becomes random tokens, uniform over all but marks
+    kept_rate     share of the noise that stays as it is; the rest becomes [MASK]
+    short_rate    share of the rows that are to have a random number of tokens from 2 on
+    copies        0 for new noise at each visit (dynamic), N for N fixed masks of a row (static)
+    group         documents read together, among which the other one of a random pair is found;
+                  for documents of the length of books take fewer
+
+All raise ValueError for a share out of range, and, when the dataset is built and before it is
+read, for lengths or a vocabulary that do not fit.
+"""
+
+import functools
+
+import numpy as np
+
+from t5x_like.batches.encoder_rows import Marks, TextRows
+from t5x_like.names import choose
+from t5x_like.preprocessing.objectives.masked import formats, masking
+from t5x_like.preprocessing.objectives.masked.formats import Format, Pairing
+from t5x_like.preprocessing.objectives.masked.grouping import (
+    Corrupt,
+    Grouping,
+    objective_over_groups,
+)
+from t5x_like.preprocessing.objectives.masked.masking import Choose, Writing
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text.noise import check_rate, check_shares
+
+_WORD = np.ones(1)  # chances of spans of one
+
+
+def bert(
+    *,
+    rate: float = 0.15,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    whole_word: bool = False,
+    next_sentence: bool = True,
+    short_rate: float = 0.1,
+    copies: int = 0,
+    group: int = 64,
+) -> Objective:
+    """Masked tokens, and whether B follows A (Devlin et al. 2019, section 3.1 and appendix A.2).
+
+        inputs:  [CLS] the man went to [MASK] store [SEP] he bought a gallon [MASK] milk [SEP]
+        label:   0 since B follows A; 1 where B is of another document, half of the times
+
+    Args:
+        rate, random_rate, kept_rate, short_rate, copies, group: see above. BERT's code: 10 copies.
+        whole_word: take all tokens of a word or none, as BERT's later release.
+        next_sentence: pairs; without them a row is one segment of a document, and has no label.
+    """
+    settings = dict(locals())
+    _check("bert", **settings)
+    write = Writing(random_rate=random_rate, kept_rate=kept_rate)
+    noise = masking.spans_at(rate, _WORD) if whole_word else masking.tokens_at(rate)
+    pairs = _pairs(formats.next_or_random, short_rate=short_rate)
+    grouping = Grouping(
+        format=pairs if next_sentence else Format(formats.doc_sentences),
+        corrupt=_masked(noise, write),
+        features=("token_types",),
+        group=group,
+        copies=copies,
+    )
+    return objective_over_groups("bert", grouping, settings=settings)
+
+
+def roberta(
+    *,
+    format: str = "full_sentences",  # noqa: A002, as the paper calls it
+    rate: float = 0.15,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    short_rate: float = 0.1,
+    copies: int = 0,
+    group: int = 64,
+) -> Objective:
+    """Masked tokens, in one of four formats of rows (Liu et al. 2019, sections 4.1, 4.2, table 2).
+
+        inputs:  <s> the man went to the <mask> . he bought milk . </s> another document . </s>
+
+    Args:
+        format: "full_sentences" (RoBERTa's own), "doc_sentences", or the pairs "segment_pair" and
+            "sentence_pair" with BERT's label, whose segments have </s></s> between them.
+        rate, random_rate, kept_rate, short_rate, copies, group: see above. Static masking was
+            10 copies, dynamic is 0; `short_rate` concerns segment pairs alone.
+    """
+    settings = dict(locals())
+    _check("roberta", **settings)
+    table = {
+        "segment_pair": _pairs(formats.next_or_random, short_rate=short_rate, separators=2),
+        "sentence_pair": Format(formats.sentence_pairs, separators=2, labelled=True),
+        "full_sentences": Format(formats.full_sentences),
+        "doc_sentences": Format(formats.doc_sentences),
+    }
+    write = Writing(random_rate=random_rate, kept_rate=kept_rate)
+    grouping = Grouping(
+        format=choose("format of roberta", format, table),
+        corrupt=_masked(masking.tokens_at(rate), write),
+        group=group,
+        copies=copies,
+    )
+    return objective_over_groups("roberta", grouping, settings=settings)
+
+
+def spanbert(
+    *,
+    rate: float = 0.15,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    span_p: float = 0.2,
+    longest: int = 10,
+    group: int = 64,
+) -> Objective:
+    """Masked spans of words, told by their boundaries too (Joshi et al. 2020, sections 3.1 to 3.3).
+
+        inputs:  [CLS] an american [MASK] [MASK] [MASK] game [SEP]
+        targets: [CLS] an american foot ##ball ball game [SEP]
+        span_left: 2 and span_right: 6 on each of the three: the places of "american" and "game"
+
+    A row is one segment of a document. Spans have a word between them, so that both boundary
+    tokens are seen; a span is masked, replaced or kept as a whole.
+
+    Args:
+        rate, random_rate, kept_rate, group: see above.
+        span_p: of the geometric distribution of the lengths of spans, in words.
+        longest: words of a span at most.
+    """
+    settings = dict(locals())
+    _check("spanbert", **settings)
+    if not 0 < span_p < 1 or longest < 1:
+        raise ValueError(
+            f"spanbert: span_p={span_p} must lie between 0 and 1, longest={longest} be 1 or more"
+        )
+    noise = masking.spans_at(rate, masking.geometric(span_p, longest=longest), apart=1)
+    write = Writing(random_rate=random_rate, kept_rate=kept_rate, together="span")
+
+    def corrupt(
+        generator: np.random.Generator, rows: TextRows, marks: Marks
+    ) -> dict[str, np.ndarray]:
+        chosen = noise(generator, rows, marks)
+        left, right = masking.boundaries(chosen)
+        inputs = write(generator, rows.tokens, chosen, marks)
+        return {
+            "inputs": inputs,
+            "loss_weights": chosen > 0,
+            "span_left": left,
+            "span_right": right,
+        }
+
+    grouping = Grouping(
+        format=Format(formats.doc_sentences),
+        corrupt=corrupt,
+        features=("span_left", "span_right"),
+        group=group,
+    )
+    return objective_over_groups("spanbert", grouping, settings=settings)
+
+
+def albert(
+    *,
+    rate: float = 0.15,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    longest: int = 3,
+    short_rate: float = 0.1,
+    group: int = 64,
+) -> Objective:
+    """Masked n-grams of words, and the order of two segments (Lan et al. 2020, sections 3.1, 4.1).
+
+        inputs:  [CLS] he bought [MASK] [MASK] [MASK] [SEP] the man went to the store [SEP]
+        label:   1 since the segments are swapped, half of the times; 0 where they are in order
+
+    The chance of an n-gram's length n is in proportion to 1 / n.
+
+    Args:
+        rate, random_rate, kept_rate, short_rate, group: see above.
+        longest: words of an n-gram at most.
+    """
+    settings = dict(locals())
+    _check("albert", **settings)
+    if longest < 1:
+        raise ValueError(f"albert: longest={longest} must be 1 or more words")
+    noise = masking.spans_at(rate, masking.harmonic(longest))
+    grouping = Grouping(
+        format=_pairs(formats.next_or_previous, short_rate=short_rate),
+        corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
+        features=("token_types",),
+        group=group,
+    )
+    return objective_over_groups("albert", grouping, settings=settings)
+
+
+def structbert(
+    *,
+    rate: float = 0.15,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    shuffle_rate: float = 0.05,
+    short_rate: float = 0.1,
+    group: int = 64,
+) -> Objective:
+    """Masked tokens, shuffled trigrams, three kinds of pairs (Wang et al. 2020, section 2.2).
+
+        inputs:   [CLS] the man to store went [SEP] he bought a [MASK] of milk [SEP]
+        targets:  [CLS] the man went to store [SEP] he bought a gallon of milk [SEP]
+        shuffled: 1 on "to store went", which is asked for; loss_weights is 1 on [MASK]
+        label:    0 where B follows A, 1 where it comes before it, 2 of another document
+
+    Args:
+        rate, random_rate, kept_rate, short_rate, group: see above.
+        shuffle_rate: share of the tokens without noise that stand in shuffled trigrams, rounded
+            to whole ones; none of them stays in order.
+    """
+    settings = dict(locals())
+    _check("structbert", **settings)
+    if not 0 <= shuffle_rate < 1:
+        raise ValueError(f"structbert: shuffle_rate={shuffle_rate} must be 0 or more, below 1")
+    noise = masking.tokens_at(rate)
+    write = Writing(random_rate=random_rate, kept_rate=kept_rate)
+
+    def corrupt(
+        generator: np.random.Generator, rows: TextRows, marks: Marks
+    ) -> dict[str, np.ndarray]:
+        chosen = noise(generator, rows, marks)
+        inputs = write(generator, rows.tokens, chosen, marks)
+        free = rows.text & (chosen == 0)
+        inputs, shuffled = masking.shuffled_trigrams(generator, inputs, free, rate=shuffle_rate)
+        return {"inputs": inputs, "loss_weights": chosen > 0, "shuffled": shuffled}
+
+    grouping = Grouping(
+        format=_pairs(formats.next_previous_or_random, short_rate=short_rate),
+        corrupt=corrupt,
+        features=("token_types", "shuffled"),
+        group=group,
+    )
+    return objective_over_groups("structbert", grouping, settings=settings)
+
+
+def electra(
+    *,
+    rate: float = 0.15,
+    random_rate: float = 0.0,
+    kept_rate: float = 0.0,
+    short_rate: float = 0.05,
+    group: int = 64,
+) -> Objective:
+    """Masked tokens for the generator to replace (Clark et al. 2020, section 3.1).
+
+        inputs:  [CLS] the [MASK] went to the store [SEP] he bought [MASK] [SEP]
+
+    Noise is [MASK] throughout; the authors' code keeps 15% of it as it is (`kept_rate=0.15`), and
+    its large models have a `rate` of 0.25. Segments follow each other, and have no label.
+
+    Args:
+        rate, random_rate, kept_rate, short_rate, group: see above.
+    """
+    settings = dict(locals())
+    _check("electra", **settings)
+    write = Writing(random_rate=random_rate, kept_rate=kept_rate)
+    grouping = Grouping(
+        format=_pairs(formats.one_or_two, short_rate=short_rate),
+        corrupt=_masked(masking.tokens_at(rate), write),
+        features=("token_types",),
+        group=group,
+    )
+    return objective_over_groups("electra", grouping, settings=settings)
+
+
+def unilm(
+    *,
+    rate: float = 0.15,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    ngram_rate: float = 0.2,
+    short_rate: float = 0.1,
+    group: int = 64,
+) -> Objective:
+    """BERT's pairs, in which noise is a token, or two or three (Dong et al. 2019, section 2.3).
+
+        inputs:  [CLS] the man [MASK] [MASK] the store [SEP] he [MASK] milk [SEP]
+
+    Under which of its attention masks a row is read is the model's to draw.
+
+    Args:
+        rate, random_rate, kept_rate, short_rate, group: see above.
+        ngram_rate: share of the spans that are two or three tokens, half of them each.
+    """
+    settings = dict(locals())
+    _check("unilm", **settings)
+    if not 0 <= ngram_rate <= 1:
+        raise ValueError(f"unilm: ngram_rate={ngram_rate} must be from 0 to 1")
+    chances = np.array([1 - ngram_rate, ngram_rate / 2, ngram_rate / 2])
+    noise = masking.spans_at(rate, chances, of="token")
+    grouping = Grouping(
+        format=_pairs(formats.next_or_random, short_rate=short_rate),
+        corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
+        features=("token_types",),
+        group=group,
+    )
+    return objective_over_groups("unilm", grouping, settings=settings)
+
+
+def _pairs(pairing: Pairing, *, short_rate: float, separators: int = 1) -> Format:
+    plan = functools.partial(formats.segment_pairs, pairing=pairing, short_rate=short_rate)
+    return Format(plan, separators=separators, labelled=pairing is not formats.one_or_two)
+
+
+def _masked(noise: Choose, write: Writing) -> Corrupt:
+    """Noise and its loss weights, and nothing else."""
+
+    def corrupt(
+        generator: np.random.Generator, rows: TextRows, marks: Marks
+    ) -> dict[str, np.ndarray]:
+        chosen = noise(generator, rows, marks)
+        return {"inputs": write(generator, rows.tokens, chosen, marks), "loss_weights": chosen > 0}
+
+    return corrupt
+
+
+def _check(
+    name: str,
+    *,
+    rate: float,
+    random_rate: float,
+    kept_rate: float,
+    short_rate: float = 0.0,
+    **others: object,
+) -> None:
+    del others  # checked where they are used
+    check_rate(name, rate=rate)
+    check_shares(name, random_rate=random_rate, kept_rate=kept_rate)
+    if not 0 <= short_rate <= 1:
+        raise ValueError(f"{name}: short_rate={short_rate} must be from 0 to 1")

@@ -1,0 +1,277 @@
+"""Which stretches of text make up a row of an encoder, and what the row is labelled.
+
+A format plans the rows of a group of documents; it sees where sentences and documents end, and no
+token. `batches.encoder_rows.lay_out` then writes the marks and the tokens, for all rows at once.
+"""
+
+import bisect
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from t5x_like.batches.encoder_rows import Piece, Planned
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+    """A group of documents, none of them empty.
+
+    Attributes:
+        tokens: of all documents, one after the other.
+        ends: where sentences end; `ends[i]` is the first token of sentence i, S + 1 of them.
+        bounds: the first sentence of each document, and the number of all: D + 1 of them.
+    """
+
+    tokens: Int[np.ndarray, "T"]
+    ends: list[int]
+    bounds: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Int[np.ndarray, "T"],
+        sentence_lengths: Int[np.ndarray, "S"],
+        sentences: Int[np.ndarray, "D"],
+        *,
+        longest: int,
+    ) -> "Documents":
+        """From lengths of sentences and their numbers; longer sentences are cut, none is lost."""
+        parts = -(-sentence_lengths // longest)
+        first = np.cumsum(parts) - parts
+        cut = np.full(parts.sum(), longest)
+        full = parts > 0
+        last = (first + parts - 1)[full]
+        cut[last] = (sentence_lengths - (parts - 1) * longest)[full]
+        splits = np.concatenate([[0], np.cumsum(sentences)])
+        bounds = np.concatenate([[0], np.cumsum(parts)])[splits]
+        ends = np.concatenate([[0], np.cumsum(cut)])
+        return cls(tokens, ends.tolist(), sorted(set(bounds.tolist())))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def numbers(self, tokens: Int[np.ndarray, "N"]) -> Int[np.ndarray, "N"]:
+        """Of which documents some tokens are, by their places in the group."""
+        starts = np.array(self.ends)[self.bounds]
+        return np.searchsorted(starts, tokens, side="right") - 1
+
+    def reach(self, first: int, *, tokens: int, last: int) -> int:
+        """The sentence after those from `first` on that have `tokens` together, or `last`."""
+        reached = bisect.bisect_left(self.ends, self.ends[first] + tokens, first + 1, last + 1)
+        return min(reached, last)
+
+    def after(self, token: int, first: int, last: int) -> int:
+        """The sentence that begins at a token or next after it, neither `first` nor `last`."""
+        return bisect.bisect_left(self.ends, token, first + 1, last - 1)
+
+    def piece(self, first: int, after_last: int) -> Piece:
+        """The tokens of some sentences."""
+        return self.ends[first], self.ends[after_last]
+
+
+# From (documents, the number of one, its sentences from first to before last, the tokens wanted,
+# random numbers) to the row and the sentence with which the next one begins.
+Pairing = Callable[[Documents, int, int, int, int, random.Random], tuple[Planned, int]]
+Plan = Callable[[Documents, int, Sequence[random.Random]], list[Planned]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How rows are made.
+
+    Attributes:
+        plan: from documents, the tokens that a row has room for, and a source of random numbers
+            for each document, to rows.
+        separators: between the two segments of a pair; 0 where a row is no pair.
+        labelled: whether a row has a label.
+    """
+
+    plan: Plan
+    separators: int = 0
+    labelled: bool = False
+
+    @property
+    def marks(self) -> int:
+        """Marks of a row at the least: one before it, one after it, and those within a pair."""
+        return 2 + self.separators
+
+
+def next_or_random(
+    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+) -> tuple[Planned, int]:
+    """B follows A in the text (label 0), or is of another document (1): BERT, task 2.
+
+    A is a random number of the sentences, at least one; where there is but one, B is random, as
+    in BERT's code, so that rather more than half of the pairs of short documents are. What a
+    random B takes the place of begins the next row. Among no other documents all pairs are real.
+    """
+    end = _part(first, last, draw)
+    if len(documents) > 1 and (last - first == 1 or draw.random() < 0.5):
+        start, stop = documents.piece(first, end)
+        other = _elsewhere(documents, number, wanted - (stop - start), draw)
+        return Planned([(start, stop), other], label=1), end
+    return Planned(_in_two(documents, first, end, last)), last
+
+
+def next_or_previous(
+    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+) -> tuple[Planned, int]:
+    """B follows A (label 0), or comes before it (1): ALBERT's sentence order, section 3.1.
+
+    A chunk of one sentence is cut in its middle.
+    """
+    del number, wanted
+    pieces = _in_two(documents, first, _part(first, last, draw), last)
+    swapped = draw.random() < 0.5
+    return Planned(pieces[::-1] if swapped else pieces, label=int(swapped)), last
+
+
+def next_previous_or_random(
+    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+) -> tuple[Planned, int]:
+    """B follows A (0), comes before it (1) or is of another document (2): StructBERT, 2.2.2.
+
+    A third of the pairs each; a chunk of one sentence is cut in its middle. Among no other
+    documents there are the first two alone.
+    """
+    label = int(draw.random() * (3 if len(documents) > 1 else 2))
+    end = _part(first, last, draw)
+    if label < 2:
+        pieces = _in_two(documents, first, end, last)
+        return Planned(pieces[::-1] if label else pieces, label=label), last
+    start, stop = documents.piece(first, end)
+    other = _elsewhere(documents, number, wanted - (stop - start), draw)
+    return Planned([(start, stop), other], label=2), end
+
+
+def one_or_two(
+    documents: Documents, number: int, first: int, last: int, wanted: int, draw: random.Random
+) -> tuple[Planned, int]:
+    """Two segments that follow each other, of like length, or one in a tenth of the rows.
+
+    As in ELECTRA's code. There is no label.
+    """
+    del number, wanted
+    if last - first == 1 or draw.random() < 0.1:
+        return Planned([documents.piece(first, last)]), last
+    half = (documents.ends[first] + documents.ends[last]) // 2
+    return Planned(_in_two(documents, first, documents.after(half, first, last), last)), last
+
+
+def segment_pairs(
+    documents: Documents,
+    room: int,
+    draws: Sequence[random.Random],
+    *,
+    pairing: Pairing,
+    short_rate: float,
+) -> list[Planned]:
+    """Rows of as many sentences as fill them, in two segments, then cut to fit (BERT, A.2).
+
+    With probability `short_rate` a row is to have any number of tokens from 2 on instead, so that
+    the model meets short ones, too.
+    """
+    rows = []
+    for number, draw in enumerate(draws):
+        first, last = documents.bounds[number], documents.bounds[number + 1]
+        while first < last:
+            wanted = 2 + int(draw.random() * (room - 1)) if draw.random() < short_rate else room
+            end = documents.reach(first, tokens=wanted, last=last)
+            row, first = pairing(documents, number, first, end, wanted, draw)
+            rows.append(row._replace(pieces=cut_to_fit(row.pieces, most=room, draw=draw)))
+    return rows
+
+
+def sentence_pairs(
+    documents: Documents, room: int, draws: Sequence[random.Random]
+) -> list[Planned]:
+    """Two single sentences, from next to each other or from two documents (RoBERTa, 4.2)."""
+    rows = []
+    for number, draw in enumerate(draws):
+        first, last = documents.bounds[number], documents.bounds[number + 1]
+        while first < last:
+            end = min(first + 2, last)
+            row, first = next_or_random(documents, number, first, end, 1, draw)
+            rows.append(row._replace(pieces=cut_to_fit(row.pieces, most=room, draw=draw)))
+    return rows
+
+
+def full_sentences(
+    documents: Documents, room: int, draws: Sequence[random.Random]
+) -> list[Planned]:
+    """Rows full of sentences, over the ends of documents (RoBERTa, section 4.2)."""
+    del draws
+    return _filled(documents, room, range(len(documents)))
+
+
+def doc_sentences(documents: Documents, room: int, draws: Sequence[random.Random]) -> list[Planned]:
+    """Rows full of sentences of one document; its last row may be short (RoBERTa, 4.2)."""
+    del draws
+    return [row for number in range(len(documents)) for row in _filled(documents, room, [number])]
+
+
+def cut_to_fit(pieces: list[Piece], *, most: int, draw: random.Random) -> list[Piece]:
+    """One piece or two of at most so many tokens, the longer one cut first (BERT's code).
+
+    Each token to go is taken from the front or from the end, half of the times each.
+    """
+    sizes = [end - start for start, end in pieces]
+    if sum(sizes) <= most:
+        return pieces
+    if len(pieces) == 1:
+        return [_cut(pieces[0], most, draw)]
+    kept = min(sizes[0], max(most - sizes[1], (most + 1) // 2))
+    return [_cut(pieces[0], kept, draw), _cut(pieces[1], most - kept, draw)]
+
+
+def _cut(piece: Piece, kept: int, draw: random.Random) -> Piece:
+    start, end = piece
+    surplus = end - start - kept
+    front = draw.getrandbits(surplus).bit_count() if surplus else 0  # as many coins
+    return start + front, start + front + kept
+
+
+def _part(first: int, last: int, draw: random.Random) -> int:
+    """Where some sentences are divided: after one of them at least, before the last if it can."""
+    return first + 1 + int(draw.random() * (last - first - 1))
+
+
+def _in_two(documents: Documents, first: int, end: int, last: int) -> list[Piece]:
+    """The sentences before and from `end` on; where none is left, the two halves of the one."""
+    if end < last:
+        return [documents.piece(first, end), documents.piece(end, last)]
+    start, stop = documents.piece(first, last)
+    middle = (start + stop + 1) // 2
+    return [(start, middle), (middle, stop)]
+
+
+def _elsewhere(documents: Documents, number: int, wanted: int, draw: random.Random) -> Piece:
+    """So many tokens, in whole sentences, from a random place of a random other document."""
+    other = int(draw.random() * (len(documents) - 1))
+    other += other >= number
+    first, last = documents.bounds[other], documents.bounds[other + 1]
+    first += int(draw.random() * (last - first))
+    return documents.piece(first, documents.reach(first, tokens=max(wanted, 1), last=last))
+
+
+def _filled(documents: Documents, room: int, numbers: Sequence[int]) -> list[Planned]:
+    """Rows of whole sentences in order; a separator stands between two documents."""
+    rows: list[Planned] = []
+    pieces: list[Piece] = []
+    left = room
+    for number in numbers:
+        first, last = documents.bounds[number], documents.bounds[number + 1]
+        while first < last:
+            limit = documents.ends[first] + left
+            end = bisect.bisect_right(documents.ends, limit, first, last + 1) - 1
+            if end > first:
+                pieces.append(documents.piece(first, end))
+                left -= documents.ends[end] - documents.ends[first] + 1
+                first = end
+            if first < last:
+                rows.append(Planned(pieces))
+                pieces, left = [], room
+    return [*rows, Planned(pieces)] if pieces else rows

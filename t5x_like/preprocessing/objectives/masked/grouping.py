@@ -1,0 +1,187 @@
+"""Encoder objectives over groups of documents: tokens -> rows by a format -> noise, in NumPy.
+
+A group is some documents that follow each other in a shard; what a row needs from other documents
+comes from its group. All rows of a group are made by one call of a Python function that keeps no
+state: they follow from the documents and the group's seed, so that a position is restored as for
+any other preprocessor. No document is lost, and a row of several documents ends with the group.
+"""
+
+import dataclasses
+import hashlib
+import random
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from jaxtyping import Int
+
+from t5x_like import vocabularies
+from t5x_like.batches.encoder_rows import Marks, TextRows, lay_out
+from t5x_like.preprocessing.objectives.masked import sentences
+from t5x_like.preprocessing.objectives.masked.formats import Documents, Format
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
+
+# (random numbers, rows, marks) -> the features that noise changes or adds, [B, L] each: "inputs",
+# "loss_weights" and others. Targets are the text itself.
+Corrupt = Callable[[np.random.Generator, TextRows, Marks], dict[str, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Grouping:
+    """How documents become examples.
+
+    Attributes:
+        format: of the rows.
+        corrupt: writes the noise.
+        features: aligned features besides inputs, targets and loss_weights.
+        group: documents in a group.
+        copies: 0 for new noise at every visit (RoBERTa's dynamic masking). N for static masking:
+            the noise of a row follows from its tokens and one of N numbers, which is drawn at each
+            visit, and how documents are divided into rows follows from the same number.
+    """
+
+    format: Format
+    corrupt: Corrupt
+    features: tuple[str, ...] = ()
+    group: int = 64
+    copies: int = 0
+
+    @property
+    def aligned(self) -> tuple[str, ...]:
+        """The features of each token, in order."""
+        return ("inputs", "targets", "loss_weights", *self.features)
+
+    def examples(
+        self, documents: Documents, *, length: int, marks: Marks, seed: Int[np.ndarray, "2"]
+    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B"]]:
+        """(the aligned features of each row, its size in tokens, its label) of a group."""
+        generator = np.random.default_rng(seed.astype(np.uint32))
+        copies, draws = self._draws(documents, generator)
+        planned = self.format.plan(documents, length - self.format.marks, draws)
+        if not planned:
+            nothing = np.zeros(0, np.int32)
+            return np.zeros([0, len(self.aligned), length], np.int32), nothing, nothing
+        rows = lay_out(
+            documents.tokens,
+            planned,
+            length=length,
+            separators=self.format.separators,
+            marks=marks,
+        )
+        fields = {"targets": rows.tokens, "token_types": rows.token_types}
+        if self.copies:
+            fields |= self._corrupt_each(rows, marks, copies[documents.numbers(rows.firsts)])
+        else:
+            fields |= self.corrupt(generator, rows, marks)
+        out = np.stack([fields[name] for name in self.aligned], axis=1).astype(np.int32)
+        return out, rows.sizes, np.array([row.label for row in planned], np.int32)
+
+    def _draws(
+        self, documents: Documents, generator: np.random.Generator
+    ) -> tuple[Int[np.ndarray, "D"], list[random.Random]]:
+        """(the copy of each document that this visit sees, its source of random numbers)."""
+        if not self.copies:
+            one = random.Random(int(generator.integers(2**63)))
+            return np.zeros(0, np.int64), [one] * len(documents)
+        copies = generator.integers(self.copies, size=len(documents))
+        texts = [
+            documents.tokens[slice(*documents.piece(first, last))]
+            for first, last in zip(documents.bounds, documents.bounds[1:], strict=False)
+        ]
+        seeds = [_hash(text, copy) for text, copy in zip(texts, copies, strict=True)]
+        return copies, [random.Random(seed) for seed in seeds]
+
+    def _corrupt_each(
+        self, rows: TextRows, marks: Marks, copies: Int[np.ndarray, "B"]
+    ) -> dict[str, np.ndarray]:
+        """As `corrupt`, with random numbers that follow from a row's tokens and copy alone."""
+        found = []
+        for row, copy in enumerate(copies):
+            one = TextRows(**{k: v[row : row + 1] for k, v in vars(rows).items()})
+            generator = np.random.default_rng(_hash(one.tokens[0, : one.sizes[0]], copy))
+            found.append(self.corrupt(generator, one, marks))
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+
+def _hash(tokens: Int[np.ndarray, "L"], copy: int) -> int:
+    content = np.append(tokens, copy).astype(np.int32).tobytes()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def objective_over_groups(
+    name: str, grouping: Grouping, *, settings: Mapping[str, object]
+) -> Objective:
+    """The objective of an encoder that makes rows of groups of documents.
+
+    Args:
+        name: the objective's name, for messages too.
+        grouping: how.
+        settings: all that it was made from, for the fingerprint of a data position.
+
+    Raises:
+        ValueError: `group` below 1 or `copies` below 0; when the dataset is built, before anything
+            is read, a length below 8 or a vocabulary without marks.
+    """
+    for setting, least in (("group", 1), ("copies", 0)):
+        if getattr(grouping, setting) < least:
+            value = getattr(grouping, setting)
+            raise ValueError(f"{name}: {setting}={value} must be {least} or more")
+
+    def make_rows(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        length = (sequence_length or {}).get("inputs") or 0
+        if length < 8:
+            raise ValueError(f"{name} needs lengths.inputs of 8 or more, got {length}")
+        vocabulary = output_features["inputs"].vocabulary
+        vocabularies.check_marks(vocabulary)
+        told = f"{name} {dict(settings)} {length} {sentences.name_of(vocabulary)}"
+        return _rows(dataset, grouping, length=length, marks=Marks(vocabulary), told=told)
+
+    labels = ("label",) if grouping.format.labelled else ()
+    features = (*grouping.aligned, *labels)
+    return Objective(
+        name=name,
+        preprocessors=(sentences.tokenize, make_rows),
+        features=features,
+        converters=("encoder",),
+        converter_settings={"features": features, "loss_on": "weights"},
+    )
+
+
+def _rows(
+    dataset: tf.data.Dataset, grouping: Grouping, *, length: int, marks: Marks, told: str
+) -> tf.data.Dataset:
+    def call(
+        tokens: np.ndarray, lengths: np.ndarray, counts: np.ndarray, seed: np.ndarray, _: bytes
+    ) -> tuple[np.ndarray, ...]:
+        longest = length - grouping.format.marks
+        documents = Documents.of(tokens, lengths, counts, longest=longest)
+        return grouping.examples(documents, length=length, marks=marks, seed=seed)
+
+    @seqio.map_over_dataset(num_seeds=1)
+    def of_group(group: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        # Not ragged where all documents are known to have one length.
+        tokens, lengths = (
+            one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
+            for one in (group["tokens"], group["sentence_lengths"])
+        )
+        arguments = [tokens.flat_values, lengths.flat_values, lengths.row_lengths(), seed]
+        types = [tf.int32] * 3
+        out = tf.numpy_function(call, [*arguments, tf.constant(told)], types, stateful=False)
+        shapes = [[None, len(grouping.aligned), length], [None], [None]]
+        for tensor, shape in zip(out, shapes, strict=True):
+            tensor.set_shape(shape)
+        return tuple(out)
+
+    def of_row(aligned: tf.Tensor, size: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+        cut = aligned[:, :size]
+        fields = {name: cut[index] for index, name in enumerate(grouping.aligned)}
+        return {**fields, "label": label[None]} if grouping.format.labelled else fields
+
+    wanted = {name: dataset.element_spec[name] for name in ("tokens", "sentence_lengths")}
+    dataset = dataset.map(lambda example: {name: example[name] for name in wanted})
+    groups = of_group(dataset.ragged_batch(grouping.group))
+    return groups.unbatch().map(of_row, num_parallel_calls=tf.data.AUTOTUNE)

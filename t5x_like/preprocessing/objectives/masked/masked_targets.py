@@ -1,0 +1,123 @@
+"""Pairs of texts for an encoder that learns to write the second (UniLM, section 2.5)."""
+
+import dataclasses
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from jaxtyping import Int
+
+from t5x_like import vocabularies
+from t5x_like.batches.encoder_rows import Marks
+from t5x_like.preprocessing.objectives.masked import masking
+from t5x_like.preprocessing.objectives.masked.masking import Writing
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
+from t5x_like.preprocessing.objectives.running_text.noise import check_rate, check_shares
+
+_FEATURES = ("inputs", "targets", "loss_weights", "token_types")
+
+
+def masked_targets(
+    *,
+    rate: float = 0.7,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    target_length: int = 64,
+) -> Objective:
+    """{"inputs": string, "targets": string} -> a row of both, with noise in the targets alone.
+
+        inputs:       [CLS] how do you do ? [SEP] [MASK] [MASK] thanks [MASK]
+        targets:      [CLS] how do you do ? [SEP] fine , thanks [SEP]
+        loss_weights: 1 on noise, which the last [SEP] may be: so the model learns where to end
+        token_types:  1 from "fine" on
+
+    Args:
+        rate: share of the target that is noise, its [SEP] counted, rounded for each row.
+        random_rate, kept_rate: shares of the noise that become random tokens, and stay as they
+            are; the rest becomes [MASK].
+        target_length: tokens of the target at most, with its [SEP]; what is left of the row is for
+            the source. Both lose their ends.
+
+    Raises:
+        ValueError: shares out of range; when the dataset is built, before it is read, a vocabulary
+            without marks, rows without room for a source, or a task of other rows than pairs.
+    """
+    check_rate("masked_targets", rate=rate)
+    check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
+    told = f"masked_targets {rate} {random_rate} {kept_rate} {target_length}"
+
+    def make_rows(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        if missing := {"inputs", "targets"} - dict(dataset.element_spec).keys():
+            raise ValueError(
+                f"masked_targets reads pairs, and the task's rows lack {', '.join(sorted(missing))}"
+            )
+        length = (sequence_length or {}).get("inputs") or 0
+        if not 1 < target_length <= length - 3:
+            raise ValueError(
+                f"masked_targets: target_length={target_length} must be 2 or more and leave room "
+                f"for a source and its marks in a row of lengths.inputs={length}"
+            )
+        vocabulary = output_features["inputs"].vocabulary
+        vocabularies.check_marks(vocabulary)
+        rows = _Rows(
+            marks=Marks(vocabulary),
+            length=length,
+            target_length=target_length,
+            rate=rate,
+            write=Writing(random_rate=random_rate, kept_rate=kept_rate),
+        )
+        return _map(dataset, rows, told=f"{told} {length} {vocabulary}")
+
+    return Objective(
+        name="masked_targets",
+        preprocessors=(seqio.preprocessors.tokenize, make_rows),
+        features=_FEATURES,
+        converters=("encoder",),
+        converter_settings={"features": _FEATURES, "loss_on": "weights"},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """How a pair of token sequences becomes a row."""
+
+    marks: Marks
+    length: int
+    target_length: int
+    rate: float
+    write: Writing
+
+    def __call__(
+        self, source: Int[np.ndarray, "S"], target: Int[np.ndarray, "T"], seed: Int[np.ndarray, "2"]
+    ) -> Int[np.ndarray, "4 L"]:
+        """The features, in order."""
+        generator = np.random.default_rng(seed.astype(np.uint32))
+        sep = [self.marks.sep]
+        target = np.concatenate([target[: self.target_length - 1], sep])
+        source = source[: self.length - 2 - len(target)]
+        tokens = np.concatenate([[self.marks.cls], source, sep, target])
+        second = np.arange(len(tokens)) >= len(tokens) - len(target)
+        budget = masking.budgets(second[None], rate=self.rate)
+        noise = masking.single_tokens(generator, second[None], budget=budget)
+        inputs = self.write(generator, tokens[None], noise, self.marks)
+        return np.stack([inputs[0], tokens, noise[0] > 0, second]).astype(np.int32)
+
+
+def _map(dataset: tf.data.Dataset, rows: _Rows, *, told: str) -> tf.data.Dataset:
+    def call(
+        source: np.ndarray, target: np.ndarray, seed: np.ndarray, _: bytes
+    ) -> Int[np.ndarray, "4 L"]:
+        return rows(source, target, seed)
+
+    @seqio.map_over_dataset(num_seeds=1)
+    def to_row(example: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        # `told` is for the fingerprint of a data position, which sees operations and constants.
+        arguments = [example["inputs"], example["targets"], seed, tf.constant(told)]
+        features = tf.numpy_function(call, arguments, tf.int32, stateful=False)
+        features.set_shape([len(_FEATURES), None])
+        return dict(zip(_FEATURES, tf.unstack(features), strict=True))
+
+    return to_row(dataset)

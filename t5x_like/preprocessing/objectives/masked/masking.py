@@ -1,0 +1,235 @@
+"""Which tokens of an encoder's rows are noise, and what is written there; many rows at once.
+
+Noise is a number for each token: 0 for none, and the same number, 1 or more, for the tokens of a
+span. Rows have no more noise than their budget, a share of their text that is rounded.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from t5x_like.batches.encoder_rows import Marks, TextRows, Units, units
+
+Noise = Int[np.ndarray, "B L"]
+Choose = Callable[[np.random.Generator, TextRows, Marks], Noise]
+
+# Places that are tried for a span before its row is left with less noise than its budget.
+_TRIES = 32
+
+
+def budgets(text: Bool[np.ndarray, "B L"], *, rate: float) -> Int[np.ndarray, "B"]:
+    """Tokens of noise in each row: the rounded share of its text, one at least if it has any."""
+    count = text.sum(axis=1)
+    return np.minimum(np.maximum(np.rint(count * rate).astype(np.int64), 1), count)
+
+
+def single_tokens(
+    generator: np.random.Generator, text: Bool[np.ndarray, "B L"], *, budget: Int[np.ndarray, "B"]
+) -> Noise:
+    """Exactly the budget of each row, every choice of tokens equally likely; each is a span."""
+    keys = np.where(text, generator.random(text.shape, np.float32), 2)
+    order = np.argsort(keys, axis=1)
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(1, text.shape[1] + 1)[None], axis=1)
+    return np.where(rank <= budget[:, None], rank, 0)
+
+
+def tokens_at(rate: float) -> Choose:
+    """Noise of single tokens anywhere in the text."""
+
+    def choose(generator: np.random.Generator, rows: TextRows, marks: Marks) -> Noise:
+        del marks
+        return single_tokens(generator, rows.text, budget=budgets(rows.text, rate=rate))
+
+    return choose
+
+
+def spans_at(
+    rate: float,
+    chances: Float[np.ndarray, "longest"],
+    *,
+    of: Literal["word", "token"] = "word",
+    apart: int = 0,
+) -> Choose:
+    """Noise of spans of whole words, or of tokens; as `spans`."""
+
+    def choose(generator: np.random.Generator, rows: TextRows, marks: Marks) -> Noise:
+        starts = marks.word_starts[rows.tokens] if of == "word" else np.ones_like(rows.text)
+        within = units(starts, text=rows.text)
+        budget = budgets(rows.text, rate=rate)
+        return spans(generator, within, budget=budget, chances=chances, apart=apart)
+
+    return choose
+
+
+def geometric(p: float, *, longest: int) -> Float[np.ndarray, "longest"]:
+    """Chances of the lengths 1, 2, ...: (1 - p)^(n - 1) p, scaled to sum to 1 (SpanBERT, 3.1)."""
+    chances = (1 - p) ** np.arange(longest)
+    return chances / chances.sum()
+
+
+def harmonic(longest: int) -> Float[np.ndarray, "longest"]:
+    """Chances of the lengths 1, 2, ...: in proportion to 1 / n (ALBERT, section 3.1)."""
+    chances = 1 / np.arange(1, longest + 1)
+    return chances / chances.sum()
+
+
+def spans(
+    generator: np.random.Generator,
+    within: Units,
+    *,
+    budget: Int[np.ndarray, "B"],
+    chances: Float[np.ndarray, "longest"],
+    apart: int = 0,
+) -> Noise:
+    """Spans of whole units, of random lengths at random places, until the budget is spent.
+
+    A length is drawn, then places, until there is one with nothing but text that is in no other
+    span; so lengths are distributed as `chances` has them, but for the last span, which has as
+    many units as the budget still allows. Where not one more unit fits, tokens are left over.
+
+    Args:
+        generator: of the random numbers.
+        within: the units.
+        budget: tokens of each row.
+        chances: of lengths from 1 on, in units.
+        apart: units between two spans, 0 or 1.
+    """
+    search = _Search(generator, within, left=budget.copy(), chances=chances, apart=apart)
+    rows = np.flatnonzero((budget > 0) & (within.counts > 0))
+    failures = np.zeros(len(budget), np.int64)
+    while rows.size:
+        placed = search.step(rows)
+        failures[rows] = np.where(placed, 0, failures[rows] + 1)
+        rows = rows[(search.left[rows] > 0) & (failures[rows] < _TRIES)]
+    of_unit = search.taken[:, 1 : within.sizes.shape[1] + 1]
+    noise = np.take_along_axis(of_unit, np.maximum(within.of_token, 0), axis=1)
+    return np.where(within.text, noise, 0)
+
+
+class _Search:
+    """The spans that have been placed; units are one further right here, with free ones around."""
+
+    def __init__(
+        self,
+        generator: np.random.Generator,
+        within: Units,
+        *,
+        left: Int[np.ndarray, "B"],
+        chances: Float[np.ndarray, "longest"],
+        apart: int,
+    ):
+        self.left = left
+        self._generator, self._within, self._apart = generator, within, apart
+        self._limits = np.cumsum(chances)
+        margin = [[0, 0], [1, len(chances) + 1]]
+        self.taken = np.pad(np.zeros_like(within.sizes), margin)
+        self._sizes = np.pad(within.sizes, margin, constant_values=self.taken.size)
+        self._runs = np.pad(within.runs, margin, constant_values=-1)
+        self._placed = np.zeros(len(left), np.int64)
+        self._wanted = self._lengths(len(left))
+
+    def step(self, rows: Int[np.ndarray, "R"]) -> Bool[np.ndarray, "R"]:
+        """Tries one place for a span in each of some rows; tells where it was free."""
+        wanted = self._wanted[rows]
+        choices = np.maximum(self._within.counts[rows] - wanted + 1, 1)
+        first = 1 + (self._generator.random(rows.size) * choices).astype(np.int64)
+        offsets = np.arange(len(self._limits))
+        here = (rows[:, None], first[:, None] + offsets)
+        used = np.cumsum(self._sizes[here], axis=1)
+        inside = (offsets < wanted[:, None]) & (used <= self.left[rows][:, None])
+        count = inside.sum(axis=1)
+        wrong = (self.taken[here] > 0) | (self._runs[here] != self._runs[rows, first][:, None])
+        free = (count > 0) & ~(wrong & inside).any(axis=1)
+        if self._apart:
+            free &= (self.taken[rows, first - 1] == 0) & (self.taken[rows, first + count] == 0)
+        self._place(rows[free], here[1][free], inside[free])
+        self.left[rows[free]] -= used[free, count[free] - 1]
+        self._wanted[rows[free]] = self._lengths(int(free.sum()))
+        return free
+
+    def _place(self, rows: np.ndarray, places: np.ndarray, inside: np.ndarray) -> None:
+        self._placed[rows] += 1
+        number = np.broadcast_to(self._placed[rows][:, None], places.shape)
+        self.taken[np.broadcast_to(rows[:, None], places.shape)[inside], places[inside]] = number[
+            inside
+        ]
+
+    def _lengths(self, count: int) -> Int[np.ndarray, "count"]:
+        drawn = np.searchsorted(self._limits, self._generator.random(count), side="right")
+        return np.minimum(drawn, len(self._limits) - 1) + 1  # where rounding leaves the sum below 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Writing:
+    """What becomes of noise: the mask, a random token, or the token itself (BERT, section 3.1).
+
+    Attributes:
+        random_rate: share of the noise that becomes random tokens, uniform over all but marks.
+        kept_rate: share that stays as it is.
+        together: whether each token of a span draws on its own, or the span as a whole.
+    """
+
+    random_rate: float = 0.1
+    kept_rate: float = 0.1
+    together: Literal["token", "span"] = "token"
+
+    def __call__(
+        self, generator: np.random.Generator, tokens: np.ndarray, noise: Noise, marks: Marks
+    ) -> Int[np.ndarray, "B L"]:
+        """The tokens [B, L] with the noise written down."""
+        draw = generator.random((tokens.shape[0], tokens.shape[1] + 1), np.float32)
+        draw = np.take_along_axis(draw, noise, axis=1) if self.together == "span" else draw[:, :-1]
+        written = np.full_like(tokens, marks.mask)
+        is_random = (noise > 0) & (draw < self.random_rate)
+        drawn = generator.integers(len(marks.ordinary), size=np.count_nonzero(is_random))
+        written[is_random] = marks.ordinary[drawn]
+        return np.where((noise > 0) & (draw < 1 - self.kept_rate), written, tokens)
+
+
+_ORDERS = np.array([[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])  # not as they are
+
+
+def shuffled_trigrams(
+    generator: np.random.Generator,
+    tokens: Int[np.ndarray, "B L"],
+    free: Bool[np.ndarray, "B L"],
+    *,
+    rate: float,
+) -> tuple[Int[np.ndarray, "B L"], Bool[np.ndarray, "B L"]]:
+    """Some runs of three tokens in another order (StructBERT, section 2.2.1).
+
+    Args:
+        generator: of the random numbers.
+        tokens: of the rows.
+        free: which tokens may be shuffled: text that is not masked.
+        rate: share of those that are, rounded to whole runs.
+
+    Returns:
+        (tokens, True where a run has been shuffled).
+    """
+    budget = 3 * np.rint(free.sum(axis=1) * rate / 3).astype(np.int64)
+    within = units(np.ones_like(free), text=free)
+    found = spans(generator, within, budget=budget, chances=np.array([0.0, 0.0, 1.0]))
+    # The three places of a run come one after the other.
+    rows, places = (where.reshape(-1, 3) for where in np.nonzero(found))
+    order = _ORDERS[generator.integers(len(_ORDERS), size=len(rows))]
+    out = tokens.copy()
+    out[rows, places] = tokens[rows, np.take_along_axis(places, order, axis=1)]
+    return out, found > 0
+
+
+def boundaries(noise: Noise) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, "B L"]]:
+    """The places in the row before and after the span of each noise token; 0 elsewhere."""
+    length = noise.shape[1]
+    at = np.arange(length)
+    new = np.ones_like(noise, bool)
+    new[:, 1:] = noise[:, 1:] != noise[:, :-1]
+    first = np.maximum.accumulate(np.where(new, at, 0), axis=1)
+    ends = np.ones_like(new)
+    ends[:, :-1] = new[:, 1:]
+    last = np.minimum.accumulate(np.where(ends, at, length)[:, ::-1], axis=1)[:, ::-1]
+    return np.where(noise > 0, first - 1, 0), np.where(noise > 0, last + 1, 0)

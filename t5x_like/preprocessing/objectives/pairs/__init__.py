@@ -1,0 +1,1 @@
+"""Objectives of encoder-decoders over pairs of texts: corrupted documents, translation."""

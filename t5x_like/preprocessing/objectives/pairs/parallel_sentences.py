@@ -1,0 +1,41 @@
+"""Sentences and their translations (Vaswani et al. 2017, section 5.1)."""
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text.lengths import (
+    Lengths,
+    OutputFeatures,
+    check_features,
+)
+
+
+def translation() -> Objective:
+    """{"inputs": string, "targets": string} -> their tokens, each side closed by EOS.
+
+    Where a side has more tokens than its length allows, EOS counted, the pair is left out: what
+    `text_to_text` makes of it, the beginnings of both, would not say the same any more.
+
+    Raises (when the dataset is built, before anything is read):
+        ValueError: a length that is missing or below 2.
+    """
+    return Objective(
+        name="translation",
+        preprocessors=(seqio.preprocessors.tokenize, _whole, seqio.preprocessors.append_eos),
+        features=("inputs", "targets"),
+        converters=("encoder_decoder", "prefix_lm"),
+    )
+
+
+def _whole(
+    dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+) -> tf.data.Dataset:
+    """The pairs of which both sides fit."""
+    sides = ("inputs", "targets")
+    check_features("translation", names=sides, lengths=sequence_length, features=output_features)
+    assert sequence_length is not None  # checked above; for the type checker
+    rooms = {name: sequence_length[name] - output_features[name].add_eos for name in sides}
+    return dataset.filter(
+        lambda pair: tf.reduce_all([tf.size(pair[name]) <= room for name, room in rooms.items()])
+    )

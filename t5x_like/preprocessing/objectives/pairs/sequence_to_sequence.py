@@ -1,0 +1,242 @@
+"""The objectives of BART and MASS: a corrupted text for the encoder, the text for the decoder.
+
+Documents are cut at sentences and never run into each other. An example is written by a Python
+function that keeps no state: it follows from its document and the document's seed, so that a
+position is restored as for any other preprocessor.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x_like import vocabularies
+from t5x_like.batches.encoder_rows import Marks
+from t5x_like.names import choose
+from t5x_like.preprocessing.objectives.masked import formats, sentences
+from t5x_like.preprocessing.objectives.masked.formats import Documents
+from t5x_like.preprocessing.objectives.masked.masking import Writing
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.pairs import document_noise
+from t5x_like.preprocessing.objectives.pairs.document_noise import Text
+from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
+from t5x_like.preprocessing.objectives.running_text.noise import check_shares
+
+Example = dict[str, np.ndarray]
+# (the tokens of a document, the lengths of its sentences, random numbers) -> its examples.
+Write = Callable[[np.ndarray, np.ndarray, np.random.Generator], list[Example]]
+
+_BOTH = ("inputs", "targets")
+
+
+def bart(
+    *,
+    corruptions: Sequence[str] = ("sentence_permutation", "text_infilling"),
+    rate: float = 0.3,
+    mean_span: float = 3.0,
+) -> Objective:
+    """A corrupted document, and the document asked for (Lewis et al. 2019, section 2.2).
+
+        inputs:  <s> He bought a <mask> milk. The <mask> the store. </s>
+        targets: <s> The man went to the store. He bought a gallon of milk. </s>
+
+    A row is as many whole sentences of one document as it has room for.
+
+    Args:
+        corruptions: names of those of `document_noise`, in the order in which they are made.
+        rate: share of the tokens that are masked, deleted or in spans, rounded for each row.
+        mean_span: of the Poisson distribution of the lengths of spans, in tokens.
+
+    Raises:
+        ValueError: an unknown corruption or none, `rate` or `mean_span` out of range; when the
+            dataset is built, before it is read, lengths or a vocabulary that do not fit.
+    """
+    known = document_noise.corruptions("bart", rate=rate, mean_span=mean_span)
+    if isinstance(corruptions, str) or not corruptions:
+        raise ValueError(
+            f"bart: corruptions={corruptions!r} must be a tuple of one or more of "
+            f"{', '.join(known)}"
+        )
+    steps = [choose("corruption of bart", name, known) for name in corruptions]
+
+    def make(marks: Marks, lengths: Mapping[str, int]) -> Write:
+        room = min(lengths["inputs"], lengths["targets"]) - 2
+
+        def close(tokens: np.ndarray) -> np.ndarray:
+            # Longer than it was is only a short text, and rarely, with several spans of length 0.
+            return np.concatenate([[marks.cls], tokens[: lengths["inputs"] - 2], [marks.sep]])
+
+        def write(
+            tokens: np.ndarray, sizes: np.ndarray, generator: np.random.Generator
+        ) -> list[Example]:
+            rows = []
+            for text in _rows(tokens, sizes, room=room):
+                noisy = text
+                for step in steps:
+                    noisy = step(generator, noisy, marks.mask)
+                rows.append({"inputs": close(noisy.tokens), "targets": close(text.tokens)})
+            return rows
+
+        return write
+
+    told = f"bart {list(corruptions)} {rate} {mean_span}"
+    return dataclasses.replace(_over_documents("bart", make, told=told, between=" "), marked=True)
+
+
+def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:
+    """Runs of whole sentences of a document, of at most `room` tokens; longer ones are cut."""
+    document = Documents.of(tokens, sizes, np.array([len(sizes)]), longest=room)
+    rows = []
+    for row in formats.doc_sentences(document, room, ()):
+        [(start, end)] = row.pieces
+        numbers = np.searchsorted(document.ends, np.arange(start, end), side="right")
+        rows.append(Text(tokens[start:end], numbers - numbers[0]))
+    return rows
+
+
+def mass(
+    *,
+    rate: float = 0.5,
+    tokens: int = 0,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+) -> Objective:
+    """A sentence without a fragment, and the fragment asked for (Song et al. 2019, section 3.2).
+
+        inputs:    he bought [MASK] [MASK] [MASK] of milk [SEP]
+        targets:   a full gallon
+        positions: 2 3 4, of which the decoder reads nothing, "a" and "full"
+
+    The fragment of k of the m tokens of a sentence, its [SEP] among them, begins anywhere. With
+    k = 1 it is a masked language model's token, with k = m all of a language model's text.
+
+    Args:
+        rate: share of the tokens that are in the fragment, rounded, at least one.
+        tokens: k itself, where a sentence has as many; 0 to follow `rate`.
+        random_rate: share of the fragment's places with a random token, section 4.1.
+        kept_rate: share that stays as it is; the rest becomes [MASK].
+
+    Raises:
+        ValueError: shares out of range, `tokens` below 0; when the dataset is built, before it is
+            read, lengths or a vocabulary that do not fit.
+    """
+    if not 0 < rate <= 1 or tokens < 0:
+        raise ValueError(
+            f"mass: rate={rate} must be above 0 and at most 1, tokens={tokens} be 0 or more"
+        )
+    check_shares("mass", random_rate=random_rate, kept_rate=kept_rate)
+    writing = Writing(random_rate=random_rate, kept_rate=kept_rate)
+
+    def fragment(size: int) -> int:
+        return min(tokens or max(round(rate * size), 1), size)
+
+    def make(marks: Marks, lengths: Mapping[str, int]) -> Write:
+        longest = lengths["inputs"]
+        if fragment(longest) > lengths["targets"]:
+            raise ValueError(
+                f"mass: a fragment of a sentence of lengths.inputs={longest} tokens has "
+                f"{fragment(longest)}, more than lengths.targets={lengths['targets']}"
+            )
+
+        def write(
+            text: np.ndarray, sizes: np.ndarray, generator: np.random.Generator
+        ) -> list[Example]:
+            document = Documents.of(text, sizes, np.array([len(sizes)]), longest=longest - 1)
+            bounds = zip(document.ends, document.ends[1:], strict=False)
+            rows = [np.append(text[a:b], marks.sep) for a, b in bounds]
+            return [
+                _without_fragment(
+                    row, fragment(len(row)), writing=writing, marks=marks, generator=generator
+                )
+                for row in rows
+            ]
+
+        return write
+
+    told = f"mass {rate} {tokens} {random_rate} {kept_rate}"
+    features, converters = (*_BOTH, "positions"), ("fragment",)
+    return _over_documents("mass", make, told=told, features=features, converters=converters)
+
+
+def _without_fragment(
+    row: np.ndarray, count: int, *, writing: Writing, marks: Marks, generator: np.random.Generator
+) -> Example:
+    """The example of a row that asks for `count` of its tokens."""
+    first = generator.integers(len(row) - count + 1)
+    places = np.arange(first, first + count)
+    noise = np.isin(np.arange(len(row)), places).astype(np.int64)
+    inputs = writing(generator, row[None], noise[None], marks)[0]
+    return {"inputs": inputs, "targets": row[places], "positions": places}
+
+
+def _over_documents(
+    name: str,
+    make: Callable[[Marks, Mapping[str, int]], Write],
+    *,
+    told: str,
+    between: str = "",
+    features: tuple[str, ...] = _BOTH,
+    converters: tuple[str, ...] = ("encoder_decoder",),
+) -> Objective:
+    """The objective that makes examples of each document by itself.
+
+    Args:
+        make: from the vocabulary's marks and the lengths to what writes examples.
+        told: all that the objective was made from, for the fingerprint of a data position.
+        between: as for `sentences.tokenize`.
+    """
+
+    def make_examples(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        for side in _BOTH:
+            length = (sequence_length or {}).get(side) or 0
+            if length < 8:
+                raise ValueError(f"{name} needs lengths.{side} of 8 or more, got {length}")
+        assert sequence_length is not None  # checked above; for the type checker
+        vocabulary = output_features["inputs"].vocabulary
+        vocabularies.check_marks(vocabulary)
+        lengths = {side: sequence_length[side] for side in _BOTH}
+        write = make(Marks(vocabulary), lengths)
+        constant = f"{told} {lengths} {sentences.name_of(vocabulary)}"
+        return _map(dataset, write, features=features, told=constant)
+
+    return Objective(
+        name=name,
+        preprocessors=(functools.partial(sentences.tokenize, between=between), make_examples),
+        features=features,
+        converters=converters,
+    )
+
+
+def _map(
+    dataset: tf.data.Dataset, write: Write, *, features: Sequence[str], told: str
+) -> tf.data.Dataset:
+    def call(tokens: np.ndarray, sizes: np.ndarray, seed: np.ndarray, _: bytes) -> list[np.ndarray]:
+        examples = write(tokens, sizes, np.random.default_rng(seed.astype(np.uint32)))
+        found: list[Any] = []
+        for name in features:
+            rows = [example[name] for example in examples]
+            found.append(np.concatenate([*rows, []]).astype(np.int32))
+            found.append(np.array([len(row) for row in rows], np.int32))
+        return found
+
+    @seqio.map_over_dataset(num_seeds=1)
+    def of_document(document: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        # `told` is for the fingerprint of a data position, which sees operations and constants.
+        arguments = [document["tokens"], document["sentence_lengths"], seed, tf.constant(told)]
+        types = [tf.int32] * (2 * len(features))
+        out = tf.numpy_function(call, arguments, types, stateful=False)
+        return tuple(tf.ensure_shape(one, [None]) for one in out)
+
+    def apart(*flat: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+        pairs = zip(features, flat[::2], flat[1::2], strict=True)
+        return {
+            name: tf.RaggedTensor.from_row_lengths(values, sizes) for name, values, sizes in pairs
+        }
+
+    return of_document(dataset).map(apart, num_parallel_calls=tf.data.AUTOTUNE).unbatch()

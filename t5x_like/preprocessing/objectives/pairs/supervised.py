@@ -1,0 +1,64 @@
+"""Supervised pairs: text in, text out (T5, section 2.4)."""
+
+import seqio
+import tensorflow as tf
+
+from t5x_like import vocabularies
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text.lengths import (
+    Lengths,
+    OutputFeatures,
+    check_features,
+)
+
+
+def text_to_text() -> Objective:
+    """{"inputs": string, "targets": string} -> their tokens, trimmed to fit and closed by EOS.
+
+    For fine-tuning and for supervised tasks in a mixture. Other features pass through, and the
+    strings stay as "inputs_pretokenized" and "targets_pretokenized", for metrics.
+    """
+    return Objective(
+        name="text_to_text",
+        preprocessors=(seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim),
+        features=("inputs", "targets"),
+        converters=("encoder_decoder", "prefix_lm"),
+    )
+
+
+def marked_text_to_text() -> Objective:
+    """{"inputs": string, "targets": string} -> <s> text </s> on both sides, trimmed to fit.
+
+    For BART, which reads and writes a text's first mark too. Strings as in `text_to_text`.
+
+    Raises (when the dataset is built, before anything is read):
+        ValueError: a vocabulary without marks, or lengths without room for text between them.
+    """
+
+    def mark(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        name, both = "marked_text_to_text", ("inputs", "targets")
+        check_features(name, names=both, lengths=sequence_length, features=output_features)
+        assert sequence_length is not None  # checked above; for the type checker
+        lengths = {side: sequence_length[side] - 2 for side in both}
+        vocabulary = output_features["inputs"].vocabulary
+        vocabularies.check_marks(vocabulary)
+
+        def close(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            first, last = [vocabulary.cls_id], [vocabulary.sep_id]
+            rows = {
+                side: tf.concat([first, tf.cast(example[side][:length], tf.int32), last], axis=0)
+                for side, length in lengths.items()
+            }
+            return {**example, **rows}
+
+        return dataset.map(close, num_parallel_calls=tf.data.AUTOTUNE)
+
+    return Objective(
+        name="marked_text_to_text",
+        preprocessors=(seqio.preprocessors.tokenize, mark),
+        features=("inputs", "targets"),
+        converters=("encoder_decoder",),
+        marked=True,
+    )

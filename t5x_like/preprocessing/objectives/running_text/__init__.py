@@ -1,0 +1,1 @@
+"""Objectives over chunks of running text: denoising and language modeling."""

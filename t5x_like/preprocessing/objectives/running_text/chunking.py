@@ -1,0 +1,63 @@
+"""Documents to tokens, and running tokens to chunks of one length, without losing any."""
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.preprocessing.objectives.running_text.lengths import OutputFeatures
+
+
+def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
+    """{"text": string or token ids} -> {"targets": int32 [L]} by the vocabulary of "targets".
+
+    Adds no EOS: T5 denoises documents that run into each other without a mark. Other features
+    are dropped, since chunks do not keep to documents.
+
+    Raises:
+        ValueError: the examples have no "text".
+    """
+    if "text" not in dataset.element_spec:
+        raise ValueError(
+            'a pretraining objective reads examples with a feature "text", this dataset has '
+            f"{sorted(dataset.element_spec)}"
+        )
+    vocabulary = output_features["targets"].vocabulary
+    return dataset.map(
+        lambda example: {"targets": tf.cast(vocabulary.encode_tf(example["text"]), tf.int32)},
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+
+
+def end_with_eos(tokens: tf.Tensor, *, feature: seqio.Feature) -> tf.Tensor:
+    """[L] tokens -> [L + 1] with EOS at the end, or as they are if the feature wants no EOS."""
+    if not feature.add_eos:
+        return tokens
+    return tf.concat([tokens, [feature.vocabulary.eos_id]], axis=0)
+
+
+def concatenate_and_split(dataset: tf.data.Dataset, *, length: int) -> tf.data.Dataset:
+    """{"targets": int32 [any]} -> {"targets": int32 [length]}, the same tokens in the same order.
+
+    Documents run on into each other: what a document leaves over starts the next chunk. Only
+    the last chunk of the dataset can be shorter, and it is never empty. (T5's
+    `reduce_concat_tokens` and `split_tokens` leave a short chunk after each 128 documents, and
+    its `select_random_chunk` drops all but one part of a document over 65,536 tokens.)
+    """
+    nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.int32))
+
+    def cut(
+        left_over: tf.Tensor, element: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+        document, is_end = element
+        tokens = tf.concat([left_over, document], axis=0)
+        count = tf.size(tokens)
+        rows = tf.where(is_end, -(-count // length), count // length)
+        chunks = tf.pad(tokens, [[0, tf.maximum(rows * length - count, 0)]])[: rows * length]
+        sizes = tf.minimum(count - tf.range(rows) * length, length)
+        return tokens[rows * length :], (tf.reshape(chunks, [rows, length]), sizes)
+
+    documents = dataset.map(lambda example: (example["targets"], False))
+    end = nothing.map(lambda tokens: (tokens, True))
+    chunks = documents.concatenate(end).scan(tf.zeros([0], tf.int32), cut).unbatch()
+    return chunks.map(
+        lambda chunk, size: {"targets": chunk[:size]}, num_parallel_calls=tf.data.AUTOTUNE
+    )

@@ -1,0 +1,84 @@
+"""What happens to the noise: tokens and a noise mask in, the tokens of one feature out."""
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.preprocessing.objectives.running_text.noise import Seed
+
+
+def first_sentinel(vocabulary: seqio.Vocabulary) -> int:
+    """The id of sentinel <X>, the last one of the vocabulary; <Y> is one below it, and so on.
+
+    It is also T5's shared mask token <M>, in the objectives that need only one.
+    """
+    return vocabulary.vocab_size - 1
+
+
+def spans_to_sentinels(tokens: tf.Tensor, mask: tf.Tensor, *, first: int) -> tf.Tensor:
+    """Each run of noise becomes one sentinel: "a b c d e" -> "a <X> d <Y>".
+
+    Args:
+        tokens: int32 [L].
+        mask: bool [L], True on noise.
+        first: id of the first sentinel; the next runs get first - 1, first - 2...
+
+    Returns:
+        int32 [L - noise tokens + runs].
+    """
+    starts, sentinels = _sentinels(mask, first=first)
+    return tf.boolean_mask(tf.where(starts, sentinels, tokens), starts | ~mask)
+
+
+def spans_after_sentinels(
+    tokens: tf.Tensor, mask: tf.Tensor, *, first: int, final_sentinel: bool
+) -> tf.Tensor:
+    """The noise alone, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
+
+    Arguments as `spans_to_sentinels`. `final_sentinel` closes with one more sentinel, "<Z>".
+
+    Returns:
+        int32 [noise tokens + runs (+ 1)].
+    """
+    starts, sentinels = _sentinels(mask, first=first)
+    # Two slots for each token, the sentinel before it and itself, most of them left out.
+    slots = tf.reshape(tf.stack([sentinels, tokens], axis=1), [-1])
+    spans = tf.boolean_mask(slots, tf.reshape(tf.stack([starts, mask], axis=1), [-1]))
+    if not final_sentinel:
+        return spans
+    return tf.concat([spans, [first - tf.math.count_nonzero(starts, dtype=tf.int32)]], axis=0)
+
+
+def _sentinels(mask: tf.Tensor, *, first: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """(bool [L], True where a run of noise starts; int32 [L], at such a place its sentinel)."""
+    starts = mask & ~tf.concat([[False], mask[:-1]], axis=0)
+    return starts, first + 1 - tf.cumsum(tf.cast(starts, tf.int32))
+
+
+def mask_tokens(tokens: tf.Tensor, mask: tf.Tensor, *, mask_token: int) -> tf.Tensor:
+    """[L] -> [L] with every noise token replaced by `mask_token`."""
+    return tf.where(mask, mask_token, tokens)
+
+
+def replace_tokens(
+    tokens: tf.Tensor,
+    mask: tf.Tensor,
+    *,
+    vocabulary: seqio.Vocabulary,
+    random_rate: float,
+    kept_rate: float,
+    seeds: tuple[Seed, Seed],
+) -> tf.Tensor:
+    """[L] -> [L]: a noise token becomes a random token, stays, or becomes the mask token.
+
+    Each noise token draws on its own: random with probability `random_rate`, itself with
+    `kept_rate`, else <M>. Random tokens are uniform over the vocabulary without its three
+    special ids and its extra ids (T5's code draws sentinels too).
+    """
+    mask_token = first_sentinel(vocabulary)
+    ordinary_end = vocabulary.vocab_size - max(vocabulary.extra_ids, 1)
+    draw = tf.random.stateless_uniform(tf.shape(tokens), seeds[0])
+    random_tokens = tf.random.stateless_uniform(
+        tf.shape(tokens), seeds[1], minval=3, maxval=ordinary_end, dtype=tf.int32
+    )
+    replaced = tf.where(draw < random_rate, random_tokens, mask_token)
+    return tf.where(mask & (draw < 1 - kept_rate), replaced, tokens)

@@ -1,0 +1,304 @@
+"""The denoising objectives of the T5 paper's comparison (Raffel et al. 2020, section 3.3).
+
+Each one is a noise mask and two ways of writing it down, one for the inputs and one for the
+targets. With spans or tokens of noise dropped from the text, the text per example is longer than
+its inputs; with every token standing for one token, it is as long.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x_like.preprocessing.objectives.objective import (
+    Corrupt,
+    Objective,
+    Seeds,
+    objective_over_chunks,
+)
+from t5x_like.preprocessing.objectives.running_text.corruption import (
+    first_sentinel,
+    mask_tokens,
+    replace_tokens,
+    spans_after_sentinels,
+    spans_to_sentinels,
+)
+from t5x_like.preprocessing.objectives.running_text.lengths import Sizes, fill
+from t5x_like.preprocessing.objectives.running_text.noise import (
+    check_rate,
+    check_shares,
+    check_spans,
+    noise_count,
+    random_spans_mask,
+    random_tokens_mask,
+    span_counts,
+)
+
+Write = Callable[[tf.Tensor, tf.Tensor, seqio.Vocabulary, Seeds], tuple[tf.Tensor, tf.Tensor]]
+
+_PAIRS = ("encoder_decoder", "prefix_lm")
+_ALIGNED = ("encoder_decoder", "prefix_lm", "encoder")  # a target token for each input token
+
+
+def random_spans_lengths(
+    inputs_length: int,
+    *,
+    rate: float = 0.15,
+    mean_span: float = 3.0,
+    final_sentinel: bool = False,
+    eos: int = 1,
+) -> tuple[int, int]:
+    """(raw length, targets length) with which span corruption fills `inputs_length` tokens.
+
+    At T5's best setting 512 -> (568, 114): of 568 tokens, 85 are noise in 28 spans, so the inputs
+    are 483 + 28 + EOS and the targets 85 + 28 + EOS.
+
+    Args:
+        inputs_length: in tokens, EOS and sentinels included.
+        rate: share of noise tokens.
+        mean_span: tokens per span of noise.
+        final_sentinel: as `span_corruption`'s; the targets are one token longer.
+        eos: tokens that end the inputs, and the targets: 1, or 0 for features without EOS.
+
+    Raises:
+        ValueError: as `span_corruption`.
+    """
+    check_spans("random_spans_lengths", rate=rate, mean_span=mean_span)
+    sizes = _span_sizes(rate=rate, mean_span=mean_span, final_sentinel=final_sentinel)
+    # At rate 0.5 several raw lengths fill the inputs: as T5, take one with targets no longer.
+    raw_length = fill(sizes, inputs=inputs_length - eos, targets=inputs_length - eos)
+    return raw_length, sizes(raw_length).targets + eos
+
+
+def _span_sizes(*, rate: float, mean_span: float, final_sentinel: bool) -> Callable[[int], Sizes]:
+    def sizes(length: int) -> Sizes:
+        tokens, spans = span_counts(length, rate=rate, mean_span=mean_span)
+        sentinels = spans + final_sentinel
+        return Sizes(
+            inputs=length - tokens + spans, targets=tokens + sentinels, sentinels=sentinels
+        )
+
+    return sizes
+
+
+def span_corruption(
+    *, rate: float = 0.15, mean_span: float = 3.0, final_sentinel: bool = False
+) -> Objective:
+    """Random spans of tokens, each replaced by one sentinel (T5, sections 3.1.4 and 3.3.4).
+
+        inputs:  Thank you <X> to your party <Y> EOS
+        targets: <X> for inviting me <Y> last week . EOS
+
+    Sentinels count down from the last id of the vocabulary. In the paper's text one more, <Z>,
+    closes the targets, for the text that is kept after the last span. But T5's code draws masks
+    that end in a span and so writes none: its 114 target tokens for 512 inputs are 85 of noise,
+    28 sentinels and EOS, and so are these, unless a final sentinel is asked for.
+
+    Args:
+        rate: share of tokens that are noise.
+        mean_span: mean length of a span, in tokens.
+        final_sentinel: close the targets with <Z>, as in the paper's text: 115 target tokens.
+
+    Raises:
+        ValueError: `rate` or `mean_span` out of range; later, when the dataset is built and
+            before it is read, lengths or a vocabulary that do not fit.
+    """
+    check_spans("span_corruption", rate=rate, mean_span=mean_span)
+
+    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+        first = first_sentinel(vocabulary)
+        counts = np.array(
+            [span_counts(n, rate=rate, mean_span=mean_span) for n in range(chunk_length + 1)],
+            np.int32,
+        )
+
+        def corrupt(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
+            length = tf.size(tokens)
+            noise, spans = tf.unstack(tf.gather(counts, length))
+            mask = random_spans_mask(length, tokens=noise, spans=spans, seeds=(seeds[0], seeds[1]))
+            targets = spans_after_sentinels(
+                tokens, mask, first=first, final_sentinel=final_sentinel
+            )
+            return spans_to_sentinels(tokens, mask, first=first), targets
+
+        return corrupt
+
+    return objective_over_chunks(
+        "span_corruption",
+        sizes=_span_sizes(rate=rate, mean_span=mean_span, final_sentinel=final_sentinel),
+        corruption=corruption,
+        converters=_PAIRS,
+    )
+
+
+def iid_replace_spans(*, rate: float = 0.15) -> Objective:
+    """Single tokens at random; neighbours share a sentinel (T5, section 3.3.2, its baseline).
+
+        inputs:  Thank you <X> me to your party <Y> week . EOS
+        targets: <X> for inviting <Y> last <Z> EOS
+
+    How many neighbours meet is chance, so the lengths vary by a few tokens: chunks are as long
+    as the inputs, and the targets must hold the case in which none meet.
+
+    Args:
+        rate: share of tokens that are noise.
+
+    Raises:
+        ValueError: as `span_corruption`.
+    """
+
+    def sizes(length: int) -> Sizes:
+        tokens = noise_count(length, rate=rate)
+        spans = min(tokens, length - tokens + 1)
+        return Sizes(inputs=length, targets=tokens + spans + 1, sentinels=spans + 1)
+
+    def write(
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        del seeds
+        first = first_sentinel(vocabulary)
+        targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=True)
+        return spans_to_sentinels(tokens, mask, first=first), targets
+
+    return _token_noise("iid_replace_spans", rate=rate, sizes=sizes, write=write)
+
+
+def iid_drop_tokens(*, rate: float = 0.15) -> Objective:
+    """Single tokens at random, taken out without a trace (T5, section 3.3.2).
+
+        inputs:  Thank you me to your party week . EOS
+        targets: for inviting last EOS
+
+    Args:
+        rate: share of tokens that are noise.
+
+    Raises:
+        ValueError: as `span_corruption`.
+    """
+
+    def sizes(length: int) -> Sizes:
+        tokens = noise_count(length, rate=rate)
+        return Sizes(inputs=length - tokens, targets=tokens)
+
+    def write(
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        del vocabulary, seeds
+        return tf.boolean_mask(tokens, ~mask), tf.boolean_mask(tokens, mask)
+
+    return _token_noise("iid_drop_tokens", rate=rate, sizes=sizes, write=write)
+
+
+def bert_style(
+    *, rate: float = 0.15, random_rate: float = 0.1, kept_rate: float = 0.0
+) -> Objective:
+    """Tokens masked or replaced, and the whole text asked for (T5, section 3.3.1).
+
+        inputs:  Thank you <M> <M> me to your party apple week . EOS
+        targets: Thank you for inviting me to your party last week . EOS
+
+    T5's text: 15% of the tokens are corrupted, of which 90% become the mask token and 10% a
+    random token. BERT's own shares (Devlin et al. 2018, section 3.1: 80% masked, 10% random,
+    10% left as they are) are `kept_rate=0.1`.
+
+    Args:
+        rate: share of tokens that are noise.
+        random_rate: share of the noise tokens that become a random token.
+        kept_rate: share of the noise tokens that stay as they are.
+
+    Raises:
+        ValueError: as `span_corruption`; or the last two are negative or sum to more than 1.
+    """
+    check_shares("bert_style", random_rate=random_rate, kept_rate=kept_rate)
+
+    def write(
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        inputs = replace_tokens(
+            tokens,
+            mask,
+            vocabulary=vocabulary,
+            random_rate=random_rate,
+            kept_rate=kept_rate,
+            seeds=(seeds[0], seeds[1]),
+        )
+        return inputs, tokens
+
+    return _token_noise(
+        "bert_style", rate=rate, sizes=_whole_text, write=write, converters=_ALIGNED
+    )
+
+
+def mass_style(*, rate: float = 0.15) -> Objective:
+    """Tokens masked, and the whole text asked for (T5, section 3.3.2).
+
+        inputs:  Thank you <M> <M> me to your party <M> week . EOS
+        targets: Thank you for inviting me to your party last week . EOS
+
+    T5's variant of MASS (Song et al. 2019), which itself masks one long span and asks for it.
+
+    Args:
+        rate: share of tokens that are noise.
+
+    Raises:
+        ValueError: as `span_corruption`.
+    """
+
+    def write(
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        del seeds
+        return mask_tokens(tokens, mask, mask_token=first_sentinel(vocabulary)), tokens
+
+    return _token_noise(
+        "mass_style", rate=rate, sizes=_whole_text, write=write, converters=_ALIGNED
+    )
+
+
+def deshuffling() -> Objective:
+    """All tokens in random order, and the text asked for (T5, section 3.3.1).
+
+    inputs:  party me for your to . last you inviting week Thank EOS
+    targets: Thank you for inviting me to your party last week . EOS
+    """
+
+    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+        del chunk_length, vocabulary
+        return lambda tokens, seeds: (seqio.stateless_shuffle(tokens, seeds[0]), tokens)
+
+    return objective_over_chunks(
+        "deshuffling",
+        sizes=lambda length: Sizes(inputs=length, targets=length),
+        corruption=corruption,
+        converters=_PAIRS,
+    )
+
+
+def _whole_text(length: int) -> Sizes:
+    return Sizes(inputs=length, targets=length, sentinels=1)
+
+
+def _token_noise(
+    name: str,
+    *,
+    rate: float,
+    sizes: Callable[[int], Sizes],
+    write: Write,
+    converters: tuple[str, ...] = _PAIRS,
+) -> Objective:
+    """An objective whose noise is single tokens: a fixed number for a length, placed at random."""
+    check_rate(name, rate=rate)
+
+    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+        counts = np.array([noise_count(n, rate=rate) for n in range(chunk_length + 1)], np.int32)
+
+        def corrupt(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
+            length = tf.size(tokens)
+            noise = tf.gather(counts, length)
+            mask = random_tokens_mask(length, tokens=noise, seed=seeds[0])
+            return write(tokens, mask, vocabulary, seeds[1:])
+
+        return corrupt
+
+    return objective_over_chunks(name, sizes=sizes, corruption=corruption, converters=converters)

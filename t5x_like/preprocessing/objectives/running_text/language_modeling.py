@@ -1,0 +1,77 @@
+"""Language modeling: the whole text as targets, or its second part after its first."""
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.preprocessing.objectives.objective import (
+    Corrupt,
+    Objective,
+    Seeds,
+    objective_over_chunks,
+)
+from t5x_like.preprocessing.objectives.running_text import chunking
+from t5x_like.preprocessing.objectives.running_text.lengths import (
+    Lengths,
+    OutputFeatures,
+    Sizes,
+    check_features,
+)
+from t5x_like.preprocessing.objectives.running_text.noise import random_prefix_mask
+
+
+def language_modeling() -> Objective:
+    """Predict every token from those before it (T5, section 3.2.3, the "LM" rows).
+
+    Targets are running text, cut at exactly the targets length; EOS stands at the end of each
+    document and not of each chunk. For decoder-only models: there are no inputs.
+    """
+
+    def split_documents(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        check_features(
+            "language_modeling",
+            names=("targets",),
+            lengths=sequence_length,
+            features=output_features,
+        )
+        assert sequence_length is not None  # checked above; for the type checker
+        feature = output_features["targets"]
+        # An empty document would leave two EOS in a row, which no text has.
+        documents = dataset.filter(lambda example: tf.size(example["targets"]) > 0).map(
+            lambda example: {"targets": chunking.end_with_eos(example["targets"], feature=feature)},
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        return chunking.concatenate_and_split(documents, length=sequence_length["targets"])
+
+    return Objective(
+        name="language_modeling",
+        preprocessors=(chunking.tokenize, split_documents),
+        features=("targets",),
+        converters=("decoder",),
+    )
+
+
+def prefix_lm() -> Objective:
+    """Predict the second part of a chunk from its first (T5, section 3.2.3 and table 3, row 1).
+
+    The chunk is as long as the inputs and is cut at a uniformly random place, so that neither
+    part is empty. Half of a row is padding on average, unless it is packed. Targets must be as
+    long as the inputs.
+    """
+
+    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+        del chunk_length, vocabulary
+
+        def corrupt(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
+            prefix = random_prefix_mask(tf.size(tokens), seed=seeds[0])
+            return tf.boolean_mask(tokens, prefix), tf.boolean_mask(tokens, ~prefix)
+
+        return corrupt
+
+    return objective_over_chunks(
+        "prefix_lm",
+        sizes=lambda length: Sizes(inputs=length - 1, targets=length - 1),
+        corruption=corruption,
+        converters=("prefix_lm", "encoder_decoder"),
+    )

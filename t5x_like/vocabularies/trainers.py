@@ -1,0 +1,340 @@
+"""Training vocabularies from text: SentencePiece's pieces, WordPiece, byte-level BPE.
+
+The same documents in the same order give the same file, byte for byte, and a file is written whole
+or not at all.
+"""
+
+import collections
+import functools
+import inspect
+import io
+import json
+import os
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from t5x_like.names import choose, hint
+from t5x_like.vocabularies import special_tokens as marked
+from t5x_like.vocabularies import word_bpe
+from t5x_like.vocabularies.files import EOS, PAD, UNKNOWN
+
+# SentencePiece leaves out sentences over its limit in bytes, so longer lines are cut before.
+_LINE_CHARACTERS = 1000
+_LINE_BYTES = 4 * _LINE_CHARACTERS
+# A fixed number, since it decides in which order floats are added, and so the last pieces.
+_THREADS = 16
+# What occurs once teaches nothing about what occurs.
+_LEAST_COUNT = 2
+
+
+def train(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    output: str | os.PathLike[str],
+    kind: str = "unigram",
+    **settings: Any,
+) -> None:
+    """Trains a vocabulary and writes what `vocabularies.load` reads.
+
+    Args:
+        documents: of any length; they are read once, and all are kept in memory.
+        vocab_size: pieces, with padding, unknown and other marks, without T5's sentinels.
+        output: path of the file, vocab.txt for wordpiece, or of the folder for byte_bpe; it is
+            made where it is missing.
+        kind: of `KINDS`, whose functions say what they train.
+        settings: of that function.
+
+    Raises:
+        ValueError: no such kind, or a setting that it has not; no text; a size that the text does
+            not allow, with the limit.
+    """
+    make = choose("kind", kind, KINDS)
+    allowed = [name for name in inspect.signature(make).parameters if name != "vocab_size"][1:]
+    for name in settings:
+        if name not in allowed:
+            raise ValueError(f"{name} is no setting of kind={kind!r}.{hint(name, allowed)}")
+    # Read before it starts: an error or Ctrl-C inside a library would come out as another.
+    texts = [text for text in documents if text.strip()]
+    if not texts:
+        raise ValueError("There is no text to train a vocabulary on: all documents are empty.")
+    for name, content in make(texts, vocab_size=vocab_size, **settings).items():
+        _write(Path(output) / name, content)
+
+
+def _unigram(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    byte_fallback: bool = False,
+    character_coverage: float = 0.9995,
+    split_digits: bool = False,
+    keep_characters: bool = False,
+) -> dict[str, bytes]:
+    """T5's: a unigram SentencePiece model (Kudo 2018).
+
+    Text is normalized by NFKC, runs of whitespace (line breaks too) become one space, and a piece
+    never holds the end of a word and the start of the next.
+
+    Args:
+        byte_fallback: spell what is not covered by 256 pieces for bytes, in place of "unknown".
+        character_coverage: the part of the text's characters that must have a piece; the rarest
+            are left out. 1.0 suits an alphabet without noise, 0.9995 large sets of characters.
+        split_digits: give each digit a piece of its own.
+        keep_characters: without NFKC, as in Chinchilla (Hoffmann et al. 2022, section 4.1). Blanks
+            are still one; a line break, which is a blank to NFKC, is no piece, and so is spelled in
+            bytes if they are there.
+    """
+    content = _sentence_pieces(
+        documents,
+        vocab_size=vocab_size,
+        pad_id=PAD,
+        eos_id=EOS,
+        unk_id=UNKNOWN,
+        byte_fallback=byte_fallback,
+        character_coverage=character_coverage,
+        split_digits=split_digits,
+        normalization_rule_name="identity" if keep_characters else "nmt_nfkc",
+    )
+    return {"": content}
+
+
+def _unigram_marks(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    keep_case: bool = False,
+    byte_fallback: bool = False,
+    character_coverage: float = 0.9995,
+    split_digits: bool = False,
+) -> dict[str, bytes]:
+    """ALBERT's: the same over text without accents, with its marks in place of T5's ids.
+
+    Args:
+        keep_case: leave upper case as it is; the others are those of `_unigram`.
+    """
+    prepare = marked.AlbertText(lower_case=not keep_case)
+    _, _, *controls = marked.ALBERT_MARKS
+    content = _sentence_pieces(
+        map(prepare, documents),
+        vocab_size=vocab_size,
+        pad_id=0,
+        unk_id=1,
+        eos_id=-1,
+        control_symbols=controls,
+        byte_fallback=byte_fallback,
+        character_coverage=character_coverage,
+        split_digits=split_digits,
+    )
+    return {"": content}
+
+
+def _lossless(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    character_coverage: float = 0.9995,
+    model_type: str,
+) -> dict[str, bytes]:
+    """LLaMA's, of byte pairs (Touvron et al. 2023, section 2.1), or PaLM's (section 2.2).
+
+    Nothing is normalized, each digit is a piece, runs of blanks are pieces, and what is not covered
+    is spelled in bytes. Which of SentencePiece's models PaLM took is not told: here unigrams.
+    """
+    content = _sentence_pieces(
+        documents,
+        vocab_size=vocab_size,
+        model_type=model_type,
+        pad_id=-1,
+        unk_id=0,
+        bos_id=1,
+        eos_id=2,
+        byte_fallback=True,
+        split_digits=True,
+        character_coverage=character_coverage,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True,
+    )
+    return {"": content}
+
+
+def _wordpiece(
+    documents: Iterable[str],
+    *,
+    vocab_size: int,
+    keep_case: bool = False,
+    character_coverage: float = 0.9995,
+) -> dict[str, bytes]:
+    """BERT's: marks, characters at the start of a word and within it, then longer pieces.
+
+    How BERT's own was made was not published. As in the library `tokenizers`, longer pieces are
+    those of byte-pair encoding (Sennrich et al. 2016): the most frequent pair is merged first.
+
+    Args:
+        keep_case: leave upper case and accents as they are.
+        character_coverage: as for unigram; a word with a rarer character will be unknown.
+    """
+    normalizer = marked.bert_normalizer(lower_case=not keep_case)
+    lines = [normalizer.normalize_str(line) for line in _lines(documents)]
+    characters = _covered(lines, share=character_coverage)
+    # Given as marks, since the trainer would number them in an order that changes at each run.
+    first = [*marked.BERT_MARKS, *characters, *(marked.CONTINUES + one for one in characters)]
+    if vocab_size < len(first):
+        raise ValueError(f"vocab_size={vocab_size}: {len(first)} marks and characters are needed.")
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=_LEAST_COUNT,
+        special_tokens=first,
+        show_progress=False,
+    )
+    rare = dict.fromkeys(map(ord, set().union(*lines) - set(characters)), " ")
+    tokenizer.train_from_iterator((line.translate(rare) for line in lines), trainer)
+    pieces = _all_of(tokenizer.get_vocab(), vocab_size=vocab_size)
+    return {"": "".join(f"{piece}\n" for piece in pieces).encode()}
+
+
+def _word_bpe(
+    documents: Iterable[str], *, vocab_size: int, character_coverage: float = 0.9995
+) -> dict[str, bytes]:
+    """GPT's: unknown, characters within a word and at its end, merged pieces, and a line break.
+
+    Args:
+        character_coverage: as for unigram; a word with a rarer character will be unknown.
+    """
+    tokenizer = word_bpe.cutting_words(
+        models.BPE(unk_token=_UNKNOWN, end_of_word_suffix=word_bpe.ENDS_WORD)
+    )
+    normalize = tokenizer.normalizer.normalize_str
+    lines = [normalize(line) for line in _lines(documents)]
+    characters = _covered(lines, share=character_coverage)
+    ends = [one + word_bpe.ENDS_WORD for one in characters]
+    first = [_UNKNOWN, *characters, *ends]  # as marks, as for WordPiece
+    if vocab_size <= len(first):
+        raise ValueError(f"vocab_size={vocab_size}: {len(first) + 1} characters are needed.")
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=_LEAST_COUNT,
+        special_tokens=first,
+        end_of_word_suffix=word_bpe.ENDS_WORD,
+        show_progress=False,
+    )
+    rare = dict.fromkeys(map(ord, set().union(*lines) - set(characters)), " ")
+    tokenizer.train_from_iterator((line.translate(rare) for line in lines), trainer)
+    return _bpe_files(tokenizer, last=word_bpe.LINE_BREAK, vocab_size=vocab_size)
+
+
+def _byte_bpe(
+    documents: Iterable[str], *, vocab_size: int, first: Sequence[str] = (), last: str
+) -> dict[str, bytes]:
+    """Marks, 256 bytes, merged pieces (Radford et al. 2019, section 2.2), and one mark more."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    least = len(first) + len(alphabet) + 1
+    if vocab_size < least:
+        raise ValueError(f"vocab_size={vocab_size}: {least} marks and bytes are needed.")
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=_LEAST_COUNT,
+        special_tokens=list(first),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    return _bpe_files(tokenizer, last=last, vocab_size=vocab_size)
+
+
+def _bpe_files(tokenizer: Any, *, last: str, vocab_size: int) -> dict[str, bytes]:
+    """The merges and the pieces of a trained tokenizer, with one piece more."""
+    ids = tokenizer.get_vocab()
+    pieces = _all_of({**ids, last: len(ids)}, vocab_size=vocab_size)
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    lines = ["#version: 0.2", *(" ".join(merge) for merge in merges)]
+    return {
+        "merges.txt": "".join(f"{line}\n" for line in lines).encode(),
+        "vocab.json": json.dumps(ids, ensure_ascii=False).encode(),
+    }
+
+
+_PAD, _UNKNOWN, _START, _END, _MASK = marked.ROBERTA_MARKS
+KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
+    "unigram": _unigram,
+    "unigram_marks": _unigram_marks,
+    "wordpiece": _wordpiece,
+    "byte_bpe": functools.partial(_byte_bpe, first=(_START, _PAD, _END, _UNKNOWN), last=_MASK),
+    "gpt2_bpe": functools.partial(_byte_bpe, last=marked.END_OF_TEXT),
+    "gpt_bpe": _word_bpe,
+    "llama": functools.partial(_lossless, model_type="bpe"),
+    "palm": functools.partial(_lossless, model_type="unigram"),
+}
+
+
+def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: Any) -> bytes:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(list(_lines(documents))),
+            model_writer=model,
+            vocab_size=vocab_size,
+            max_sentence_length=_LINE_BYTES,
+            num_threads=_THREADS,
+            minloglevel=2,
+            **{"model_type": "unigram", "bos_id": -1, **settings},
+        )
+    except RuntimeError as error:  # "INTERNAL: file(line) [condition] sentence for the user"
+        reason = str(error).rpartition("] ")[2]
+        if not reason.startswith("Vocabulary size"):
+            raise
+        raise ValueError(f"vocab_size={vocab_size}: {reason}") from error
+    return model.getvalue()
+
+
+def _covered(lines: Iterable[str], *, share: float) -> list[str]:
+    """The most frequent characters that make up a share of all but blanks, sorted."""
+    counts: collections.Counter[str] = collections.Counter()
+    for line in lines:
+        counts.update(line)
+    counts = collections.Counter({one: n for one, n in counts.items() if not one.isspace()})
+    left, kept = share * counts.total(), []
+    for character, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        if left <= 0:
+            break
+        kept.append(character)
+        left -= count
+    return sorted(kept)
+
+
+def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
+    """The pieces in the order of their ids; raises ValueError if they are too few."""
+    if len(ids) < vocab_size:
+        raise ValueError(f"vocab_size={vocab_size}: the text gives {len(ids)} pieces, and no more.")
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _lines(documents: Iterable[str]) -> Iterator[str]:
+    """Cuts documents at line breaks, and long lines at blanks, where no piece is lost by it."""
+    for document in documents:
+        for line in document.splitlines():
+            if len(line) <= _LINE_CHARACTERS:
+                yield from [line] if line.strip() else []
+            else:
+                yield from textwrap.wrap(line, _LINE_CHARACTERS, break_on_hyphens=False)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
+        temporary.write(content)
+    os.chmod(temporary.name, 0o644)  # a temporary file is for its owner alone
+    os.replace(temporary.name, path)
