@@ -12,6 +12,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from t5x_like import systems
+
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("t5x_like", "configs", "data", "launch", "benchmarks", "tests")
 FILES = [ROOT / "setup.py", *(path for part in PARTS for path in (ROOT / part).rglob("*.py"))]
@@ -251,8 +253,7 @@ def test_the_readme_lists_every_system_and_calls_only_the_others_coming():
         r"^\| (`.*?) \|(.*)\|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
     )
     here = {name for names, rest in rows if "coming" not in rest for name in names.split(", ")}
-    systems = {f"`{path.stem}`" for path in (ROOT / "t5x_like/systems").glob("*.py")}
-    assert here == systems - {"`__init__`"}
+    assert here == {f"`{name}`" for name in systems.names()}
 
 
 def test_the_tests_run_on_eight_simulated_devices():

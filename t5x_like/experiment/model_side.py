@@ -14,9 +14,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning, systems
-from t5x_like.models.networks.student import Student
 from t5x_like.pretrained.loading import load, load_part
 from t5x_like.pretrained.weight_source import open_source
+from t5x_like.systems.system import Task
 from t5x_like.training import frozen, optimizers, state, step
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
@@ -28,6 +28,7 @@ class Experiment:
 
     Attributes:
         module: the network.
+        task: of its head: see `systems.system.Task`.
         mesh: the devices.
         shapes, axes: of the state, as trees of ShapeDtypeStructs and of PartitionSpecs of names.
         loss: (params, batch, key or None) -> (loss sum, weight, metrics).
@@ -36,6 +37,7 @@ class Experiment:
 
     config: ml_collections.ConfigDict
     module: nn.Module
+    task: Task
     mesh: Mesh
     shapes: TrainState
     axes: TrainState
@@ -74,22 +76,25 @@ class Experiment:
         return state.create(params, optimizer=self.optimizer, seed=seed)
 
     def _pretrained(self) -> PyTree:
-        """The parameters of the folder that `initialize` names; of another head, drawn.
+        """The parameters of the folder that `initialize` names, or what the task begins with.
 
-        A student begins with what its teacher has, and with the teacher.
+        A head that the folder lacks is randomly initialized.
         """
         source = open_source(pathlib.Path(self.config.initialize).expanduser())
-        if isinstance(self.module, Student):
-            system = self.config.model.teacher.system
-            teacher = load_part(
-                source, self.module, part="teacher", system=system, dtype=np.float32, mesh=self.mesh
-            )
-            return jax.jit(self.module.start)(teacher)
+        model = self.config.model.to_dict()
+        if self.task.start is not None:
+
+            def read(part: str, *, system: str) -> PyTree:
+                return load_part(
+                    source, self.module, part=part, system=system, dtype=np.float32, mesh=self.mesh
+                )
+
+            return self.task.start(self.module, model, read)
         return load(
             source,
             self.module,
             system=self.config.system,
-            config=self.config.model.to_dict(),
+            config=model,
             dtype=np.float32,
             mesh=self.mesh,
             seed=self.config.train.seed,
@@ -134,9 +139,11 @@ def build(
     Raises:
         ValueError: a setting that does not exist, or that does not fit the others or the devices.
     """
-    module = systems.build(config.system, config.model.to_dict())
-    if isinstance(module, Student) and not config.initialize:
-        raise ValueError("initialize is not set: to the folder of the student's teacher")
+    model = config.model.to_dict()
+    module = systems.build(config.system, model)
+    task = systems.find(config.system).task(model)
+    if task.start_required and not config.initialize:
+        raise ValueError("initialize is not set: name the folder of the model to start from")
     mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=devices)
     boxed = jax.eval_shape(lambda: _init(module, seed=0))
     params_axes = nn.get_partition_spec(boxed)
@@ -145,13 +152,13 @@ def build(
     axes = state.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
     loss: Callable[..., tuple[Array, Array, dict]]
-    loss = systems.loss(config.system, config.model.to_dict())
-    loss = functools.partial(loss, module, **config.loss.to_dict())
+    loss = functools.partial(task.loss, module, **config.loss.to_dict())
     if still := config.optimizer.get("frozen"):
         loss = frozen.without_gradient(loss, trained=frozen.trainable(params_axes, frozen=still))
     return Experiment(
         config=config,
         module=module,
+        task=task,
         mesh=mesh,
         shapes=shapes,
         axes=axes,

@@ -105,12 +105,12 @@ def load(
         (name, settings.get("head"), settings.get("labels"))
         for name, settings in ((source.system, source.config), (system, config))
     ]
-    rows = getattr(systems.find(system), "ROWS_FROM_FEWER", {})
+    rows = getattr(systems.module(system), "ROWS_FROM_FEWER", {})
     if kinds[0] == kinds[1]:
         found = _read(source, wanted, whole=True, rows=rows)
         return flax.traverse_util.unflatten_dict(found, sep="/")
     available = source.available(wanted)
-    may_be_new = (_HEAD, *getattr(systems.find(system), "MAY_BE_NEW", ()))
+    may_be_new = (_HEAD, *getattr(systems.module(system), "MAY_BE_NEW", ()))
     new = {
         path: leaf
         for path, leaf in wanted.items()
@@ -118,7 +118,7 @@ def load(
     }
     shorter = {
         path: _shortened(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)
-        for path, names in getattr(systems.find(system), "ROWS_DRAWN", {}).items()
+        for path, names in getattr(systems.module(system), "ROWS_DRAWN", {}).items()
         if path in wanted and path not in available and source.system == system
     }
     known = {path: leaf for path, leaf in wanted.items() if path not in new} | shorter

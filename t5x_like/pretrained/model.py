@@ -250,7 +250,7 @@ class Pretrained:
         old = path / files.CONFIG
         if old.exists() and "model_type" not in files.read_json(old):
             raise ValueError(f"{path} is no folder of Hugging Face's: {files.CONFIG} is another's")
-        system = systems.find(self.system)
+        system = systems.module(self.system)
         if not hasattr(system, "to_hf_config"):
             raise ValueError(f"system={self.system!r} is none that Hugging Face has a class for")
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")

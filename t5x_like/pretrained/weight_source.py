@@ -91,7 +91,7 @@ def _open_hugging_face(
     path: pathlib.Path, settings: Mapping[str, Any], wanted: str | None
 ) -> Source:
     name = _system_of(settings["model_type"], wanted)
-    system = systems.find(name)
+    system = systems.module(name)
     tensors = files.TensorFiles(path)
     config = system.from_hf_config(settings, names=tensors.names)
     if "head" in config:
@@ -105,7 +105,7 @@ def _system_of(model_type: str, wanted: str | None) -> str:
     known = {
         each: name
         for name in systems.names()
-        for each in getattr(systems.find(name), "MODEL_TYPES", ())
+        for each in getattr(systems.module(name), "MODEL_TYPES", ())
     }
     own = choose("model_type", model_type, known)
     if wanted in (None, own):
@@ -113,14 +113,14 @@ def _system_of(model_type: str, wanted: str | None) -> str:
     others = {
         name: name
         for name in systems.names()
-        if model_type in getattr(systems.find(name), "READS", ())
+        if model_type in getattr(systems.module(name), "READS", ())
     }
     return choose(f"system of a folder of model_type {model_type!r}", wanted, {own: own, **others})
 
 
 def _generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """How a system generates, as far as its settings say it."""
-    tell = getattr(systems.find(system), "generation", None)
+    tell = getattr(systems.module(system), "generation", None)
     return {} if tell is None else tell(config)
 
 
@@ -170,7 +170,7 @@ class _HuggingFace:
 
     @property
     def _system(self) -> ModuleType:
-        return systems.find(self.system)
+        return systems.module(self.system)
 
     def _parts(self, wanted: Leaves) -> dict[str, list[weight_map.Piece]]:
         shapes = {path: leaf.shape for path, leaf in wanted.items()}

@@ -2,29 +2,36 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 import flax.linen as nn
 
-from t5x_like import losses
-from t5x_like.losses import task_losses
 from t5x_like.names import choose
+from t5x_like.systems.system import System
+
+_PARTS = ("system", "encoder_tasks")  # files that are no system
 
 
 def names() -> list[str]:
-    """The systems there are."""
-    return [info.name for info in pkgutil.iter_modules(__path__)]
+    """The names of all systems."""
+    return [info.name for info in pkgutil.iter_modules(__path__) if info.name not in _PARTS]
 
 
-def find(name: str) -> ModuleType:
-    """The module of a system.
+def find(name: str) -> System:
+    """The system of this name.
 
     Raises:
         ValueError: there is none; the message has the nearest name.
     """
     choose("system", name, dict.fromkeys(names()))
+    return importlib.import_module(f"{__name__}.{name}").SYSTEM
+
+
+def module(name: str) -> ModuleType:
+    """The file of a system, with what it has of Hugging Face's names."""
+    find(name)
     return importlib.import_module(f"{__name__}.{name}")
 
 
@@ -35,7 +42,7 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
         ValueError: a setting that the system does not have, or lacks, or a bad value.
     """
     system = find(name)
-    known = next(iter(system.SIZES.values()))
+    known = next(iter(system.sizes.values()))
     for setting in config:
         choose(f"model setting of {name}", setting, known)
     if missing := [setting for setting in known if setting not in config]:
@@ -43,10 +50,3 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
             f"model lacks {', '.join(missing)}: start from one of the SIZES of systems/{name}.py"
         )
     return system.build(config)
-
-
-def loss(name: str, config: Mapping[str, Any]) -> Callable[..., losses.LossSums]:
-    """The loss of a system with the settings of a config's `model`: that of its head."""
-    system = find(name)
-    of_heads = getattr(system, "LOSSES", task_losses.LOSSES)
-    return of_heads.get(config.get("head", ""), system.loss)

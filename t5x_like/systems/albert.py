@@ -17,6 +17,8 @@ from t5x_like.models.networks.encoder_decoder import Tower
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -153,6 +155,17 @@ def loss(
     order = losses.classification(outputs["row_logits"], batch["label"], real)
     return losses.combine({"masked_lm": (1.0, masked), "sentence_order": (1.0, order)})
 
+
+SYSTEM = System(
+    name="albert",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
 

@@ -19,6 +19,8 @@ from t5x_like.models.networks.encoder_decoder import EncoderDecoder, Tower
 from t5x_like.models.networks.encoder_decoder_classifier import LastTokenHead, Rereader
 from t5x_like.models.networks.source_encoder import SourceEncoder, Translator
 from t5x_like.models.norms import LayerNorm
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -212,6 +214,17 @@ def frozen_at_first(config: Mapping[str, Any]) -> tuple[str, ...]:
         "decoder/layers",
     )
 
+
+SYSTEM = System(
+    name="bart",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "generation": Task(loss=loss, prediction="text"),
+        "translation": Task(loss=loss, prediction="text"),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
 

@@ -26,6 +26,8 @@ from t5x_like.models.heads.encoder_heads import (
 from t5x_like.models.networks.encoder import Embeddings, Encoder, forward
 from t5x_like.models.networks.encoder_decoder import Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -204,6 +206,17 @@ def loss(
     following = losses.classification(outputs["row_logits"], batch["label"], real)
     return losses.combine({"masked_lm": (1.0, masked), "next_sentence": (1.0, following)})
 
+
+SYSTEM = System(
+    name="bert",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
 

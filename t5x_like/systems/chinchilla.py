@@ -6,6 +6,7 @@ The network is Gopher's; what the paper changes is how large it is and how long 
 from typing import Any
 
 from t5x_like.systems import gopher
+from t5x_like.systems.system import System, Task
 
 # Table 4, and before it those of the fifty networks of table A9 whose compute table A4 counts.
 SIZES: dict[str, dict[str, Any]] = {
@@ -20,3 +21,13 @@ SIZES: dict[str, dict[str, Any]] = {
 
 build = gopher.build
 loss = gopher.loss
+
+
+SYSTEM = System(
+    name="chinchilla",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)

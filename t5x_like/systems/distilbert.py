@@ -7,6 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from t5x_like import losses, systems
 from t5x_like.losses import distillation
@@ -14,6 +15,8 @@ from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Summary,
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.student import Student
 from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import ReadPart, System, Task
 
 # What a teacher computes with follows its student; the rest of its settings is its own.
 _FOLLOWED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
@@ -70,6 +73,15 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return Student(**student, make_teacher=make_teacher, layers=config["layers"])
 
 
+def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+    """The parameters to begin with: the teacher's, and those of a part of its layers (section 3).
+
+    Raises:
+        ValueError: see `Student.start`.
+    """
+    return jax.jit(module.start)(read("teacher", system=config["teacher"]["system"]))
+
+
 def loss(
     module: nn.Module,
     params: Any,
@@ -116,6 +128,18 @@ def loss(
         }
     )
 
+
+SYSTEM = System(
+    name="distilbert",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(
+            loss=loss, prediction="masked_tokens", start=start, start_required=True
+        ),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways. What it has of a run
 # is the student.

@@ -26,6 +26,8 @@ from t5x_like.models.networks.generator_discriminator import (
 )
 from t5x_like.names import choose
 from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int, *, generator: float) -> dict[str, Any]:
@@ -236,6 +238,16 @@ def copied_or_said(outputs: Outputs, batch: Mapping[str, jax.Array]) -> losses.L
     total, weight = jnp.sum(each * real), jnp.sum(real)
     return total, weight, {"cross_entropy": (jax.lax.stop_gradient(total), weight)}
 
+
+SYSTEM = System(
+    name="electra",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=loss),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways. What it has of a
 # pretraining run is the discriminator.

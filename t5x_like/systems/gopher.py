@@ -16,6 +16,7 @@ from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import RMSNorm
+from t5x_like.systems.system import System, Task
 
 
 def size(layers: int, d_model: int, *, heads: int, head_width: int) -> dict[str, Any]:
@@ -109,3 +110,13 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             dtype=dtype,
         ),
     )
+
+
+SYSTEM = System(
+    name="gopher",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)

@@ -22,6 +22,7 @@ from t5x_like.models.networks.labelled_decoder import ChoiceHead, ClassHead, Lab
 from t5x_like.models.norms import LayerNorm
 from t5x_like.names import choose
 from t5x_like.systems import gpt2
+from t5x_like.systems.system import System, Task
 
 # Section 4.1. Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
 SIZES: dict[str, dict[str, Any]] = {
@@ -176,7 +177,16 @@ def fine_tuning_loss(
     return total + auxiliary * text, weight, metrics
 
 
-LOSSES = {"classification": fine_tuning_loss, "multiple_choice": fine_tuning_loss}
+SYSTEM = System(
+    name="gpt",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "language_modeling": Task(loss=loss, prediction="text"),
+        "classification": Task(loss=fine_tuning_loss, prediction="labels_of_decoder"),
+        "multiple_choice": Task(loss=fine_tuning_loss, prediction="labels_of_decoder"),
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways. Layers have GPT-2's.
 

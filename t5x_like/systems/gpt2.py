@@ -16,6 +16,7 @@ from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -128,6 +129,15 @@ def block(
         dropout=config["dropout"],
     )
 
+
+SYSTEM = System(
+    name="gpt2",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways. Its matrices are
 # [inputs, outputs], and query, key and value are one.

@@ -10,6 +10,7 @@ from t5x_like.losses import autoregressive
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.systems import gpt2
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int, head_width: int) -> dict[str, Any]:
@@ -68,3 +69,13 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         remat=config["remat"],
     )
     return gpt2.network(config, make_stack=make_stack)
+
+
+SYSTEM = System(
+    name="gpt3",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)

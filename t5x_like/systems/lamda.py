@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like.systems import t5
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -51,3 +52,13 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "scale_tied_logits": True,
     }
     return t5.build({**config, **of_t5})
+
+
+SYSTEM = System(
+    name="lamda",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)

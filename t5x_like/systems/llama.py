@@ -19,6 +19,7 @@ from t5x_like.models.embeddings.tokens import LinearHead, TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU
 from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import RMSNorm
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> dict[str, Any]:
@@ -136,6 +137,15 @@ def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         dtype=dtype,
     )
 
+
+SYSTEM = System(
+    name="llama",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
 

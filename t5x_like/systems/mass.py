@@ -11,6 +11,7 @@ from t5x_like.models.embeddings.tokens import TiedHead
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.norms import LayerNorm
 from t5x_like.systems import bart
+from t5x_like.systems.system import System, Task
 
 # Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096; 8 heads, the
 # places and the vocabulary of 60,000 pieces are those of the released code.
@@ -48,3 +49,13 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_decoder=tower(layers=config["decoder_layers"], reads_memory=True),
         make_head=functools.partial(TiedHead, use_bias=True),
     )
+
+
+SYSTEM = System(
+    name="mass",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)

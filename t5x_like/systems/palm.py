@@ -16,6 +16,7 @@ from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU
 from t5x_like.models.networks.encoder_decoder import Decoder, Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.systems.system import System, Task
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -114,3 +115,13 @@ def _block(
 def generation(config: Mapping[str, Any]) -> dict[str, int]:
     """What ends a text that the model writes."""
     return {"eos_token_id": config["eos_id"]}
+
+
+SYSTEM = System(
+    name="palm",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)

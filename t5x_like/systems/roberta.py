@@ -20,6 +20,8 @@ from t5x_like.models.heads.encoder_heads import (
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.norms import LayerNorm
 from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 
 def _size(name: str) -> dict[str, Any]:
@@ -105,6 +107,17 @@ def embeddings(
 
 loss = bert.loss  # masked tokens, and of a format of pairs the next sentence
 
+
+SYSTEM = System(
+    name="roberta",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
 

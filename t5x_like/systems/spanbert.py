@@ -13,6 +13,8 @@ from t5x_like.models.heads.encoder_heads import MaskedLMHead, Summary, select_he
 from t5x_like.models.heads.span_boundary import SpanBoundary, SpanPretraining
 from t5x_like.models.networks.encoder import Encoder, forward
 from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 # BERT's (section 4.2), with its cased vocabulary; places of a span as in the authors' code.
 SIZES: dict[str, dict[str, Any]] = {
@@ -89,6 +91,17 @@ def loss(
     boundary = losses.cross_entropy(outputs["boundary_logits"], targets, inside)
     return losses.combine({"masked_lm": (1.0, masked), "span_boundary": (1.0, boundary)})
 
+
+SYSTEM = System(
+    name="spanbert",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face has no SpanBERT: what is published as one are folders of BERT, read as the system
 # `bert` unless this one is asked for, and such a folder is what is written here.

@@ -13,6 +13,8 @@ from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summa
 from t5x_like.models.networks.encoder import Encoder, forward
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 SIZES: dict[str, dict[str, Any]] = bert.SIZES
 
@@ -80,6 +82,17 @@ def loss(
         terms["sentence_structure"] = (1.0, pairs)
     return losses.combine(terms)
 
+
+SYSTEM = System(
+    name="structbert",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face has no StructBERT: what is published as one are folders of BERT, read as the system
 # `bert` unless this one is asked for, and such a folder is what is written here.

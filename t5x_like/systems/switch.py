@@ -17,6 +17,7 @@ from t5x_like import losses
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.names import choose
 from t5x_like.systems import t5
+from t5x_like.systems.system import System, Task
 
 _SPARSE: dict[str, Any] = {
     "dropout": 0.0,
@@ -203,6 +204,15 @@ def loss(
     metrics |= {name: (jax.lax.stop_gradient(x), jnp.ones(())) for name, x in told.items()}
     return total + weight * of_routers, weight, metrics
 
+
+SYSTEM = System(
+    name="switch",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
 

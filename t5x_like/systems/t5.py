@@ -24,6 +24,7 @@ from t5x_like.models.linear import Initializer
 from t5x_like.models.networks.encoder_decoder import Decoder, EncoderDecoder, Tower
 from t5x_like.models.norms import RMSNorm
 from t5x_like.names import choose
+from t5x_like.systems.system import System, Task
 
 _COMMON: dict[str, Any] = {
     "architecture": "encoder_decoder",
@@ -189,6 +190,15 @@ def _head(config: Mapping[str, Any]) -> Any:
         return functools.partial(TiedHead, scale=scale if config["scale_tied_logits"] else 1.0)
     return functools.partial(LinearHead, kernel_init=nn.initializers.normal(scale))
 
+
+SYSTEM = System(
+    name="t5",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)
 
 # Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
 

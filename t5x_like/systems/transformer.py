@@ -19,6 +19,7 @@ from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder, Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.names import choose
+from t5x_like.systems.system import System, Task
 
 _BASE: dict[str, Any] = {
     "vocab_size": 37000,
@@ -159,3 +160,13 @@ def to_hf_config(config: Mapping[str, Any]) -> NoReturn:
         "Hugging Face has no class for the Transformer of 2017: a folder of ours "
         "(--format=t5x_like) is all that it can be written as"
     )
+
+
+SYSTEM = System(
+    name="transformer",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(loss=loss, prediction="text"),
+    },
+)

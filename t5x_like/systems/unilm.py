@@ -11,6 +11,8 @@ from t5x_like import losses
 from t5x_like.models.networks.encoder import forward
 from t5x_like.models.networks.unified_encoder import KINDS, SEGMENTS, UnifiedEncoder
 from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
 
 # Section 2.4: BERT large, with its cased vocabulary; `base` was released with the code.
 _MARKS = {"sep_id": 102, "mask_id": 103}  # of BERT's vocabularies
@@ -142,6 +144,17 @@ def _of_kind(
         kept[f"{name}/{metric}"] = jnp.where(counts, total, 0.0), jnp.where(counts, weight, 0.0)
     return kept
 
+
+SYSTEM = System(
+    name="unilm",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        **ENCODER_TASKS,
+    },
+)
 
 # Hugging Face has no UniLM. The authors' files have BERT's names, and so has what is written here:
 # it is read as BERT, which computes what the bidirectional kind does, unless UniLM is asked for.

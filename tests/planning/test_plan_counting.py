@@ -15,7 +15,7 @@ ADAM = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
 def made(system, size, *, converter="decoder", **model):
     settings = config.defaults()
     settings.system = system
-    settings.model = systems.find(system).SIZES[size] | model
+    settings.model = systems.find(system).sizes[size] | model
     settings.data.update({"converter": converter, "objective": "bert", "batch_size": 4})
     settings.data.lengths = {"inputs": 64, "targets": 64}
     settings.optimizer = ADAM

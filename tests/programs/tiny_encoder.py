@@ -32,7 +32,7 @@ TINY = {
 def settings(system: str) -> ml_collections.ConfigDict:
     """The config of a run that trains this system."""
     made = config.defaults()
-    sizes = next(iter(systems.find(system).SIZES.values()))
+    sizes = next(iter(systems.find(system).sizes.values()))
     made.system = system
     made.model = sizes | {name: value for name, value in TINY.items() if name in sizes}
     if "teacher" in sizes:  # of a student alone: the teacher is another folder's

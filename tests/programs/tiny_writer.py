@@ -32,7 +32,7 @@ TINY = {
 def settings(system: str, **model: object) -> ml_collections.ConfigDict:
     """The config of a run that trains this system on bytes; `model` are settings of its own."""
     made = config.defaults()
-    sizes = next(iter(systems.find(system).SIZES.values()))
+    sizes = next(iter(systems.find(system).sizes.values()))
     made.system = system
     made.model = sizes | {name: value for name, value in TINY.items() if name in sizes} | model
     encodes = isinstance(systems.build(system, made.model.to_dict()), EncoderDecoder)

@@ -250,7 +250,7 @@ def test_a_run_without_a_teacher_or_with_another_is_refused(folder):
 
 
 def test_any_teacher_of_bert_s_form_has_a_student():
-    config = systems.find("roberta").SIZES["base"] | {
+    config = systems.find("roberta").sizes["base"] | {
         name: TEACHER[name] for name in ("vocab_size", "positions", "layers", "d_model", "d_ff")
     }
     config |= {"heads": 2, "head": "masked_lm"}

@@ -1,0 +1,81 @@
+"""What a system is: a declared value that holds its sizes, its network and its tasks."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import flax.linen as nn
+import jax
+from jaxtyping import Array, PyTree
+
+from t5x_like.names import choose
+
+Config = Mapping[str, Any]  # the settings of a config's `model`
+Batch = Mapping[str, Array]
+
+
+# loss(module, params, batch, rng, **settings) -> LossSums: the sum over the batch, the sum of the
+# weights, and metrics as (sum, weight). `rng` is the key of dropout and of sampling, None in
+# evaluation; `settings` are those of a config's `loss`. Where the task has a `carry`, the loss is
+# called with `carry=` too, and returns (LossSums, carry).
+Loss = Callable[..., Any]
+
+
+class ReadPart(Protocol):
+    """Reads the parameters of one submodule from the folder that a run starts from."""
+
+    def __call__(self, part: str, *, system: str) -> PyTree:
+        """The parameters of the submodule `part`, which is a network of `system`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a network is trained on under one head, and how its outputs are used.
+
+    Attributes:
+        loss: see `Loss` above.
+        prediction: how the outputs become an answer, a name in t5x_like.inference: `text`,
+            `masked_tokens`, `classes`, ...; empty for a network that predicts nothing by itself.
+        measures: evaluators that run by default, names in t5x_like.evaluation.
+        start: (module, config, read) -> parameters (unboxed), for a network that begins with those
+            of another: a student from its teacher. None: from the same network, or at random.
+        start_required: the run needs a folder to start from (`initialize`).
+        carry: (module, batch) -> the memory before the first batch, for a network that remembers
+            from batch to batch: arrays [B, ...], row r of which belongs to row r of the batches.
+        prepare: (module, state, batch, rng) -> batch, jitted work before each step that needs the
+            newest parameters (`state.params`): sampling, rewards, the answers of a teacher.
+    """
+
+    loss: Loss
+    prediction: str = ""
+    measures: tuple[str, ...] = ()
+    start: Callable[[Any, Config, ReadPart], PyTree] | None = None
+    start_required: bool = False
+    carry: Callable[[Any, Batch], PyTree] | None = None
+    prepare: Callable[[Any, Any, Batch, jax.Array], Batch] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class System:
+    """A paper's model: all that is its own.
+
+    Attributes:
+        name: of its module in t5x_like.systems, and what a config's `system` is.
+        sizes: the paper's table: settings of `build` by the name of the size.
+        build: settings -> the network, a Linen module.
+        tasks: by the `head` of the settings; a system without heads has one, "".
+    """
+
+    name: str
+    sizes: Mapping[str, Mapping[str, Any]]
+    build: Callable[[Config], nn.Module]
+    tasks: Mapping[str, Task]
+
+    def task(self, config: Config) -> Task:
+        """The task of the head that `config` names.
+
+        Raises:
+            ValueError: a network with this head is not trained: the message lists those that are.
+        """
+        head = config.get("head", "")
+        return choose(f"task of {self.name} for model.head", head, self.tasks)
