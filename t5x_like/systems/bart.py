@@ -182,13 +182,13 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     make_summary = functools.partial(
         Summary, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
     )
-    row = functools.partial(LastTokenHead, make_summary=make_summary, kernel_init=INIT)
-    own: dict[str, Callable[..., nn.Module]] = {
-        "classification": functools.partial(row, outputs=config["labels"]),
-        "regression": functools.partial(row, outputs=1),
-        "features": Features,
-    }
-    return select_head(config, own, make_summary=make_summary, kernel_init=INIT)
+    return select_head(
+        config,
+        {"features": Features},
+        make_summary=make_summary,
+        kernel_init=INIT,
+        make_row=functools.partial(LastTokenHead, make_summary=make_summary, kernel_init=INIT),
+    )
 
 
 def frozen_at_first(config: Mapping[str, Any]) -> tuple[str, ...]:

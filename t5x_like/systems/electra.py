@@ -133,7 +133,7 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     make_summary = functools.partial(
         Summary, activation=bert.GELU, inner_dropout=config["dropout"], **parts
     )
-    row = functools.partial(
+    make_row = functools.partial(
         FirstTokenHead,
         make_summary=make_summary,
         kernel_init=bert.INIT,
@@ -145,11 +145,11 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         ),
         "discriminator": replaced,
         "masked_lm": masked_lm,
-        "classification": functools.partial(row, outputs=config["labels"]),
-        "regression": functools.partial(row, outputs=1),
         "features": Features,
     }
-    return select_head(config, own, make_summary=make_summary, kernel_init=bert.INIT)
+    return select_head(
+        config, own, make_summary=make_summary, kernel_init=bert.INIT, make_row=make_row
+    )
 
 
 def loss(

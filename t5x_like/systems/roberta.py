@@ -50,7 +50,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     make_summary = functools.partial(
         Summary, activation=nn.tanh, kernel_init=bert.INIT, dtype=jnp.dtype(config["dtype"])
     )
-    row = functools.partial(
+    make_row = functools.partial(
         FirstTokenHead,
         make_summary=functools.partial(make_summary, inner_dropout=config["dropout"]),
         kernel_init=bert.INIT,
@@ -65,13 +65,13 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             classes=2,
             kernel_init=bert.INIT,
         ),
-        "classification": functools.partial(row, outputs=config["labels"]),
-        "regression": functools.partial(row, outputs=1),
     }
     return Encoder(
         make_embeddings=embeddings(config, make_norm=make_norm),
         make_encoder=bert.tower(config, make_norm=make_norm),
-        make_head=select_head(config, own, make_summary=make_summary, kernel_init=bert.INIT),
+        make_head=select_head(
+            config, own, make_summary=make_summary, kernel_init=bert.INIT, make_row=make_row
+        ),
     )
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.embeddings.tokens import TiedHead
+from t5x_like.models.heads.heads_by_task import Heads
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.networks.encoder_decoder import Batch
 from t5x_like.names import choose
@@ -225,28 +226,48 @@ def select_head(
     *,
     make_summary: Callable[..., nn.Module],
     kernel_init: Initializer,
+    make_row: Callable[..., nn.Module] | None = None,
 ) -> Callable[..., nn.Module]:
-    """The factory of the head that `model.head` names.
+    """The factory of the head that `model.head` names, or of `Heads` where it names several.
 
     Args:
-        config: with `head`, `labels` (classes or tags) and `dropout`.
-        own: the system's heads, to which come those for labelled text that are not among them, and
-            `features`.
+        config: with `head`, `labels` (classes or tags) and `dropout`. `head` is the name of a head,
+            or a mapping from the names of tasks to their `head` and `labels`.
+        own: the system's own heads by name. The heads for labelled text and `features` are added
+            where the system does not replace them.
+        make_summary: factory of the pooler, which `features` returns.
+        make_row: factory of the head that predicts `outputs` numbers for each row; None for
+            `RowHead` on the pooler's output.
 
     Raises:
-        ValueError: no such head, or one that needs `model.labels`.
+        ValueError: an unknown head or setting, or too few `labels` for the head.
     """
     output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
-    labels = config["labels"]
-    row = functools.partial(RowHead, make_summary=make_summary, **output)
-    heads: dict[str, Callable[..., nn.Module]] = {
-        "classification": functools.partial(row, outputs=labels),
-        "regression": functools.partial(row, outputs=1),
-        "tagging": functools.partial(TokenHead, outputs=labels, **output),
-        "question_answering": functools.partial(AnswerHead, kernel_init=kernel_init),
-        "features": functools.partial(Features, make_summary=make_summary),
-        **own,
-    }
-    if config["head"] in ("classification", "tagging") and labels < 2:
-        raise ValueError(f"model.labels={labels}: the head {config['head']!r} needs 2 or more")
-    return choose("model.head", config["head"], heads)
+    row = make_row or functools.partial(RowHead, make_summary=make_summary, **output)
+
+    def select(head: str, labels: int, *, setting: str) -> Callable[..., nn.Module]:
+        heads: dict[str, Callable[..., nn.Module]] = {
+            "classification": functools.partial(row, outputs=labels),
+            "regression": functools.partial(row, outputs=1),
+            "tagging": functools.partial(TokenHead, outputs=labels, **output),
+            "question_answering": functools.partial(AnswerHead, kernel_init=kernel_init),
+            "features": functools.partial(Features, make_summary=make_summary),
+            **own,
+        }
+        if head in ("classification", "tagging") and labels < 2:
+            raise ValueError(
+                f"{setting}labels={labels}: the head {head!r} needs 2 or more labels"
+            )
+        return choose(f"{setting}head", head, heads)
+
+    if isinstance(config["head"], str):
+        return select(config["head"], config["labels"], setting="model.")
+    heads = {}
+    for task, settings in config["head"].items():
+        for name in settings:
+            choose(f"setting of model.head.{task}", name, {"head": None, "labels": None})
+        if "head" not in settings:
+            raise ValueError(f"model.head.{task} lacks head: name the head of this task")
+        labels = settings.get("labels", config["labels"])
+        heads[task] = select(settings["head"], labels, setting=f"model.head.{task}.")
+    return functools.partial(Heads, make_heads=heads)

@@ -62,19 +62,26 @@ class Encoder(nn.Module):
         make_encoder: of the tower of layers.
         make_head: of `head(hidden, table, batch, deterministic=) -> outputs`, see models/heads/.
         make_projection: of a map from the embeddings' width to the layers', or None if equal.
+        task: which of several heads (`Heads`) runs; `module.clone(task="mnli")` is the same
+            network, with the same parameters, under the head of the task mnli.
     """
 
     make_embeddings: Callable[..., nn.Module]
     make_encoder: Callable[..., nn.Module]
     make_head: Callable[..., nn.Module]
     make_projection: Callable[..., nn.Module] | None = None
+    task: str | None = None
 
     def setup(self) -> None:
         self.embeddings = self.make_embeddings()
         if self.make_projection is not None:
             self.projection = self.make_projection()
         self.encoder = self.make_encoder()
-        self.head = self.make_head()
+        self.head = self.make_task_head()
+
+    def make_task_head(self) -> nn.Module:
+        """The head, or where there are several those of all tasks, of which `task` runs."""
+        return self.make_head() if self.task is None else self.make_head(task=self.task)
 
     def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
         """What the head says of a batch.

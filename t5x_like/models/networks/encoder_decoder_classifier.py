@@ -33,7 +33,7 @@ class Rereader(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
         self.token_embedder = self.make_embeddings()
         self.encoder = self.make_encoder()
         self.decoder = self.make_decoder()
-        self.head = self.make_head()
+        self.head = self.make_task_head()
 
     def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
         """What the head says of a batch: `encoder_input_tokens`, `encoder_segment_ids` [B, L]."""
