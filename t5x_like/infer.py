@@ -47,8 +47,8 @@ from t5x_like.inference.decoder_predictions import Extracted
 from t5x_like.inference.predictions import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.losses import task_losses
+from t5x_like.models.networks.decoder_classifier import DecoderClassifier
 from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.labelled_decoder import LabelledDecoder
 from t5x_like.preprocessing import objectives
 from t5x_like.pretrained import Pretrained, from_pretrained
 
@@ -70,7 +70,7 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         settings = config.phases(settings)[-1].settings
         path = completion.model_folder(settings, checkpoint=arguments.checkpoint)
         pretrained = from_pretrained(path, average=arguments.average)
-        if isinstance(pretrained.module, Encoder | LabelledDecoder):
+        if isinstance(pretrained.module, Encoder | DecoderClassifier):
             for name in ("interactive", "stream", "log_probs"):
                 if getattr(arguments, name):
                     raise ValueError(
@@ -177,7 +177,7 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
 
 def _predictor(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> Predictor:
     name, length = pretrained.config["head"], settings.data.lengths.inputs
-    if isinstance(pretrained.module, LabelledDecoder):
+    if isinstance(pretrained.module, DecoderClassifier):
         objective = objectives.build(
             settings.data.objective, **settings.data.objective_settings.to_dict()
         )

@@ -17,7 +17,7 @@ Item = Mapping[str, Any]  # `text_a`, `text_b`, `choices`
 
 @dataclasses.dataclass(frozen=True)
 class Extracted:
-    """Asks a `LabelledDecoder` as its objective did in training.
+    """Asks a `DecoderClassifier` as its objective did in training.
 
     It says `prediction`, a class or the text of a choice, and the `probabilities` of all.
 

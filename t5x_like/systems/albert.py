@@ -13,7 +13,7 @@ from t5x_like.models.blocks.shared_stack import SharedStack
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
 from t5x_like.models.linear import Linear
 from t5x_like.models.networks.encoder import Encoder, forward
-from t5x_like.models.networks.encoder_decoder import Tower
+from t5x_like.models.networks.tower import Tower
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT

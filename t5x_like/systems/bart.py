@@ -14,10 +14,11 @@ from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
 from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.encoder_heads import Features, Summary, select_head
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder, Tower
-from t5x_like.models.networks.encoder_decoder_classifier import LastTokenHead, Rereader
+from t5x_like.models.heads.encoder_heads import Features, LastTokenHead, Summary, select_head
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
+from t5x_like.models.networks.encoder_decoder_classifier import EncoderDecoderClassifier
 from t5x_like.models.networks.source_encoder import SourceEncoder, Translator
+from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
@@ -69,7 +70,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     make_encoder = tower(config, layers=config["encoder_layers"])
     make_decoder = tower(config, layers=config["decoder_layers"], reads_memory=True)
     if config["head"] not in ("generation", "translation"):
-        return Rereader(
+        return EncoderDecoderClassifier(
             make_embeddings=embedding(config),
             make_encoder=make_encoder,
             make_decoder=make_decoder,

@@ -12,20 +12,21 @@ from t5x_like import losses
 from t5x_like.models.attention.multi_head import Attention, select_core
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.encoder_embeddings import Embeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
 from t5x_like.models.embeddings.tokens import TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.encoder_heads import (
-    Activation,
     MaskedLM,
     MaskedLMHead,
     Pretraining,
     Summary,
     select_head,
 )
-from t5x_like.models.networks.encoder import Embeddings, Encoder, forward
-from t5x_like.models.networks.encoder_decoder import Tower
+from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.models.types import Activation
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 

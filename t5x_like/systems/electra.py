@@ -17,13 +17,11 @@ from t5x_like.models.heads.encoder_heads import (
     Summary,
     select_head,
 )
+from t5x_like.models.heads.replaced_tokens import CopyHead, ReplacedTokenHead
 from t5x_like.models.linear import Linear
-from t5x_like.models.networks.encoder import Encoder, Outputs, forward
-from t5x_like.models.networks.generator_discriminator import (
-    CopyHead,
-    GeneratorAndDiscriminator,
-    ReplacedTokenHead,
-)
+from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator
+from t5x_like.models.types import Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS

@@ -16,10 +16,13 @@ from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
 from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.heads.decoder_heads import ChoiceHead, ClassHead
+from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.decoder_classifier import DecoderClassifier
 from t5x_like.models.networks.encoder import forward
-from t5x_like.models.networks.encoder_decoder import Batch, Decoder, Tower
-from t5x_like.models.networks.labelled_decoder import ChoiceHead, ClassHead, LabelledDecoder
+from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems import gpt2
 from t5x_like.systems.system import System, Task
@@ -127,11 +130,11 @@ def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     networks: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": Decoder,
         "classification": functools.partial(
-            LabelledDecoder,
+            DecoderClassifier,
             make_label_head=functools.partial(ClassHead, labels=config["labels"], **of_head),
         ),
         "multiple_choice": functools.partial(
-            LabelledDecoder, make_label_head=functools.partial(ChoiceHead, **of_head)
+            DecoderClassifier, make_label_head=functools.partial(ChoiceHead, **of_head)
         ),
     }
     network = choose("model.head", config["head"], networks)

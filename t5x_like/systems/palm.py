@@ -14,7 +14,8 @@ from t5x_like.models.blocks.parallel import ParallelBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU
-from t5x_like.models.networks.encoder_decoder import Decoder, Tower
+from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.systems.system import System, Task
 

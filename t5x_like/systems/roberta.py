@@ -7,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from t5x_like.models.embeddings.counted_positions import CountedEmbeddings
+from t5x_like.models.embeddings.encoder_embeddings import CountedEmbeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
 from t5x_like.models.embeddings.tokens import TokenEmbed
 from t5x_like.models.heads.encoder_heads import (

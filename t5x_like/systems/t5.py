@@ -14,14 +14,16 @@ import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention, select_core
+from t5x_like.models.attention.relative_position_bias import RelativePositionBias
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import RelativePositionBias
 from t5x_like.models.embeddings.tokens import LinearHead, TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU, MLP
 from t5x_like.models.linear import Initializer
-from t5x_like.models.networks.encoder_decoder import Decoder, EncoderDecoder, Tower
+from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
+from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
 from t5x_like.names import choose
 from t5x_like.systems.system import System, Task

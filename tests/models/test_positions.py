@@ -4,7 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x_like.models.embeddings.positions import RelativePositionBias, relative_position_bucket
+from t5x_like.models.attention.relative_position_bias import (
+    RelativePositionBias,
+    relative_position_bucket,
+)
 
 
 def buckets(distances, *, bidirectional):

@@ -15,7 +15,8 @@ from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.networks.encoder_decoder import Decoder, Tower
+from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
 
 FEATURES, HEADS, WIDTH = 6, 2, 5

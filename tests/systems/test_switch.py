@@ -13,7 +13,7 @@ import pytest
 from configs import switch as configs
 from t5x_like import config, systems
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.residual import Shared
+from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.systems import bert, switch, t5
 

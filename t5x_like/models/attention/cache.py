@@ -8,7 +8,28 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from t5x_like.models.attention.masks import AttentionMask, Visibility
-from t5x_like.models.blocks.residual import LayerCache
+from t5x_like.models.attention.multi_head import KeyValues
+
+
+@flax.struct.dataclass
+class LayerCache:
+    """One layer's keys and values: of the positions so far, and of the memory."""
+
+    own: KeyValues
+    memory: KeyValues | None = None
+
+    def gather(self, rows: Int[Array, "R"], *, same_memory: bool) -> "LayerCache":
+        """The cache of other rows.
+
+        Args:
+            same_memory: that of each new row is that of the row whose place it takes.
+        """
+
+        def take(x: Array) -> Array:
+            return jnp.take(x, rows, axis=x.ndim - 4)  # layers may be stacked before the rows
+
+        memory = self.memory if same_memory else jax.tree.map(take, self.memory)
+        return LayerCache(own=jax.tree.map(take, self.own), memory=memory)
 
 
 @flax.struct.dataclass

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import flax.linen as nn
 from jaxtyping import Array, Float
 
-from t5x_like.models.blocks.residual import LayerCache, Shared, attend_to_own, constrain
+from t5x_like.models.attention.cache import LayerCache
+from t5x_like.models.blocks.residual import attend_to_own, constrain
+from t5x_like.models.blocks.shared import Shared
 
 
 class ParallelBlock(nn.Module):

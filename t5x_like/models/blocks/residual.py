@@ -4,59 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import flax.struct
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.cache import LayerCache
 from t5x_like.models.attention.multi_head import KeyValues
-
-
-@flax.struct.dataclass
-class Shared:
-    """What every layer of a stack is given, the same for all.
-
-    Attributes:
-        mask: of the stack's own positions among themselves.
-        bias: on the scores of self-attention, or None.
-        positions: within each document, for schemes that act on queries and keys.
-        memory, memory_mask: what cross-attention reads, or None where there is none or where
-            the cache already holds its keys and values.
-        tokens: their ids, where the network has any, for layers that go by them.
-        first: the cache is given and empty, so the positions see each other alone.
-        deterministic: no dropout.
-    """
-
-    mask: AttentionMask
-    bias: Float[Array, "B H T S"] | None = None
-    positions: Int[Array, "B T"] | None = None
-    memory: Float[Array, "B S D"] | None = None
-    memory_mask: AttentionMask | None = None
-    tokens: Int[Array, "B T"] | None = None
-    first: bool = flax.struct.field(pytree_node=False, default=False)
-    deterministic: bool = flax.struct.field(pytree_node=False, default=True)
-
-
-@flax.struct.dataclass
-class LayerCache:
-    """One layer's keys and values: of the positions so far, and of the memory."""
-
-    own: KeyValues
-    memory: KeyValues | None = None
-
-    def gather(self, rows: Int[Array, "R"], *, same_memory: bool) -> "LayerCache":
-        """The cache of other rows.
-
-        Args:
-            same_memory: that of each new row is that of the row whose place it takes.
-        """
-
-        def take(x: Array) -> Array:
-            return jnp.take(x, rows, axis=x.ndim - 4)  # layers may be stacked before the rows
-
-        memory = self.memory if same_memory else jax.tree.map(take, self.memory)
-        return LayerCache(own=jax.tree.map(take, self.own), memory=memory)
+from t5x_like.models.blocks.shared import Shared
 
 
 class PreNormBlock(nn.Module):

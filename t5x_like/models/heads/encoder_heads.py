@@ -14,11 +14,8 @@ from jaxtyping import Array, Float
 from t5x_like.models.embeddings.tokens import TiedHead
 from t5x_like.models.heads.heads_by_task import Heads
 from t5x_like.models.linear import Initializer, Linear, keep_whole
-from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.models.types import Activation, Batch, Outputs
 from t5x_like.names import choose
-
-Activation = Callable[[Array], Array]
-Outputs = dict[str, Array]
 
 
 class MaskedLM(nn.Module):
@@ -174,6 +171,19 @@ class FirstTokenHead(nn.Module):
         return {"logits": _output(self.outputs, self.kernel_init, "classifier")(first)}
 
 
+class LastTokenHead(FirstTokenHead):
+    """A class, or a number, for each row, from the state at its last token (section 3.1)."""
+
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, outputs]."""
+        real = batch["encoder_segment_ids"] > 0
+        last = hidden.shape[1] - 1 - jnp.argmax(real[:, ::-1], axis=1)
+        state = jnp.take_along_axis(hidden, last[:, None, None], axis=1)
+        return super().__call__(state, table, batch, deterministic=deterministic)
+
+
 class TokenHead(nn.Module):
     """A tag for each token."""
 
@@ -255,9 +265,7 @@ def select_head(
             **own,
         }
         if head in ("classification", "tagging") and labels < 2:
-            raise ValueError(
-                f"{setting}labels={labels}: the head {head!r} needs 2 or more labels"
-            )
+            raise ValueError(f"{setting}labels={labels}: the head {head!r} needs 2 or more labels")
         return choose(f"{setting}head", head, heads)
 
     if isinstance(config["head"], str):

@@ -6,7 +6,7 @@ from typing import Any
 import flax.linen as nn
 from jaxtyping import Array, Float
 
-from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.models.types import Batch
 from t5x_like.names import choose
 
 

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.embeddings.tokens import TiedHead
-from t5x_like.models.heads.encoder_heads import Activation, Outputs
 from t5x_like.models.linear import Initializer, Linear, keep_whole
-from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.models.types import Activation, Batch, Outputs
 
 
 class SpanBoundary(nn.Module):

@@ -7,13 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.residual import Shared
-from t5x_like.models.heads.encoder_heads import FirstTokenHead, Outputs
+from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.models.types import Batch, Outputs
 
 
-class Rereader(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
+class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
     """Lewis et al. 2019, section 3.1: the same input to both sides, and a head on the decoder.
 
     To the rest of the program it is an encoder, whose hidden states are the decoder's: each has
@@ -62,16 +61,3 @@ class Rereader(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
         real = segments > 0
         first = real & (jnp.cumsum(real, axis=1) == 1)
         return jnp.where(first, self.start_id, jnp.roll(tokens, 1, axis=1))
-
-
-class LastTokenHead(FirstTokenHead):
-    """A class, or a number, for each row, from the state at its last token (section 3.1)."""
-
-    def __call__(
-        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
-    ) -> Outputs:
-        """`logits`, float32 [B, outputs]."""
-        real = batch["encoder_segment_ids"] > 0
-        last = hidden.shape[1] - 1 - jnp.argmax(real[:, ::-1], axis=1)
-        state = jnp.take_along_axis(hidden, last[:, None, None], axis=1)
-        return super().__call__(state, table, batch, deterministic=deterministic)

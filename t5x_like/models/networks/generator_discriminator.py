@@ -1,16 +1,11 @@
 """Two encoders on the same embeddings: one replaces tokens, the other says which were replaced."""
 
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from t5x_like.models.heads.encoder_heads import Activation
-from t5x_like.models.linear import Initializer, Linear, keep_whole
-from t5x_like.models.networks.encoder import Encoder, Outputs
-from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.types import Batch, Outputs
 
 
 class GeneratorAndDiscriminator(Encoder, kw_only=True):  # type: ignore[call-arg]
@@ -41,59 +36,3 @@ class GeneratorAndDiscriminator(Encoder, kw_only=True):  # type: ignore[call-arg
     def generate(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
         """What the generator says of masked tokens."""
         return self.generator(batch, deterministic=deterministic)
-
-
-class ReplacedTokenHead(nn.Module):
-    """Whether each token was replaced: a dense layer, and a number (Clark et al. 2020)."""
-
-    activation: Activation
-    kernel_init: Initializer
-    dtype: Any = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self,
-        hidden: Float[Array, "B L D"],
-        table: Array,
-        batch: Batch,
-        *,
-        deterministic: bool = True,
-    ) -> Outputs:
-        """`logits`, float32 [B, L], of being replaced."""
-        x = Linear(
-            (hidden.shape[-1],),
-            axes=("embed", "mlp"),
-            use_bias=True,
-            kernel_init=self.kernel_init,
-            dtype=self.dtype,
-            name="transform",
-        )(hidden)
-        return {
-            "logits": _number(self.kernel_init, "replaced")(self.activation(keep_whole(x)))[..., 0]
-        }
-
-
-class CopyHead(nn.Module):
-    """Every token's identity, with a chance that it is just the one read (section 3.5)."""
-
-    make_masked_lm: Callable[..., nn.Module]
-    kernel_init: Initializer
-
-    @nn.compact
-    def __call__(
-        self,
-        hidden: Float[Array, "B L D"],
-        table: Array,
-        batch: Batch,
-        *,
-        deterministic: bool = True,
-    ) -> Outputs:
-        """`logits`, float32 [B, L, V], and `copy_logits`, float32 [B, L]."""
-        copy = _number(self.kernel_init, "copy")(hidden)[..., 0]
-        return self.make_masked_lm(name="masked_lm")(hidden, table, batch) | {"copy_logits": copy}
-
-
-def _number(kernel_init: Initializer, name: str) -> nn.Module:
-    return Linear(
-        (1,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
-    )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import flax.linen as nn
 from jaxtyping import Array, Float, Int
 
-from t5x_like.models.blocks.residual import Shared
+from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 
 

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from t5x_like.models.networks.encoder import Encoder, Outputs
-from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.types import Batch, Outputs
 
 
 class Student(Encoder, kw_only=True):  # type: ignore[call-arg]

@@ -16,9 +16,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.models.attention.cache import Cache, open_cache
 from t5x_like.models.attention.masks import AttentionMask, RangeMask
-from t5x_like.models.blocks.residual import Shared
+from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.networks.encoder_decoder import Batch
+from t5x_like.models.types import Batch
 
 KINDS = ("bidirectional", "sequence_to_sequence", "left_to_right", "right_to_left")
 _BIDIRECTIONAL, _SEQUENCE_TO_SEQUENCE, _LEFT_TO_RIGHT, _RIGHT_TO_LEFT = range(4)

@@ -1,0 +1,61 @@
+"""The input of an encoder: token, position and segment embeddings, summed and normed."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t5x_like.models.types import Batch
+
+
+class Embeddings(nn.Module):
+    """norm(token + position + segment): Devlin et al. 2018, figure 2.
+
+    Reads `encoder_input_tokens`, `encoder_token_types` (absent: all 0) and `encoder_positions`
+    (absent: counted from the start of the row), each [B, L].
+
+    Attributes:
+        make_tokens, make_positions, make_token_types: factories of the tables; without the last
+            there are no segments.
+    """
+
+    make_tokens: Callable[..., nn.Module]
+    make_positions: Callable[..., nn.Module]
+    make_norm: Callable[..., nn.Module]
+    make_token_types: Callable[..., nn.Module] | None = None
+
+    def setup(self) -> None:
+        self.token = self.make_tokens()
+        self.position = self.make_positions()
+        if self.make_token_types is not None:
+            self.token_type = self.make_token_types()
+        self.norm = self.make_norm()
+
+    def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
+        """The sum of the vectors of each place, normed."""
+        tokens = batch["encoder_input_tokens"]
+        x = self.token(tokens)
+        x = x + self.position(batch.get("encoder_positions"), length=tokens.shape[1])
+        if self.make_token_types is not None:
+            x = x + self.token_type(batch.get("encoder_token_types", jnp.zeros_like(tokens)))
+        return self.norm(x)
+
+    @property
+    def table(self) -> Float[Array, "V E"]:
+        """The vectors of all tokens, for a head that is tied to them."""
+        return self.token.embedding
+
+
+class CountedEmbeddings(Embeddings):
+    """norm(token + position), where a position is the number of tokens before, without padding.
+
+    So a text has the same vectors wherever its padding is. Padding has position -1: the row of the
+    table before the first, which is why `make_positions` must have an offset.
+    """
+
+    def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
+        """The sum of the vectors of each place, normed."""
+        real = batch["encoder_segment_ids"] > 0
+        positions = batch.get("encoder_positions", jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1)
+        return super().__call__({**batch, "encoder_positions": jnp.where(real, positions, -1)})

@@ -1,0 +1,67 @@
+"""ELECTRA's heads: whether each token was replaced, and which token it was."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t5x_like.models.linear import Initializer, Linear, keep_whole
+from t5x_like.models.types import Activation, Batch, Outputs
+
+
+class ReplacedTokenHead(nn.Module):
+    """Whether each token was replaced: a dense layer, and a number (Clark et al. 2020)."""
+
+    activation: Activation
+    kernel_init: Initializer
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Array,
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """`logits`, float32 [B, L], of being replaced."""
+        x = Linear(
+            (hidden.shape[-1],),
+            axes=("embed", "mlp"),
+            use_bias=True,
+            kernel_init=self.kernel_init,
+            dtype=self.dtype,
+            name="transform",
+        )(hidden)
+        return {
+            "logits": _number(self.kernel_init, "replaced")(self.activation(keep_whole(x)))[..., 0]
+        }
+
+
+class CopyHead(nn.Module):
+    """Every token's identity, with a chance that it is just the one read (section 3.5)."""
+
+    make_masked_lm: Callable[..., nn.Module]
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Array,
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """`logits`, float32 [B, L, V], and `copy_logits`, float32 [B, L]."""
+        copy = _number(self.kernel_init, "copy")(hidden)[..., 0]
+        return self.make_masked_lm(name="masked_lm")(hidden, table, batch) | {"copy_logits": copy}
+
+
+def _number(kernel_init: Initializer, name: str) -> nn.Module:
+    return Linear(
+        (1,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
+    )

@@ -1,0 +1,96 @@
+"""Decoder-only networks."""
+
+import dataclasses
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_like.models.attention.cache import Cache, open_cache
+from t5x_like.models.attention.masks import AttentionMask, Visibility
+from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.embeddings.positions import positions_of
+from t5x_like.models.types import Batch
+
+
+class Decoder(nn.Module):
+    """A language model: a tower that sees the past, and for a prefix LM all of a prefix.
+
+    Attributes:
+        visibility: `causal`, or `prefix` for the prefix LM of Raffel et al. 2020 (section 3.2.1).
+    """
+
+    make_embedding: Callable[..., nn.Module]
+    make_decoder: Callable[..., nn.Module]
+    make_head: Callable[..., nn.Module]
+    visibility: Visibility = "causal"
+
+    def setup(self) -> None:
+        self.token_embedder = self.make_embedding()
+        self.decoder = self.make_decoder()
+        self.lm_head = self.make_head()
+
+    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T V"]:
+        """Float32 logits of every position; `decoder_causal_attention` marks a prefix."""
+        tokens = batch["decoder_input_tokens"]
+        segments = batch.get("decoder_segment_ids")
+        prefix = batch.get("decoder_causal_attention")
+        mask = AttentionMask(
+            query_segments=segments,
+            key_segments=segments,
+            prefix=None if prefix is None else prefix.astype(bool),
+            visibility=self.visibility,
+        )
+        shared = Shared(
+            mask=mask,
+            positions=positions_of(batch, "decoder", tokens),
+            tokens=tokens,
+            deterministic=deterministic,
+        )
+        x, _ = self.decoder(self.token_embedder(tokens), shared)
+        return self.lm_head(x, self.token_embedder.embedding)
+
+    def prefill(
+        self,
+        decoder_input_tokens: Int[Array, "B P"],
+        *,
+        cache_length: int,
+        decoder_mask: Bool[Array, "B P"] | None = None,
+    ) -> tuple[Float[Array, "B V"], Cache]:
+        """Reads a left-padded prompt: the logits of the next token and a cache.
+
+        Args:
+            cache_length: slots, for the prompt and all that is to come.
+            decoder_mask: True on real tokens; None if all are.
+        """
+        prompts, length = decoder_input_tokens.shape
+        real = jnp.ones((prompts, length), bool) if decoder_mask is None else decoder_mask
+        layers = self.make_decoder(parent=None).empty_cache(batch=prompts, slots=cache_length)
+        cache = open_cache(layers, prompt=real, slots=cache_length)
+        cache, mask, positions = cache.push(real, visibility=self.visibility, first=True)
+        # All of a prompt is the prefix of a prefix LM.
+        if self.visibility == "prefix":
+            mask = dataclasses.replace(mask, prefix=real)
+        shared = Shared(mask=mask, positions=positions, tokens=decoder_input_tokens, first=True)
+        x, cache = self._advance(decoder_input_tokens, cache, shared)
+        return self.lm_head(x[:, -1:], self.token_embedder.embedding)[:, 0], cache
+
+    def extend(
+        self, tokens: Int[Array, "B T"], cache: Cache
+    ) -> tuple[Float[Array, "B T V"], Cache]:
+        """The logits after each of the next tokens, and the cache with them."""
+        real = jnp.ones(tokens.shape, bool)
+        cache, mask, positions = cache.push(real, visibility=self.visibility)
+        shared = Shared(mask=mask, positions=positions, tokens=tokens)
+        x, cache = self._advance(tokens, cache, shared)
+        return self.lm_head(x, self.token_embedder.embedding), cache
+
+    def _advance(self, tokens: Array, cache: Cache, shared: Shared) -> tuple[Array, Cache]:
+        x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
+        return x, dataclasses.replace(cache, layers=layers)
+
+    @staticmethod
+    def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
+        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        return {"decoder_input_tokens": jnp.zeros((batch, length), jnp.int32)}
