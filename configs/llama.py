@@ -15,7 +15,7 @@ tokenizer.model is LLaMA's, or one trained by `python -m t5x_like.vocabulary --k
 | AdamW, beta 0.9 and 0.95, decay 0.1, norms up to 1.0 | optimizer |
 | warmup of 2,000 steps, a cosine to 10% | optimizer.schedule, end_learning_rate |
 | byte pairs of SentencePiece, digits apart, bytes, 32,000 pieces | data.vocabulary |
-| a mixture of seven sources (table 1) | C4 alone; docs/systems.md has the shares |
+| a mixture of seven sources (table 1) | C4 alone; docs/systems/llama.md has the shares |
 
 The paper does not tell the initial weights: here a normal deviation of 0.02, as in GPT-2.
 

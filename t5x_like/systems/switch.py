@@ -44,7 +44,7 @@ def _base(experts: int) -> dict[str, Any]:
 
 
 # The models that were released, each with the work per token of a T5 (but for c, which has none
-# like it): docs/systems.md says how they differ from table 9.
+# like it): docs/systems/switch.md lists how they differ from table 9.
 SIZES: dict[str, dict[str, Any]] = {
     "base_8": _base(8),
     "base_16": _base(16),

@@ -56,5 +56,5 @@ def test_packing_sentences_pads_less_than_buckets_of_like_lengths():
     widths = np.unique(np.geomspace(8, 256, 37).astype(int))  # each a tenth above the one before
     longest = np.max(pairs, axis=1)
     buckets = 1 - np.sum(pairs, axis=0) / widths[np.searchsorted(widths, longest)].sum()
-    assert packed.max() < 0.1  # docs/systems.md: 8% and 2%, beside 13% and 7%
+    assert packed.max() < 0.1  # docs/systems/transformer.md: 8% and 2%, beside 13% and 7%
     assert (packed < buckets - 0.03).all()

@@ -48,7 +48,7 @@ def test_parameters_by_shape(size):
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)["params"]))
     assert count == COUNTS[size][0]
-    if size != "xl":  # whose 24 heads of 128 make more: docs/systems.md
+    if size != "xl":  # whose 24 heads of 128 make more: docs/systems/gpt3.md
         assert count / 1e9 == pytest.approx(COUNTS[size][1], rel=0.02)
 
 
