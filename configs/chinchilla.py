@@ -50,8 +50,8 @@ def compute_optimal(flops: float) -> tuple[float, float]:
     """How many parameters are best, and how many tokens, for a budget of training FLOPs.
 
     With C = 6 N D FLOPs for N parameters and D tokens, and D = 20 N, to which table 3 of the paper
-    comes within 10% from 400 million parameters to 10 trillion (approach 1). `docs/systems/chinchilla.md` has
-    the other approaches.
+    comes within 10% from 400 million parameters to 10 trillion (approach 1). The page
+    docs/systems/chinchilla.md has the other approaches.
     """
     parameters = math.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
     return parameters, TOKENS_PER_PARAMETER * parameters
