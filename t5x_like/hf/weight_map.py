@@ -138,7 +138,7 @@ def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Pi
         matches = [(match, line) for pattern, line in lines if (match := pattern.fullmatch(path))]
         if len(matches) != 1:
             raise ValueError(
-                f"the parameter {path} has {len(matches)} lines in the system's WEIGHTS, not one"
+                f"the parameter {path} has {len(matches)} lines in the system's weight map, not one"
             )
         match, line = matches[0]
         name, layout = (line, None) if isinstance(line, str) else (line[0], Layout.parse(line[1]))

@@ -90,7 +90,7 @@ def load(
 ) -> PyTree:
     """The parameters of a module, read from a source; of a head that is not the source's, drawn.
 
-    So are the rows of a table that the system allows to be longer than the source's (ROWS_DRAWN).
+    So are the rows of a table that the system allows to be longer than the source's (`new_rows`).
 
     Args:
         system, config: what the module was built as, and its settings.
@@ -105,12 +105,13 @@ def load(
         (name, settings.get("head"), settings.get("labels"))
         for name, settings in ((source.system, source.config), (system, config))
     ]
-    rows = getattr(systems.module(system), "ROWS_FROM_FEWER", {})
+    declared = systems.find(system)
+    rows = declared.copied_rows
     if kinds[0] == kinds[1]:
         found = _read(source, wanted, whole=True, rows=rows)
         return flax.traverse_util.unflatten_dict(found, sep="/")
     available = source.available(wanted)
-    may_be_new = (_HEAD, *getattr(systems.module(system), "MAY_BE_NEW", ()))
+    may_be_new = (_HEAD, *declared.new_parameters)
     new = {
         path: leaf
         for path, leaf in wanted.items()
@@ -118,7 +119,7 @@ def load(
     }
     shorter = {
         path: _shortened(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)
-        for path, names in getattr(systems.module(system), "ROWS_DRAWN", {}).items()
+        for path, names in declared.new_rows.items()
         if path in wanted and path not in available and source.system == system
     }
     known = {path: leaf for path, leaf in wanted.items() if path not in new} | shorter

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
-from t5x_like import decoding, partitioning, systems
+from t5x_like import decoding, hf, partitioning
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.settings import (
     GenerationSettings,
@@ -249,22 +249,24 @@ class Pretrained:
         path = pathlib.Path(folder).expanduser()
         old = path / files.CONFIG
         if old.exists() and "model_type" not in files.read_json(old):
-            raise ValueError(f"{path} is no folder of Hugging Face's: {files.CONFIG} is another's")
-        system = systems.module(self.system)
-        if not hasattr(system, "to_hf_config"):
-            raise ValueError(f"system={self.system!r} is none that Hugging Face has a class for")
+            raise ValueError(
+                f"{path} already holds a {files.CONFIG} that Hugging Face did not write; choose "
+                "another folder"
+            )
+        record = hf.find(self.system)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-        config = system.to_hf_config(self.config)
+        config = record.to_config(self.config)
         if "head" in self.config:
-            exported_as = getattr(system, "EXPORTED_AS", {})
-            config |= write_head(self.config, class_prefix=system.HF_CLASS, exported_as=exported_as)
+            config |= write_head(
+                self.config, class_prefix=record.class_prefix, exported_as=record.exported_as
+            )
         # What the system says of a token goes before what `generate` would do with it.
         config = {name: getattr(self.generation, name) for name in ids} | config
-        skipped = getattr(system, "NOT_EXPORTED", ())
-        kept = {name: part for name, part in self.params.items() if name not in skipped}
+        left_out = record.not_exported
+        kept = {name: part for name, part in self.params.items() if name not in left_out}
         flat = flax.traverse_util.flatten_dict(jax.device_get(kept), sep="/")
         config["dtype"] = next(iter(flat.values())).dtype.name
-        parts = weight_map.pieces(system.WEIGHTS, {name: x.shape for name, x in flat.items()})
+        parts = weight_map.pieces(record.weights, {name: x.shape for name, x in flat.items()})
         path.mkdir(parents=True, exist_ok=True)
         files.write_json(old, config)
         write_generation(path, self.generation)

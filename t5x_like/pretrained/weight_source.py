@@ -3,19 +3,19 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import Any, Protocol
 
 import flax.traverse_util
 import jax
 import numpy as np
 
-from t5x_like import checkpoints, systems
+from t5x_like import checkpoints, hf, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.architectures import read_head
 from t5x_like.hf.generation_config import read_generation
+from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import choose, hint
 
 Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel"
@@ -91,37 +91,28 @@ def _open_hugging_face(
     path: pathlib.Path, settings: Mapping[str, Any], wanted: str | None
 ) -> Source:
     name = _system_of(settings["model_type"], wanted)
-    system = systems.module(name)
+    record = hf.find(name)
     tensors = files.TensorFiles(path)
-    config = system.from_hf_config(settings, names=tensors.names)
+    config = record.from_config(settings, names=tensors.names)
     if "head" in config:
-        config |= read_head(settings, exported_as=getattr(system, "EXPORTED_AS", {}))
+        config |= read_head(settings, exported_as=record.exported_as)
     told = {k: v for k, v in _generation(name, config).items() if settings.get(k) is None}
     return _HuggingFace(name, config, read_generation(path, {**settings, **told}), tensors)
 
 
 def _system_of(model_type: str, wanted: str | None) -> str:
     """The system that a config.json of that model_type describes, or the one that is wanted."""
-    known = {
-        each: name
-        for name in systems.names()
-        for each in getattr(systems.module(name), "MODEL_TYPES", ())
-    }
-    own = choose("model_type", model_type, known)
+    own = choose("model_type", model_type, hf.model_types())
     if wanted in (None, own):
         return own
-    others = {
-        name: name
-        for name in systems.names()
-        if model_type in getattr(systems.module(name), "READS", ())
-    }
-    return choose(f"system of a folder of model_type {model_type!r}", wanted, {own: own, **others})
+    others = {name for name, record in hf.formats().items() if model_type in record.also_reads}
+    allowed = {name: name for name in (own, *others)}
+    return choose(f"system of a folder of model_type {model_type!r}", wanted, allowed)
 
 
 def _generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """How a system generates, as far as its settings say it."""
-    tell = getattr(systems.module(system), "generation", None)
-    return {} if tell is None else tell(config)
+    """The generation settings that follow from a model's settings."""
+    return {name: config[ours] for name, ours in systems.find(system).generation.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +125,7 @@ class _HuggingFace:
     tensors: files.TensorFiles
 
     def available(self, wanted: Leaves) -> set[str]:
-        known = weight_map.described(self._system.WEIGHTS, wanted)
+        known = weight_map.described(self._record.weights, wanted)
         parts = self._parts({path: wanted[path] for path in known})
         names = self._names({piece.tensor for own in parts.values() for piece in own})
         return {
@@ -169,19 +160,19 @@ class _HuggingFace:
         return arrays
 
     @property
-    def _system(self) -> ModuleType:
-        return systems.module(self.system)
+    def _record(self) -> HuggingFaceFormat:
+        return hf.find(self.system)
 
     def _parts(self, wanted: Leaves) -> dict[str, list[weight_map.Piece]]:
         shapes = {path: leaf.shape for path, leaf in wanted.items()}
-        return weight_map.pieces(self._system.WEIGHTS, shapes)
+        return weight_map.pieces(self._record.weights, shapes)
 
     def _names(self, wanted: Iterable[str]) -> dict[str, list[str]]:
         """The tensors of the files: by the names in WEIGHTS, those in the files."""
         used = set(wanted)
         return weight_map.canonical_names(
-            set(self.tensors.names) - (set(self._system.UNUSED_WEIGHTS) - used),
-            getattr(self._system, "WEIGHT_ALIASES", {}),
+            set(self.tensors.names) - (set(self._record.unused) - used),
+            self._record.aliases,
             wanted=used,
         )
 

@@ -3,7 +3,6 @@
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import flax.linen as nn
@@ -27,12 +26,6 @@ def find(name: str) -> System:
     """
     choose("system", name, dict.fromkeys(names()))
     return importlib.import_module(f"{__name__}.{name}").SYSTEM
-
-
-def module(name: str) -> ModuleType:
-    """The file of a system, with what it has of Hugging Face's names."""
-    find(name)
-    return importlib.import_module(f"{__name__}.{name}")
 
 
 def build(name: str, config: Mapping[str, Any]) -> nn.Module:

@@ -1,7 +1,7 @@
 """ALBERT: Lan et al. 2019, "ALBERT: A Lite BERT for Self-supervised ..." (arXiv:1909.11942)."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -166,103 +166,3 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
 )
-
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
-
-MODEL_TYPES = ("albert",)
-HF_CLASS = "Albert"
-
-_LAYER = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
-_BLOCK = "encoder/layers"  # [groups, inner, ...]: both numbers are places in the parameter
-WEIGHTS: bert.Weights = {
-    "embeddings/token/embedding": "albert.embeddings.word_embeddings.weight",
-    "embeddings/position/embedding": "albert.embeddings.position_embeddings.weight",
-    "embeddings/token_type/embedding": "albert.embeddings.token_type_embeddings.weight",
-    **bert.norm("embeddings/norm", "albert.embeddings.LayerNorm"),
-    **bert.dense("projection", "albert.encoder.embedding_hidden_mapping_in"),
-    **bert.attention(
-        f"{_BLOCK}/self_attention",
-        *(f"{_LAYER}.attention.{name}" for name in ("query", "key", "value", "dense")),
-    ),
-    **bert.norm(f"{_BLOCK}/self_attention_norm", f"{_LAYER}.attention.LayerNorm"),
-    **bert.dense(f"{_BLOCK}/feed_forward/wi", f"{_LAYER}.ffn"),
-    **bert.dense(f"{_BLOCK}/feed_forward/wo", f"{_LAYER}.ffn_output"),
-    **bert.norm(f"{_BLOCK}/feed_forward_norm", f"{_LAYER}.full_layer_layer_norm"),
-    **bert.dense("head/summary/dense", "albert.pooler"),
-    **bert.dense("head/masked_lm/transform", "predictions.dense"),
-    **bert.norm("head/masked_lm/norm", "predictions.LayerNorm"),
-    "head/masked_lm/output/bias": "predictions.bias",
-    **bert.dense("head/row", "sop_classifier.classifier"),
-    **bert.dense("head/classifier", "classifier"),
-    **bert.dense("head/tagger", "classifier"),
-    **bert.dense("head/answer", "qa_outputs"),
-}
-WEIGHT_ALIASES = {
-    "embeddings.*": "albert.embeddings.*",  # a model without a head
-    "encoder.*": "albert.encoder.*",
-    "pooler.*": "albert.pooler.*",
-    "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",  # copies
-    "predictions.decoder.bias": "predictions.bias",
-}
-UNUSED_WEIGHTS = (
-    "albert.embeddings.position_ids",
-    "embeddings.position_ids",
-    # The published folders hold all of pretraining, whichever class their config.json names.
-    *(f"albert.pooler.{name}" for name in ("weight", "bias")),
-    *(f"sop_classifier.classifier.{name}" for name in ("weight", "bias")),
-)
-
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "type_vocab_size": "token_types",
-    "embedding_size": "embedding",
-    "num_hidden_layers": "layers",
-    "num_hidden_groups": "groups",
-    "inner_group_num": "inner_layers",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-    "hidden_act": "activation",
-    "classifier_dropout_prob": "head_dropout",
-}
-# What Hugging Face takes where a config.json is silent.
-_DEFAULTS = {
-    "num_hidden_groups": 1,
-    "inner_group_num": 1,
-    "hidden_act": "gelu_new",
-    "classifier_dropout_prob": 0.1,
-    "hidden_dropout_prob": 0.0,
-}
-_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a Hugging Face config.json of ALBERT.
-
-    Args:
-        names: of the tensors in its files, which are not needed here.
-
-    Raises:
-        ValueError: a setting is missing, or asks for what this ALBERT does not have.
-    """
-    del names
-    config = {**_DEFAULTS, **config}
-    return SIZES["base"] | bert.read_settings(config, settings=_SETTINGS, fixed=_FIXED)
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config.
-
-    Raises:
-        ValueError: it has no such network: layers there share all of their parameters or none.
-    """
-    if config["share"] not in ("all", "none"):
-        raise ValueError(
-            f"model.share={config['share']!r}: Hugging Face's ALBERT can share 'all' parameters of "
-            "a layer or 'none', so this model cannot be written for it"
-        )
-    groups = config["groups"] if config["share"] == "all" else config["layers"]
-    theirs = {**config, "groups": groups}
-    written = bert.write_settings(theirs, settings=_SETTINGS, fixed=_FIXED)
-    return written | {"model_type": "albert", "tie_word_embeddings": True}

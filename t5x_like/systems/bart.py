@@ -1,7 +1,7 @@
 """BART: Lewis et al. 2019, "BART: Denoising Sequence-to-Sequence ..." (arXiv:1910.13461)."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -225,141 +225,11 @@ SYSTEM = System(
         "translation": Task(loss=loss, prediction="text"),
         **ENCODER_TASKS,
     },
+    generation={
+        "decoder_start_token_id": "sep_id",
+        "eos_token_id": "sep_id",
+        "pad_token_id": "padding",
+    },
+    # Of the heads for translation and for a bias of the logits.
+    new_parameters=("source/", "lm_head/bias"),
 )
-
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
-
-MODEL_TYPES = ("bart",)
-HF_CLASS = "Bart"
-# What a folder of another head may lack: it is drawn.
-MAY_BE_NEW = ("source/", "lm_head/bias")
-
-Weights = dict[str, str | tuple[str, str]]
-
-
-def _norm(here: str, there: str) -> Weights:
-    return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
-
-
-def _dense(here: str, there: str) -> Weights:
-    return {
-        f"{here}/kernel": (f"{there}.weight", "F D -> D F"),
-        f"{here}/bias": f"{there}.bias",
-    }
-
-
-def _attention(here: str, there: str) -> Weights:
-    weights: Weights = {}
-    for name, theirs in {"query": "q_proj", "key": "k_proj", "value": "v_proj"}.items():
-        weights[f"{here}/{name}/kernel"] = (f"{there}.{theirs}.weight", "(H K) D -> D H K")
-        weights[f"{here}/{name}/bias"] = (f"{there}.{theirs}.bias", "(H K) -> H K")
-    weights[f"{here}/out/kernel"] = (f"{there}.out_proj.weight", "D (H K) -> H K D")
-    return weights | {f"{here}/out/bias": f"{there}.out_proj.bias"}
-
-
-def _tower(here: str, attentions: Mapping[str, str]) -> Weights:
-    layer, theirs = f"{here}/layers/{{layer}}", f"model.{here}.layers.{{layer}}"
-    weights: Weights = {
-        f"{here}/entrance/position/embedding": f"model.{here}.embed_positions.weight",
-        **_norm(f"{here}/entrance/norm", f"model.{here}.layernorm_embedding"),
-        **_dense(f"{layer}/feed_forward/wi", f"{theirs}.fc1"),
-        **_dense(f"{layer}/feed_forward/wo", f"{theirs}.fc2"),
-        **_norm(f"{layer}/feed_forward_norm", f"{theirs}.final_layer_norm"),
-    }
-    for ours, name in attentions.items():
-        weights |= _attention(f"{layer}/{ours}", f"{theirs}.{name}")
-        weights |= _norm(f"{layer}/{ours}_norm", f"{theirs}.{name}_layer_norm")
-    return weights
-
-
-WEIGHTS: Weights = {
-    "token_embedder/embedding": "model.shared.weight",
-    **_tower("encoder", {"self_attention": "self_attn"}),
-    **_tower("decoder", {"self_attention": "self_attn", "cross_attention": "encoder_attn"}),
-    "lm_head/bias": ("final_logits_bias", "0/1 V -> V"),
-    **_dense("head/first/dense", "classification_head.dense"),
-    **_dense("head/classifier", "classification_head.out_proj"),
-    **_dense("head/answer", "qa_outputs"),
-}
-WEIGHT_ALIASES = {
-    "shared.weight": "model.shared.weight",  # a model without a head
-    "encoder.*": "model.encoder.*",
-    "decoder.*": "model.decoder.*",
-    # Copies.
-    "model.encoder.embed_tokens.weight": "model.shared.weight",
-    "model.decoder.embed_tokens.weight": "model.shared.weight",
-    "lm_head.weight": "model.shared.weight",
-}
-# The bias, zeros in every published folder, is read by a model whose settings have it alone.
-UNUSED_WEIGHTS = ("final_logits_bias", "model.encoder.version", "model.decoder.version")
-
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "encoder_layers": "encoder_layers",
-    "decoder_layers": "decoder_layers",
-    "d_model": "d_model",
-    "encoder_ffn_dim": "d_ff",
-    "encoder_attention_heads": "heads",
-}
-_IDS = {"eos_token_id": "sep_id", "decoder_start_token_id": "sep_id", "pad_token_id": "padding"}
-_DECODERS = {"decoder_ffn_dim": "d_ff", "decoder_attention_heads": "heads"}
-_FIXED = {
-    "is_encoder_decoder": True,
-    "activation_function": "gelu",
-    "scale_embedding": False,
-    "normalize_before": False,
-    "normalize_embedding": True,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": False,
-    "tie_word_embeddings": True,
-}
-
-
-def generation(config: Mapping[str, Any]) -> dict[str, int]:
-    """What begins, ends and fills up a text that the model writes."""
-    return {name: config[ours] for name, ours in _IDS.items()}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a Hugging Face config.json of BART.
-
-    Args:
-        names: of the tensors in its files.
-
-    Raises:
-        ValueError: a setting is missing, or asks for what this BART does not have.
-    """
-    for key in _SETTINGS:
-        if key not in config:
-            raise ValueError(f"config.json has no {key}")
-    ours = {name: config[key] for key, name in _SETTINGS.items()}
-    ours |= {name: config[key] for key, name in _IDS.items() if config.get(key) is not None}
-    ours["dropout"] = config.get("dropout", 0.1)
-    ours["logits_bias"] = "final_logits_bias" in names
-    ours = SIZES["large"] | ours
-    fixed = _FIXED | {key: ours[name] for key, name in {**_DECODERS, **_IDS}.items()}
-    for key, value in fixed.items():
-        if config.get(key, value) not in (value, None):
-            raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
-    return ours
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config.
-
-    Raises:
-        ValueError: it has no such network.
-    """
-    if config["head"] in ("translation", "tagging"):
-        raise ValueError(f"Hugging Face has no BART with model.head={config['head']!r}")
-    theirs = {**_SETTINGS, **_DECODERS, **_IDS}
-    dropout = dict.fromkeys(
-        ("dropout", "attention_dropout", "activation_dropout"), config["dropout"]
-    )
-    return {
-        **_FIXED,
-        **{key: config[name] for key, name in theirs.items()},
-        **dropout,
-        "model_type": "bart",
-    }

@@ -1,7 +1,7 @@
 """DistilBERT: Sanh et al. 2019, "DistilBERT, a distilled version of BERT" (arXiv:1910.01108)."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -140,70 +140,3 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
 )
-
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. What it has of a run
-# is the student.
-
-MODEL_TYPES = ("distilbert",)
-HF_CLASS = "DistilBert"
-EXPORTED_AS = {"pretraining": "masked_lm"}
-NOT_EXPORTED = ("teacher",)
-
-_LAYER, _OURS = "distilbert.transformer.layer.{layer}", "encoder/layers/{layer}"
-WEIGHTS: bert.Weights = {
-    "embeddings/token/embedding": "distilbert.embeddings.word_embeddings.weight",
-    "embeddings/position/embedding": "distilbert.embeddings.position_embeddings.weight",
-    **bert.norm("embeddings/norm", "distilbert.embeddings.LayerNorm"),
-    **bert.attention(
-        f"{_OURS}/self_attention",
-        *(f"{_LAYER}.attention.{name}_lin" for name in ("q", "k", "v", "out")),
-    ),
-    **bert.norm(f"{_OURS}/self_attention_norm", f"{_LAYER}.sa_layer_norm"),
-    **bert.dense(f"{_OURS}/feed_forward/wi", f"{_LAYER}.ffn.lin1"),
-    **bert.dense(f"{_OURS}/feed_forward/wo", f"{_LAYER}.ffn.lin2"),
-    **bert.norm(f"{_OURS}/feed_forward_norm", f"{_LAYER}.output_layer_norm"),
-    **bert.dense("head/masked_lm/transform", "vocab_transform"),
-    **bert.norm("head/masked_lm/norm", "vocab_layer_norm"),
-    "head/masked_lm/output/bias": "vocab_projector.bias",
-    **bert.dense("head/summary/dense", "pre_classifier"),
-    **bert.dense("head/classifier", "classifier"),
-    **bert.dense("head/tagger", "classifier"),
-    **bert.dense("head/answer", "qa_outputs"),
-}
-WEIGHT_ALIASES = {
-    "embeddings.*": "distilbert.embeddings.*",  # a model without a head
-    "transformer.*": "distilbert.transformer.*",
-    "vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight",  # a copy
-}
-UNUSED_WEIGHTS = ("distilbert.embeddings.position_ids", "embeddings.position_ids")
-
-_SETTINGS = {  # ours by their names in config.json
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "n_layers": "layers",
-    "dim": "d_model",
-    "hidden_dim": "d_ff",
-    "n_heads": "heads",
-}
-_FIXED = {"activation": "gelu", "sinusoidal_pos_embds": False, "tie_word_embeddings": True}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a Hugging Face config.json of DistilBERT.
-
-    Args:
-        names: of the tensors in its files, which are not needed here.
-
-    Raises:
-        ValueError: a setting is missing, or asks for what this DistilBERT does not have.
-    """
-    del names
-    settings = bert.read_settings(config, settings=_SETTINGS, fixed=_FIXED)
-    return SIZES["base"] | settings | {"dropout": config.get("dropout", 0.1)}
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config."""
-    theirs = {key: config[name] for key, name in _SETTINGS.items()}
-    dropout = dict.fromkeys(("dropout", "attention_dropout"), config["dropout"])
-    return theirs | dropout | _FIXED | {"model_type": "distilbert"}

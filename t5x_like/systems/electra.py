@@ -1,7 +1,7 @@
 """ELECTRA: Clark et al. 2020, "Pre-training Text Encoders as Discriminators" (arXiv:2003.10555)."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -246,78 +246,3 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
 )
-
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. What it has of a
-# pretraining run is the discriminator.
-
-MODEL_TYPES = ("electra",)
-HF_CLASS = "Electra"
-EXPORTED_AS = {"pretraining": "discriminator"}
-NOT_EXPORTED = ("generator",)
-
-WEIGHTS: bert.Weights = {
-    **bert.encoder_weights("electra"),
-    **bert.dense("projection", "electra.embeddings_project"),
-    **bert.dense("head/transform", "discriminator_predictions.dense"),
-    **bert.dense("head/replaced", "discriminator_predictions.dense_prediction"),
-    **bert.dense("head/masked_lm/transform", "generator_predictions.dense"),
-    **bert.norm("head/masked_lm/norm", "generator_predictions.LayerNorm"),
-    "head/masked_lm/output/bias": "generator_lm_head.bias",
-    **bert.dense("head/first/dense", "classifier.dense"),
-    **bert.dense("head/classifier", "classifier.out_proj"),
-    **bert.dense("head/tagger", "classifier"),
-    **bert.dense("head/answer", "qa_outputs"),
-}
-WEIGHT_ALIASES = {
-    "embeddings.*": "electra.embeddings.*",  # a model without a head
-    "embeddings_project.*": "electra.embeddings_project.*",
-    "encoder.*": "electra.encoder.*",
-    "generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",  # a copy
-}
-UNUSED_WEIGHTS = ("electra.embeddings.position_ids", "embeddings.position_ids")
-
-_SETTINGS = {  # ours by their names in config.json
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "type_vocab_size": "token_types",
-    "num_hidden_layers": "layers",
-    "embedding_size": "d_embedding",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-}
-_FIXED = {
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a Hugging Face config.json of ELECTRA.
-
-    Args:
-        names: of the tensors in its files, which are not needed here.
-
-    Raises:
-        ValueError: a setting is missing, or asks for what this ELECTRA does not have.
-    """
-    del names
-    return SIZES["base"] | bert.read_settings(config, settings=_SETTINGS, fixed=_FIXED)
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config.
-
-    Raises:
-        ValueError: a run whose large network is no discriminator.
-    """
-    if config["head"] == "pretraining" and config["objective"] not in ("electra", "electra_15"):
-        raise ValueError(
-            f"with model.objective={config['objective']!r} there is no discriminator to save: "
-            "read the folder with head='features' to save the encoder"
-        )
-    written = bert.write_settings(config, settings=_SETTINGS, fixed=_FIXED)
-    return written | {"model_type": "electra"}

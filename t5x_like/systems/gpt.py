@@ -1,7 +1,7 @@
 """GPT: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training"."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -24,7 +24,6 @@ from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
-from t5x_like.systems import gpt2
 from t5x_like.systems.system import System, Task
 
 # Section 4.1. Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
@@ -189,79 +188,5 @@ SYSTEM = System(
         "classification": Task(loss=fine_tuning_loss, prediction="labels_of_decoder"),
         "multiple_choice": Task(loss=fine_tuning_loss, prediction="labels_of_decoder"),
     },
+    new_rows={"token_embedder/embedding": ("vocab_size", "added_tokens")},
 )
-
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. Layers have GPT-2's.
-
-MODEL_TYPES = ("openai-gpt",)
-HF_CLASS = "OpenAIGPT"
-EXPORTED_AS = {"features": "language_modeling"}  # a folder without a head has all that this needs
-# Tables that a folder may have with fewer rows, the others drawn: the settings that count them.
-ROWS_DRAWN = {"token_embedder/embedding": ("vocab_size", "added_tokens")}
-
-WEIGHTS: dict[str, str | tuple[str, str]] = {
-    "token_embedder/embedding": "transformer.tokens_embed.weight",
-    "decoder/entrance/position/embedding": "transformer.positions_embed.weight",
-    **gpt2.LAYER_WEIGHTS,
-}
-WEIGHT_ALIASES = {
-    "lm_head.weight": "transformer.tokens_embed.weight",  # a copy
-    **{f"{part}.*": f"transformer.{part}.*" for part in ("tokens_embed", "positions_embed", "h")},
-}
-# Constants of old files: the causal mask, and 0 to 511.
-UNUSED_WEIGHTS = tuple(
-    f"{prefix}{name}"
-    for prefix in ("", "transformer.")
-    for name in ("position_ids", *(f"h.{n}.attn.bias" for n in range(SIZES["base"]["layers"])))
-)
-
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "n_positions": "positions",
-    "n_layer": "layers",
-    "n_embd": "d_model",
-    "n_head": "heads",
-}
-_FIXED = {"afn": "gelu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a Hugging Face config.json of GPT.
-
-    Args:
-        names: of the tensors in its files, which are not needed here.
-
-    Raises:
-        ValueError: a setting is missing, or asks for what this GPT does not have.
-    """
-    del names
-    for key in _SETTINGS:
-        if key not in config:
-            raise ValueError(f"config.json has no {key}")
-    for key, value in _FIXED.items():
-        if config.get(key, value) != value:
-            raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
-    known = ("OpenAIGPTLMHeadModel", "OpenAIGPTModel")
-    for name in config.get("architectures", ()):
-        choose("architectures in config.json", name, dict.fromkeys(known))
-    settings = {name: config[key] for key, name in _SETTINGS.items()}
-    dropout = config.get("resid_pdrop", 0.1)
-    return SIZES["base"] | settings | {"d_ff": 4 * config["n_embd"], "dropout": dropout}
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config.
-
-    Raises:
-        ValueError: a network that it has not.
-    """
-    for key, allowed in {"d_ff": 4 * config["d_model"], "head": "language_modeling"}.items():
-        if config[key] != allowed:
-            raise ValueError(f"{key}={config[key]!r}: Hugging Face's GPT has {allowed!r} alone")
-    return {
-        **_FIXED,
-        **{key: config[name] for key, name in _SETTINGS.items()},
-        "vocab_size": config["vocab_size"] + config["added_tokens"],
-        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config["dropout"]),
-        "model_type": "openai-gpt",
-    }

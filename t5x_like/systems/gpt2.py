@@ -1,7 +1,7 @@
 """GPT-2: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -139,108 +139,3 @@ SYSTEM = System(
         "": Task(loss=loss, prediction="text"),
     },
 )
-
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways. Its matrices are
-# [inputs, outputs], and query, key and value are one.
-
-MODEL_TYPES = ("gpt2",)
-
-_HERE, _THERE = "decoder/layers/{layer}", "transformer.h.{layer}"
-
-
-def _norm(here: str, there: str) -> dict[str, str]:
-    return {f"{here}/scale": f"{there}.weight", f"{here}/bias": f"{there}.bias"}
-
-
-def _attention() -> dict[str, tuple[str, str]]:
-    here, there = f"{_HERE}/self_attention", f"{_THERE}.attn.c_attn"
-    weights = {}
-    for n, name in enumerate(("query", "key", "value")):
-        weights[f"{here}/{name}/kernel"] = (f"{there}.weight", f"D ({n}/3 H K) -> D H K")
-        weights[f"{here}/{name}/bias"] = (f"{there}.bias", f"({n}/3 H K) -> H K")
-    return weights
-
-
-LAYER_WEIGHTS: dict[str, str | tuple[str, str]] = {
-    **_norm(f"{_HERE}/self_attention_norm", f"{_THERE}.ln_1"),
-    **_attention(),
-    f"{_HERE}/self_attention/out/kernel": (f"{_THERE}.attn.c_proj.weight", "(H K) D -> H K D"),
-    f"{_HERE}/self_attention/out/bias": f"{_THERE}.attn.c_proj.bias",
-    **_norm(f"{_HERE}/feed_forward_norm", f"{_THERE}.ln_2"),
-    f"{_HERE}/feed_forward/wi/kernel": f"{_THERE}.mlp.c_fc.weight",
-    f"{_HERE}/feed_forward/wi/bias": f"{_THERE}.mlp.c_fc.bias",
-    f"{_HERE}/feed_forward/wo/kernel": f"{_THERE}.mlp.c_proj.weight",
-    f"{_HERE}/feed_forward/wo/bias": f"{_THERE}.mlp.c_proj.bias",
-}
-WEIGHTS: dict[str, str | tuple[str, str]] = {
-    "token_embedder/embedding": "transformer.wte.weight",
-    "decoder/entrance/position/embedding": "transformer.wpe.weight",
-    **LAYER_WEIGHTS,
-    **_norm("decoder/final_norm", "transformer.ln_f"),
-}
-WEIGHT_ALIASES = {
-    "lm_head.weight": "transformer.wte.weight",  # a copy
-    **{f"{part}.*": f"transformer.{part}.*" for part in ("wte", "wpe", "h", "ln_f")},  # headless
-}
-# Constants of old files, the causal mask among them.
-UNUSED_WEIGHTS = tuple(
-    f"{prefix}h.{layer}.attn.{name}"
-    for prefix in ("", "transformer.")
-    for layer in range(max(size["layers"] for size in SIZES.values()))
-    for name in ("bias", "masked_bias")
-)
-
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "n_positions": "positions",
-    "n_layer": "layers",
-    "n_embd": "d_model",
-    "n_head": "heads",
-}
-_FIXED = {
-    "activation_function": "gelu_new",
-    "layer_norm_epsilon": 1e-5,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a Hugging Face config.json of GPT-2.
-
-    Args:
-        names: of the tensors in its files, which are not needed here.
-
-    Raises:
-        ValueError: a setting is missing, or asks for what this GPT-2 does not have.
-    """
-    del names
-    for key in _SETTINGS:
-        if key not in config:
-            raise ValueError(f"config.json has no {key}")
-    for key, value in _FIXED.items():
-        if config.get(key, value) != value:
-            raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
-    settings = {name: config[key] for key, name in _SETTINGS.items()}
-    return (
-        SIZES["small"]
-        | settings
-        | {
-            "d_ff": config.get("n_inner") or 4 * config["n_embd"],
-            "dropout": config.get("resid_pdrop", 0.1),
-        }
-    )
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config."""
-    return {
-        **_FIXED,
-        **{key: config[name] for key, name in _SETTINGS.items()},
-        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config["dropout"]),
-        "n_inner": config["d_ff"],
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-    }

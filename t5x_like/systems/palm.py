@@ -113,11 +113,6 @@ def _block(
     )
 
 
-def generation(config: Mapping[str, Any]) -> dict[str, int]:
-    """What ends a text that the model writes."""
-    return {"eos_token_id": config["eos_id"]}
-
-
 SYSTEM = System(
     name="palm",
     sizes=SIZES,
@@ -125,4 +120,5 @@ SYSTEM = System(
     tasks={
         "": Task(loss=loss, prediction="text"),
     },
+    generation={"eos_token_id": "eos_id"},
 )

@@ -1,7 +1,7 @@
 """RoBERTa: Liu et al. 2019, "A Robustly Optimized BERT Pretraining Approach" (arXiv:1907.11692)."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -118,84 +118,3 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
 )
-
-# Hugging Face's names: the map of hf/weight_map.py, and settings both ways.
-
-MODEL_TYPES = ("roberta", "xlm-roberta")
-HF_CLASS = "Roberta"
-
-WEIGHTS: bert.Weights = {
-    **bert.encoder_weights("roberta"),
-    **bert.dense("head/summary/dense", "roberta.pooler.dense"),
-    **bert.dense("head/masked_lm/transform", "lm_head.dense"),
-    **bert.norm("head/masked_lm/norm", "lm_head.layer_norm"),
-    "head/masked_lm/output/bias": "lm_head.bias",
-    **bert.dense("head/first/dense", "classifier.dense"),
-    **bert.dense("head/classifier", "classifier.out_proj"),
-    **bert.dense("head/tagger", "classifier"),
-    **bert.dense("head/answer", "qa_outputs"),
-}
-WEIGHT_ALIASES = {
-    "embeddings.*": "roberta.embeddings.*",  # a model without a head
-    "encoder.*": "roberta.encoder.*",
-    "pooler.*": "roberta.pooler.*",
-    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",  # copies
-    "lm_head.decoder.bias": "lm_head.bias",
-}
-UNUSED_WEIGHTS = (
-    "roberta.embeddings.position_ids",
-    "embeddings.position_ids",
-    # Published beside a language model's head, which does not read it.
-    "roberta.pooler.dense.weight",
-    "roberta.pooler.dense.bias",
-)
-
-# Our settings by their names in config.json.
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "type_vocab_size": "token_types",
-    "num_hidden_layers": "layers",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-    "layer_norm_eps": "norm_epsilon",
-    "pad_token_id": "padding",
-}
-_FIXED = {
-    "hidden_act": "gelu",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a Hugging Face config.json of RoBERTa or XLM-RoBERTa.
-
-    Args:
-        names: of the tensors in its files, which are not needed here.
-
-    Raises:
-        ValueError: a setting is missing, or asks for what this RoBERTa does not have.
-    """
-    del names
-    ours = SIZES["base"] | bert.read_settings(config, settings=_SETTINGS, fixed=_FIXED)
-    return ours | {"positions": ours["positions"] - ours["padding"] - 1}
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config.
-
-    Raises:
-        ValueError: it has no such network.
-    """
-    if config["head"] == "pretraining":
-        raise ValueError(
-            "Hugging Face has no RoBERTa with model.head='pretraining': read this one again by "
-            "from_pretrained(folder, head='masked_lm'), and save that"
-        )
-    theirs = bert.write_settings(config, settings=_SETTINGS, fixed=_FIXED)
-    rows = config["positions"] + config["padding"] + 1
-    return theirs | {"model_type": "roberta", "max_position_embeddings": rows}

@@ -1,7 +1,7 @@
 """SpanBERT: Joshi et al. 2020, "Improving Pre-training by ... Spans" (arXiv:1907.10529)."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -102,36 +102,3 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
 )
-
-# Hugging Face has no SpanBERT: what is published as one are folders of BERT, read as the system
-# `bert` unless this one is asked for, and such a folder is what is written here.
-
-MODEL_TYPES = ()
-READS = bert.MODEL_TYPES
-HF_CLASS = bert.HF_CLASS
-WEIGHTS = bert.WEIGHTS
-WEIGHT_ALIASES = bert.WEIGHT_ALIASES
-UNUSED_WEIGHTS = bert.UNUSED_WEIGHTS
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a config.json of BERT.
-
-    Raises:
-        ValueError: as `systems.bert.from_hf_config`.
-    """
-    return SIZES["base"] | bert.from_hf_config(config, names=names)
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config, as a BERT.
-
-    Raises:
-        ValueError: it has no such network.
-    """
-    if config["head"] == "pretraining":
-        raise ValueError(
-            "Hugging Face has no SpanBERT with model.head='pretraining': read this one again by "
-            "from_pretrained(folder, head='masked_lm'), and save that"
-        )
-    return bert.to_hf_config(config)

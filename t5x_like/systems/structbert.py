@@ -1,7 +1,7 @@
 """StructBERT: Wang et al. 2019, "Incorporating Language Structures ..." (arXiv:1908.04577)."""
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -93,37 +93,3 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
 )
-
-# Hugging Face has no StructBERT: what is published as one are folders of BERT, read as the system
-# `bert` unless this one is asked for, and such a folder is what is written here.
-
-MODEL_TYPES = ()
-READS = bert.MODEL_TYPES
-HF_CLASS = bert.HF_CLASS
-WEIGHTS = bert.WEIGHTS
-WEIGHT_ALIASES = bert.WEIGHT_ALIASES
-UNUSED_WEIGHTS = bert.UNUSED_WEIGHTS
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a config.json of BERT.
-
-    Raises:
-        ValueError: as `systems.bert.from_hf_config`.
-    """
-    return SIZES["base"] | bert.from_hf_config(config, names=names)
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json that makes Hugging Face build the network of a config, as a BERT.
-
-    Raises:
-        ValueError: it is the pretraining head, whose three classes BERT's there cannot have.
-    """
-    if config["head"] == "pretraining":
-        raise ValueError(
-            "Hugging Face's BERT tells two kinds of pairs, and model.head='pretraining' of this "
-            "system three: read it again by from_pretrained(folder, head='masked_lm'), and save "
-            "that"
-        )
-    return bert.to_hf_config(config)

@@ -64,12 +64,24 @@ class System:
         sizes: the paper's table: settings of `build` by the name of the size.
         build: settings -> the network, a Linen module.
         tasks: by the `head` of the settings; a system without heads has one, "".
+        generation: generation settings that follow from the model's settings: `eos_token_id` ->
+            the model setting with this id.
+        new_parameters: beginnings of the paths of parameters that are randomly initialized where
+            the folder that a run starts from lacks them. Those of `head/` always are.
+        new_rows: embedding tables, by path, that may have fewer rows in that folder -> the
+            settings of its model whose sum is the number of rows. The rest is randomly initialized.
+        copied_rows: embedding tables, by path, that may have fewer rows in that folder -> for each
+            row here the row there that it is a copy of.
     """
 
     name: str
     sizes: Mapping[str, Mapping[str, Any]]
     build: Callable[[Config], nn.Module]
     tasks: Mapping[str, Task]
+    generation: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    new_parameters: tuple[str, ...] = ()
+    new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    copied_rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
     def task(self, config: Config) -> Task:
         """The task of the head that `config` names.

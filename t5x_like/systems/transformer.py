@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -147,19 +147,6 @@ def _tower(config: Mapping[str, Any], block: Callable[..., nn.Module]) -> Callab
             remat=config["remat"],
         ),
         dropout=config["dropout"],
-    )
-
-
-def to_hf_config(config: Mapping[str, Any]) -> NoReturn:
-    """There is none: `convert` to Hugging Face's form ends in this error.
-
-    Raises:
-        ValueError: always.
-    """
-    del config
-    raise ValueError(
-        "Hugging Face has no class for the Transformer of 2017: a folder of ours "
-        "(--format=t5x_like) is all that it can be written as"
     )
 
 

@@ -1,6 +1,6 @@
 """UniLM: Dong et al. 2019, "Unified Language Model Pre-training ..." (arXiv:1905.03197)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -154,39 +154,7 @@ SYSTEM = System(
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
+    generation={"eos_token_id": "sep_id"},
+    # BERT has two segments, of which the authors' code makes those of each kind (section 2.4).
+    copied_rows={"embeddings/token_type/embedding": (0, 1, 0, 0, 0, 1)},
 )
-
-# Hugging Face has no UniLM. The authors' files have BERT's names, and so has what is written here:
-# it is read as BERT, which computes what the bidirectional kind does, unless UniLM is asked for.
-
-MODEL_TYPES = ()
-READS = bert.MODEL_TYPES
-HF_CLASS = bert.HF_CLASS
-WEIGHTS = bert.WEIGHTS
-WEIGHT_ALIASES = bert.WEIGHT_ALIASES
-UNUSED_WEIGHTS = bert.UNUSED_WEIGHTS
-# BERT has two segments. From them the authors' code makes those of each kind (section 2.4).
-ROWS_FROM_FEWER = {"embeddings/token_type/embedding": (0, 1, 0, 0, 0, 1)}
-
-
-def generation(config: Mapping[str, Any]) -> dict[str, int]:
-    """What ends a text that the model writes."""
-    return {"eos_token_id": config["sep_id"]}
-
-
-def from_hf_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    """The settings of `build` for a config.json of BERT.
-
-    Raises:
-        ValueError: as `systems.bert.from_hf_config`.
-    """
-    own = {"token_types": SEGMENTS} | _MARKS
-    for name, theirs in {"sep_id": "eos_token_id", "mask_id": "mask_token_id"}.items():
-        if config.get(theirs) is not None:
-            own[name] = config[theirs]
-    return bert.from_hf_config(config, names=names) | own
-
-
-def to_hf_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json of a BERT that computes what the bidirectional kind does."""
-    return bert.to_hf_config(config) | {"mask_token_id": config["mask_id"]}

@@ -224,7 +224,7 @@ def test_a_pretraining_model_is_saved_as_its_discriminator(tmp_path):
 def test_without_a_discriminator_there_is_none_to_save(tmp_path):
     module, params = make("replace_mlm")
     config = TINY | {"objective": "replace_mlm"}
-    with pytest.raises(ValueError, match="objective='replace_mlm' there is no discriminator"):
+    with pytest.raises(ValueError, match="objective='replace_mlm' trains no discriminator"):
         Pretrained(module, params, system="electra", config=config).save_pretrained(tmp_path)
 
 

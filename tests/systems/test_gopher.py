@@ -104,7 +104,7 @@ def test_prompts_of_any_length_go_on_as_without_a_cache():
 
 def test_there_is_no_folder_of_hugging_face_to_write(tmp_path):
     module, params = make()
-    with pytest.raises(ValueError, match=r"system='gopher' is none that Hugging Face has"):
+    with pytest.raises(ValueError, match=r"system='gopher': Hugging Face has no class"):
         Pretrained(module, params, system="gopher", config=TINY).save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

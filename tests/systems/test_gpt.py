@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import partitioning, systems
+from t5x_like import hf, partitioning, systems
 from t5x_like.systems import gpt
 
 TINY = gpt.SIZES["base"] | {
@@ -158,8 +158,8 @@ def test_what_a_head_lacks_is_told():
         gpt.build(TINY | {"head": "multiple_choise"})
     with pytest.raises(ValueError, match=r"model.labels=1: the head 'classification' needs 2"):
         gpt.build(TINY | {"head": "classification", "labels": 1})
-    with pytest.raises(ValueError, match=r"head='classification': Hugging Face's GPT has"):
-        gpt.to_hf_config(gpt.SIZES["base"] | {"head": "classification"})
+    with pytest.raises(ValueError, match=r"head='classification': Hugging Face's GPT"):
+        hf.find("gpt").to_config(gpt.SIZES["base"] | {"head": "classification"})
 
 
 @pytest.mark.parametrize("head", ["classification", "multiple_choice"])

@@ -171,7 +171,7 @@ def test_the_loss_adds_the_square_of_the_log_of_the_normalizer():
 def test_it_is_not_written_for_hugging_face(tmp_path):
     module, params = make()
     model = Pretrained(module, params, system="palm", config=TINY)
-    with pytest.raises(ValueError, match="system='palm' is none that Hugging Face"):
+    with pytest.raises(ValueError, match="system='palm': Hugging Face has no class"):
         model.save_pretrained(tmp_path / "folder")
 
 

@@ -170,6 +170,6 @@ def test_a_folder_of_bert_with_three_kinds_of_pairs_is_read_whole(tmp_path):
 
 
 def test_three_kinds_of_pairs_are_not_written_for_hugging_face(tmp_path):
-    with pytest.raises(ValueError, match="tells two kinds of pairs"):
+    with pytest.raises(ValueError, match="Hugging Face's BERT into 2"):
         save(tmp_path, "pretraining")
     assert not list(tmp_path.iterdir())

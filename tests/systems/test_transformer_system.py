@@ -204,5 +204,5 @@ def test_dropout_is_on_sums_of_embeddings_and_on_sublayers_alone():
 def test_it_cannot_be_written_for_hugging_face(tmp_path):
     module, params = make()
     model = t5x_like.hf.Pretrained(module, params, system="transformer", config=TINY)
-    with pytest.raises(ValueError, match="no class for the Transformer"):
+    with pytest.raises(ValueError, match="system='transformer': Hugging Face has no class"):
         model.save_pretrained(tmp_path)

@@ -1,0 +1,140 @@
+"""T5 and mT5 in Hugging Face's folders."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from t5x_like.hf.record import HuggingFaceFormat
+from t5x_like.hf.weight_map import WeightMap
+from t5x_like.systems.t5 import SIZES
+
+
+def attention_weights(here: str, there: str) -> WeightMap:
+    """The weights of an attention layer without biases."""
+    return {
+        f"{here}/query/kernel": (f"{there}.q.weight", "(H K) D -> D H K"),
+        f"{here}/key/kernel": (f"{there}.k.weight", "(H K) D -> D H K"),
+        f"{here}/value/kernel": (f"{there}.v.weight", "(H K) D -> D H K"),
+        f"{here}/out/kernel": (f"{there}.o.weight", "D (H K) -> H K D"),
+    }
+
+
+def _feed_forward(here: str, there: str) -> WeightMap:
+    return {
+        f"{here}/wi/kernel": (f"{there}.wi.weight", "F D -> D F"),
+        f"{here}/wi_0/kernel": (f"{there}.wi_0.weight", "F D -> D F"),
+        f"{here}/wi_1/kernel": (f"{there}.wi_1.weight", "F D -> D F"),
+        f"{here}/wo/kernel": (f"{there}.wo.weight", "D F -> F D"),
+    }
+
+
+_SUBLAYERS: dict[str, tuple[str, Any]] = {
+    "self_attention": ("SelfAttention", attention_weights),
+    "cross_attention": ("EncDecAttention", attention_weights),
+    "feed_forward": ("DenseReluDense", _feed_forward),
+}
+
+
+def _tower_weights(tower: str, *sublayers: str) -> dict[str, Any]:
+    first = f"{tower}.block.0.layer.0.SelfAttention"  # which holds the bias that all layers share
+    weights: dict[str, Any] = {
+        f"{tower}/relative_position_bias/embedding": f"{first}.relative_attention_bias.weight",
+        f"{tower}/final_norm/scale": f"{tower}.final_layer_norm.weight",
+    }
+    for n, sublayer in enumerate(sublayers):
+        here, there = f"{tower}/layers/{{layer}}/{sublayer}", f"{tower}.block.{{layer}}.layer.{n}"
+        name, kernels = _SUBLAYERS[sublayer]
+        weights[f"{here}_norm/scale"] = f"{there}.layer_norm.weight"
+        weights |= kernels(here, f"{there}.{name}")
+    return weights
+
+
+_FEED_FORWARDS = {"relu": "relu", "gated-gelu": "gated_gelu"}
+_ACTIVATIONS = {"relu": "relu", "gated-gelu": "gelu_new"}  # Hugging Face's, which these imply
+_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "d_model": "d_model",
+    "d_kv": "d_kv",
+    "d_ff": "d_ff",
+    "num_heads": "heads",
+    "num_layers": "encoder_layers",
+}
+_FIXED = {
+    "is_encoder_decoder": True,
+    "layer_norm_epsilon": 1e-6,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "tie_encoder_decoder": False,
+}
+
+
+def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+    for key in _SETTINGS:
+        if key not in config:
+            raise ValueError(f"config.json has no {key}")
+    mt5 = config["model_type"] == "mt5"
+    feed_forward = config.get("feed_forward_proj", "gated-gelu" if mt5 else "relu")
+    allowed: dict[str, tuple] = {"feed_forward_proj": tuple(_FEED_FORWARDS)}
+    allowed["dense_act_fn"] = (_ACTIVATIONS.get(feed_forward),)
+    allowed |= {key: (value,) for key, value in _FIXED.items()}
+    for key, values in allowed.items():
+        if config.get(key, values[0]) not in values:
+            raise ValueError(
+                f"config.json has {key}={config[key]!r}; allowed: {', '.join(map(repr, values))}"
+            )
+    # `tie_word_embeddings` has another meaning in every version of transformers, so the tensors
+    # show whether the output layer is tied.
+    scaled = not mt5 and config.get("tie_word_embeddings") is not False
+    scaled = config.get("scale_decoder_outputs", scaled)
+    tied = scaled or "lm_head.weight" not in names
+    return {
+        **SIZES["small"],
+        **{name: config[key] for key, name in _SETTINGS.items()},
+        "decoder_layers": config.get("num_decoder_layers") or config["num_layers"],
+        "dropout": config.get("dropout_rate", 0.1),
+        "feed_forward": _FEED_FORWARDS[feed_forward],
+        "tied_head": tied,
+        "scale_tied_logits": scaled or not tied,
+    }
+
+
+def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    if config["architecture"] != "encoder_decoder":
+        raise ValueError(
+            f"model.architecture={config['architecture']!r}: Hugging Face's T5 supports only "
+            "'encoder_decoder'"
+        )
+    (feed_forward,) = (hf for hf, ours in _FEED_FORWARDS.items() if ours == config["feed_forward"])
+    return {
+        **_FIXED,
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        **{key: config[name] for key, name in _SETTINGS.items()},
+        "num_decoder_layers": config["decoder_layers"],
+        "dropout_rate": config["dropout"],
+        "feed_forward_proj": feed_forward,
+        # Versions before 5 read the first of these two as both, later ones only the second.
+        "tie_word_embeddings": config["tied_head"],
+        "scale_decoder_outputs": config["tied_head"] and config["scale_tied_logits"],
+    }
+
+
+FORMAT = HuggingFaceFormat(
+    system="t5",
+    model_types=("t5", "mt5"),
+    weights={
+        "token_embedder/embedding": "shared.weight",
+        "lm_head/kernel": ("lm_head.weight", "V D -> D V"),
+        **_tower_weights("encoder", "self_attention", "feed_forward"),
+        **_tower_weights("decoder", "self_attention", "cross_attention", "feed_forward"),
+    },
+    # Copies of other tensors that some files have.
+    aliases={
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+        "lm_head.weight": "shared.weight",
+    },
+    # In the oldest files, though the network's cross-attention has no bias.
+    unused=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+    from_config=_from_config,
+    to_config=_to_config,
+)
