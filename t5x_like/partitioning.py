@@ -1,8 +1,8 @@
-"""Meshes and layouts: which device holds which part of what.
+"""Meshes and sharding: logical axis names, and the rules that map them to mesh axes.
 
 Every parameter and main activation names its axes (`embed`, `heads`, `activation_batch`, ...);
-RULES says over which mesh axis each of them is cut. The program is the same on every mesh: one
-device, eight simulated ones, several processes, a pod.
+RULES maps each name to the mesh axis that it is sharded over. The program is the same on every
+mesh: one device, eight simulated devices, several processes, a pod.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ MESH_AXES = ("data", "fsdp", "expert", "model")
 BATCH_AXES = ("data", "fsdp", "expert")
 
 RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
-    # Parameters: cut over `fsdp` by the axis that every kernel has, over `model` by the other.
+    # Parameters: over `fsdp` along the axis that every kernel has, over `model` along another.
     ("embed", "fsdp"),
     ("vocab", "model"),
     ("heads", "model"),
@@ -43,7 +43,7 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("types", None),
     ("classes", None),
     ("boundary", None),
-    # Activations: by example, and inside a layer by head or hidden unit.
+    # Activations: sharded by example, and inside a layer by head or hidden unit.
     ("activation_batch", BATCH_AXES),
     ("activation_length", None),
     ("activation_embed", None),
@@ -51,17 +51,17 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("activation_kv_heads", "model"),
     ("activation_mlp", "model"),
     ("activation_vocab", "model"),
-    # Inside a sparse layer by expert: `expert` no longer cuts the batch.
+    # Inside a sparse layer by expert: there `expert` does not shard the batch.
     ("activation_experts", "expert"),
     ("activation_groups", ("data", "fsdp")),
 )
 
 
 def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> Mesh:
-    """The mesh of a config's `mesh`: sizes of axes; absent ones are 1, one may be -1 ("the rest").
+    """Make the mesh of a config: sizes by axis; absent axes are 1, one may be -1 (the rest).
 
     Raises:
-        ValueError: an unknown axis, a size below 1, or a product that is not the device count.
+        ValueError: an unknown axis, a size below 1, or a product unlike the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     unknown = [name for name in shape if name not in MESH_AXES]
@@ -79,7 +79,7 @@ def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None)
     if math.prod(sizes.values()) != len(devices):
         wanted = f"a multiple of {fixed}" if free else fixed
         raise ValueError(f"mesh={dict(shape)} asks for {wanted} devices; there are {len(devices)}")
-    # As `jax.make_mesh` places them, but that refuses axes of other sizes than a TPU's torus has.
+    # Placed as by `jax.make_mesh`, which refuses axes of other sizes than those of a TPU's torus.
     placed = mesh_utils.create_device_mesh(
         tuple(sizes.values()), devices, allow_split_physical_axes=True
     )
@@ -88,21 +88,21 @@ def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None)
 
 @contextlib.contextmanager
 def layout(mesh: Mesh) -> Iterator[None]:
-    """Within it, named axes mean the axes of this mesh: trace and run jitted functions here."""
+    """Map logical axes to this mesh within the context: trace and run jitted functions in it."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         yield
 
 
 def shardings(mesh: Mesh, axes: PyTree) -> PyTree:
-    """The shardings of a tree of arrays, from their axis names (a tree of PartitionSpecs)."""
+    """The shardings of a tree of arrays, from their logical axes (a tree of PartitionSpecs)."""
     return nn.logical_to_mesh_sharding(axes, mesh, RULES)
 
 
 def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
-    """Checks that the mesh cuts every array evenly.
+    """Check that the mesh divides every array evenly.
 
     Raises:
-        ValueError: the first that it does not, with its size and that of the mesh axes.
+        ValueError: the first array that it does not, with its size and that of the mesh axes.
     """
     leaves = jax.tree.leaves_with_path(shapes)
     for (path, leaf), names in zip(leaves, jax.tree.leaves(axes), strict=True):
@@ -118,17 +118,17 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
 
 
 def batch_parts(shape: Mapping[str, int]) -> int:
-    """The parts that a mesh of these sizes cuts a batch into; absent axes are 1."""
+    """The number of shards of a batch on a mesh of these sizes; absent axes are 1."""
     return math.prod(shape.get(axis, 1) for axis in BATCH_AXES)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Examples over all axes but `model`."""
+    """The sharding of a batch: examples over all axes but `model`."""
     return NamedSharding(mesh, P(BATCH_AXES))
 
 
 def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
-    """This process's rows of a batch as its part of global arrays."""
+    """Make global arrays from this process's rows of a batch."""
     sharding = batch_sharding(mesh)
     return {
         name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
@@ -136,12 +136,12 @@ def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]
 
 
 def batch_slice(mesh: Mesh, *, process: int | None = None) -> tuple[int, int]:
-    """Which part of each batch a process reads: (index, number of parts).
+    """The slice of each batch that a process reads: (index, number of slices).
 
-    Processes that share their examples, cut apart by the model alone, have the same index.
+    Processes that hold the same examples, because only `model` divides them, have the same index.
 
     Raises:
-        ValueError: a mesh whose processes hold parts of different size, or not of one piece.
+        ValueError: the rows of a process are not contiguous, or processes have unequal numbers.
     """
     process = jax.process_index() if process is None else process
     rows = batch_parts(mesh.shape)
@@ -157,18 +157,18 @@ def batch_slice(mesh: Mesh, *, process: int | None = None) -> tuple[int, int]:
         or any(len(h) != size for h in held.values())
     ):
         raise ValueError(
-            f"mesh={dict(mesh.shape)} scatters the examples of a process: make mesh.data*mesh.fsdp "
-            "a multiple of the number of processes, or the other way round"
+            f"mesh={dict(mesh.shape)} gives a process rows that are not contiguous: make "
+            "mesh.data*mesh.fsdp a multiple of the number of processes, or the other way round"
         )
     return mine[0] // size, rows // size
 
 
 def connect_processes() -> None:
-    """Joins the processes of a run, if the environment says that there are several.
+    """Connect the processes of a run, if JAX_NUM_PROCESSES is set.
 
-    JAX_NUM_PROCESSES=auto on Cloud TPU, GKE, Slurm and MPI, where JAX finds the others; elsewhere
-    their number, with JAX_COORDINATOR_ADDRESS (host:port) and JAX_PROCESS_ID. Call it before
-    anything that touches a device.
+    JAX_NUM_PROCESSES=auto on Cloud TPU, GKE, Slurm and MPI, where JAX discovers the processes;
+    elsewhere their number, with JAX_COORDINATOR_ADDRESS (host:port) and JAX_PROCESS_ID. Call it
+    before anything that uses a device.
     """
     processes = os.environ.get("JAX_NUM_PROCESSES")
     if processes is None or jax.distributed.is_initialized():

@@ -1,4 +1,4 @@
-r"""Plans a run: what its model needs, and how its step would run on TPUs that are not here.
+r"""Plan a run: parameters, FLOPs, and memory and time of its step on TPUs that are not attached.
 
     python -m t5x_like.plan --config=configs/t5.py:v1_0_11b
     python -m t5x_like.plan --config=configs/plans.py:t5_11b_v4 --topology=v4:8x8x8 --json=plan.json
@@ -6,11 +6,11 @@ r"""Plans a run: what its model needs, and how its step would run on TPUs that a
         --topology=v5e:4x4 --search
 
 Without --topology it counts parameters and FLOPs, and compiles nothing. With one, v4:12x16x16,
-v5e:4x4, ... or cpu:8 for simulated devices, it compiles the training step of the config and tells
-its memory, exchanges and the least time that it can take; --search tries other meshes, microbatches
+v5e:4x4, ... or cpu:8 for simulated devices, it compiles the training step of the config and prints
+its memory, its collectives and a lower bound of its time; --search tries other meshes, microbatches
 and remat policies for the same batch. No accelerator, data or vocabulary is needed; TPUs need
 libtpu: pip install -e '.[plan]'. The exit status is 1 where the step does not fit.
-docs/plans.md explains what is printed, and has plans of the largest models.
+docs/plans.md explains the output, and has plans of the largest models.
 """
 
 import json
@@ -29,13 +29,13 @@ from t5x_like.planning.report import Plan
 
 
 def plan(settings: ml_collections.ConfigDict) -> None:
-    """Prints the plan of a config, and writes it where --json says."""
-    # The device is described, not used: an accelerator that is here stays free.
+    """Print the plan of a config, and write it to the file that --json names."""
+    # Devices are described, not used: an attached accelerator stays free.
     jax.config.update("jax_platforms", "cpu")
     given = flags.FLAGS
     with one_line_errors():
         if given.search and not given.topology:
-            raise ValueError("--search needs a --topology to search on")
+            raise ValueError("--search needs --topology, the devices to search layouts for")
         topology = chips.topology(given.topology) if given.topology else None
         if topology is not None and topology.chip is None:
             topology.devices()  # before JAX starts with one

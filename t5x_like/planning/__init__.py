@@ -1,1 +1,1 @@
-"""What a config needs and costs, told before it runs: by arithmetic, and by its compiled step."""
+"""Plan a run before it starts: memory, FLOPs and time, by arithmetic and by compiling the step."""

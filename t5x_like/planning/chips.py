@@ -1,4 +1,4 @@
-"""TPU chips and slices: what their names mean, what a device has, and devices without a machine."""
+"""TPU chips and slices: names, memory, bandwidths, and descriptions of devices to compile for."""
 
 import contextlib
 import dataclasses
@@ -18,18 +18,18 @@ _FORM = "v4:12x16x16, v5e:4x4 or cpu:8"
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What a generation of chips has. Its peak of compute is in training/flops.py.
+    """The properties of a generation of chips. Its peak FLOP/s is in training/flops.py.
 
-    A device is what JAX calls one: on v3 half a chip, of v4 and v5p both cores of one.
+    A device is a JAX device: on v3 half a chip, on v4 and v5p both cores of a chip.
 
     Attributes:
-        memory: bytes of HBM that a program may have on one device.
-        memory_bandwidth: of a chip, bytes/s.
-        link_bandwidth: of one link to a neighbour, bytes/s each way.
-        dimensions: of the torus.
-        full: how long a dimension of a slice is, or a multiple of it, where its ends are joined.
-        devices: on a chip.
-        tpu_config: what libtpu calls the way that its cores are used.
+        memory: bytes of HBM that a program can use on one device.
+        memory_bandwidth: bytes/s of a chip.
+        link_bandwidth: bytes/s of one link to a neighbour, each way.
+        dimensions: number of dimensions of the torus.
+        full: a dimension of a slice is a ring where its length is a multiple of this.
+        devices: JAX devices on a chip.
+        tpu_config: libtpu's name for the way that the cores are used.
     """
 
     memory: float
@@ -41,8 +41,8 @@ class Chip:
     tpu_config: str = "default"
 
 
-# Memory: what libtpu 0.0.42 says is there where a program is too large (a test asks it); of the 32
-# GiB of a v3 or v4 chip, 16 of v5e, 95 GB of v5p and 32 of v6e it keeps some.
+# Memory: what libtpu 0.0.42 reports as available where a program is too large (a test checks it);
+# it reserves some of the 32 GiB of a v3 or v4 chip, 16 of v5e, 95 GB of v5p and 32 of v6e.
 # Bandwidth of memory: cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, "System architecture".
 # Links, and where they close to rings: Austin et al. 2025, "How to Scale Your Model", part 2
 # (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends of
@@ -65,9 +65,9 @@ class Topology:
     """The devices to plan for.
 
     Attributes:
-        name: as given, `v4:12x16x16`.
-        chip: None of simulated CPU devices.
-        shape: of a slice, in chips; of simulated devices their number.
+        name: the name as given, `v4:12x16x16`.
+        chip: the generation of chips; None for simulated CPU devices.
+        shape: the sides of the slice in chips; the number of simulated devices.
     """
 
     name: str
@@ -76,10 +76,10 @@ class Topology:
 
     @property
     def links(self) -> tuple[int, ...]:
-        """Of each dimension, the ways out of a chip: 2 on a ring, 1 at the end of a line."""
+        """The links of a chip along each dimension: 2 on a ring, 1 at the end of a line."""
         if self.chip is None:
             return ()
-        # Optical switches join whole cubes alone; elsewhere each side counts by itself.
+        # Optical switches join whole cubes only; elsewhere each side counts by itself.
         cubes = self.chip.dimensions == 3
         rings = [size % self.chip.full == 0 for size in self.shape]
         return tuple(
@@ -88,11 +88,11 @@ class Topology:
         )
 
     def devices(self) -> list[jax.Device]:
-        """The devices: of a TPU only their description, of `cpu:8` simulated ones.
+        """The devices: descriptions for a TPU, simulated devices for `cpu:8`.
 
         Raises:
-            NoCompilerError: a TPU, and there is no libtpu.
-            ValueError: a slice that libtpu does not know, or JAX has started with fewer devices.
+            NoCompilerError: the topology is a TPU's, and libtpu is not installed.
+            ValueError: libtpu does not know the slice, or JAX has started with fewer devices.
         """
         if self.chip is None:
             return _simulated(self.shape[0])
@@ -112,15 +112,17 @@ class Topology:
 
 
 def topology(name: str) -> Topology:
-    """The topology of a name: `v4:12x16x16`, a generation and the sides of a slice; or `cpu:8`.
+    """Parse a topology: `v4:12x16x16`, a generation and the sides of a slice; or `cpu:8`.
 
     Raises:
-        ValueError: another form, a generation that is not in CHIPS, or sides that do not fit it.
+        ValueError: another form, a generation that is not in CHIPS, or a wrong number of sides.
     """
     generation, _, sides = name.partition(":")
     chip = choose("--topology", generation, {"cpu": None, **CHIPS})
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", sides):
-        raise ValueError(f"--topology={name!r} is no chip and shape: write one like {_FORM}")
+        raise ValueError(
+            f"--topology={name!r} is not a chip and a shape: write for example {_FORM}"
+        )
     shape = tuple(int(side) for side in sides.split("x"))
     dimensions = 1 if chip is None else chip.dimensions
     if len(shape) != dimensions:
@@ -133,7 +135,7 @@ def topology(name: str) -> Topology:
 
 
 def _simulated(number: int) -> list[jax.Device]:
-    # Before a backend starts, which nothing here has made it do unless a caller has.
+    # It must be set before a backend starts; nothing here has started one unless a caller has.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", number)
     devices = jax.devices("cpu")

@@ -1,4 +1,4 @@
-"""The exchanges between devices of a compiled program: which, over which mesh axes, how much."""
+"""The collectives of a compiled program: kind, mesh axes, count and bytes."""
 
 import collections
 import dataclasses
@@ -32,17 +32,18 @@ _AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?(?:=(\d+))?")
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """All exchanges of one kind over the same axes of the mesh.
+    """All collectives of one kind over the same mesh axes.
 
     Attributes:
         kind: one of KINDS.
-        axes: of the mesh, over which a group of devices lies.
-        count: how many of them a step runs.
-        bytes: that each device sends in a step, at the least: with n devices in a group and parts
-            of b bytes, (n - 1) b for an all-gather, 2 (n - 1) / n times the whole for an
+        axes: the mesh axes that a group of devices spans.
+        count: how many a step runs.
+        bytes: the least that each device sends in a step: with n devices in a group and shards of b
+            bytes, (n - 1) b for an all-gather, 2 (n - 1) / n times the whole array for an
             all-reduce, half of that for a reduce-scatter.
-        largest: bytes of the largest array that one of them makes or takes.
-        dimensions: of the torus, over which a group lies; empty where devices have no place.
+        largest: bytes of the largest array that one of them reads or writes.
+        dimensions: the dimensions of the torus that a group spans; empty where devices have no
+            coordinates.
     """
 
     kind: str
@@ -54,14 +55,14 @@ class Collective:
 
 
 def collect(program: Program, mesh: Mesh) -> list[Collective]:
-    """The exchanges of a step, those with most bytes first."""
+    """The collectives of a step, those with most bytes first."""
     found: dict[tuple, list[tuple[int, int, int]]] = collections.defaultdict(list)
     seen: set[tuple] = set()
     for visit, instruction in program.instructions():
         kind = instruction.opcode.removesuffix("-start")
         if kind not in KINDS:
             continue
-        # An exchange that is spread over several fusions stands in each of them.
+        # A collective that is split over several fusions occurs in each of them.
         channel = re.search(r"channel_id=\d+", instruction.attributes)
         place = (visit.frame, kind, channel[0] if channel else instruction.name)
         if place in seen:
@@ -70,7 +71,7 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
         groups = _groups(instruction, mesh.devices.size)
         if groups.shape[1] > 1:
             if kind == "all-reduce" and "all-reduce-scatter" in visit.name:
-                kind = "reduce-scatter"  # each device keeps its part alone: a TPU's form of it
+                kind = "reduce-scatter"  # each device keeps its shard only: the TPU's form of it
             key = (kind, *_spanned(groups, mesh))
             size = sum(array.bytes for array in program.operands(visit, instruction))
             found[key].append(_amounts(kind, size, groups.shape[1], visit))
@@ -89,7 +90,7 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
 
 
 def _amounts(kind: str, size: int, devices: int, visit: Visit) -> tuple[int, int, int]:
-    """How often, the bytes that a device sends each time, and the bytes of the whole array."""
+    """The count, the bytes that a device sends each time, and the bytes of the whole array."""
     if kind == "all-gather":
         return visit.times, size * (devices - 1), size * devices
     share = {"all-reduce": 2 * (devices - 1) / devices}
@@ -98,7 +99,7 @@ def _amounts(kind: str, size: int, devices: int, visit: Visit) -> tuple[int, int
 
 
 def _groups(instruction: Instruction, devices: int) -> np.ndarray:
-    """Which devices exchange with each other: their places in the mesh, [groups, members].
+    """The groups of devices that communicate: places in the mesh, [groups, members].
 
     The pairs of a permutation are groups of two.
     """
@@ -117,7 +118,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _iota(shape: str, bounds: str | None, order: str | None) -> np.ndarray:
-    """`[2,4]<=[4,2]T(1,0)`: numbers in order, as an array of these bounds, turned and reshaped."""
+    """Parse `[2,4]<=[4,2]T(1,0)`: iota of the bounds on the right, transposed, then reshaped."""
     size = _numbers(bounds or shape)
     numbers = np.arange(math.prod(size)).reshape(size)
     return numbers.transpose(_numbers(order) if order else None).reshape(_numbers(shape))
@@ -126,9 +127,9 @@ def _iota(shape: str, bounds: str | None, order: str | None) -> np.ndarray:
 def _mesh_groups(
     axes: str, shape: str | None, bounds: str | None, order: str | None, over: str, *, devices: int
 ) -> np.ndarray:
-    """`mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}`: groups along the named axes.
+    """Parse `mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}`: groups along the named axes.
 
-    A part of an axis is written `'b':(2)2`: after the first 2 of its factors, the next 2.
+    A part of an axis is written `'b':(2)2`: after a first factor of 2, the next factor of 2.
     """
     sizes = {name: int(size) for name, _, _, size in _AXIS.findall(axes)}
     ids = np.arange(devices)
@@ -151,7 +152,7 @@ def _mesh_groups(
 
 
 def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The axes of the mesh, and the dimensions of the torus, along which groups lie."""
+    """The mesh axes, and the dimensions of the torus, that the groups span."""
     places = np.stack(np.unravel_index(groups, mesh.devices.shape), axis=-1)
     names = tuple(mesh.axis_names[axis] for axis in _varying(places))
     flat: list[Any] = list(mesh.devices.flat)
@@ -161,5 +162,5 @@ def _spanned(groups: np.ndarray, mesh: Mesh) -> tuple[tuple[str, ...], tuple[int
 
 
 def _varying(places: np.ndarray) -> tuple[int, ...]:
-    """The last axis' entries in which members of a group differ: [groups, members, entries]."""
+    """The coordinates in which members of a group differ; `places` is [groups, members, coords]."""
     return tuple(int(n) for n in np.flatnonzero((places != places[:, :1]).any(axis=(0, 1))))

@@ -1,4 +1,4 @@
-"""The training step of a config, compiled for devices that need not be there, and what it tells."""
+"""Compile the training step of a config for devices that need not be attached, and analyse it."""
 
 import dataclasses
 import itertools
@@ -23,21 +23,21 @@ _TABLES = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)$")
 
 
 class TooLargeError(ValueError):
-    """The compiler found no way to fit the step into the devices' memory."""
+    """The step does not fit into the memory of the devices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiled step tells; of one device, where nothing else is said.
+    """The analysis of a compiled step, for one device.
 
     Attributes:
-        text: its optimized HLO.
-        flops: of its matrix products.
-        memory_bytes: read from and written to memory.
-        memory: bytes by what holds them, see `_memory`.
-        collectives: those with most bytes first.
-        unknown_loops: loops that were counted as if they ran once.
-        seconds: that tracing and compiling took.
+        text: the optimized HLO.
+        flops: FLOPs of the matrix products.
+        memory_bytes: bytes read from and written to memory.
+        memory: bytes by kind of buffer, see `_memory`.
+        collectives: the collectives, those with most bytes first.
+        unknown_loops: the number of loops of unknown length, which count as if they ran once.
+        seconds: time of tracing and compiling.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Compiled:
 
 
 def on_mesh(fields: Batch, mesh: Mesh) -> Batch:
-    """A batch's shapes with its sharding."""
+    """The shapes of a batch with its sharding."""
     sharding = partitioning.batch_sharding(mesh)
     return {
         name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
@@ -59,10 +59,10 @@ def on_mesh(fields: Batch, mesh: Mesh) -> Batch:
 
 
 def compile_step(model: Experiment, fields: Batch) -> Compiled:
-    """Compiles the step that training runs.
+    """Compile the training step.
 
     Raises:
-        TooLargeError: it does not fit into memory; the message is the compiler's.
+        TooLargeError: the step does not fit into memory; the message is the compiler's.
     """
     start = time.perf_counter()
     step: Any = model.train_step
@@ -89,11 +89,11 @@ def compile_step(model: Experiment, fields: Batch) -> Compiled:
 
 
 def _memory(model: Experiment, stats: Any, program: Program) -> dict[str, int]:
-    """Bytes of one device.
+    """Bytes of one device by kind of buffer.
 
-    `arguments` are parameters, optimizer and batch; `temporaries` all that lives within the step,
-    of which `activations` wait for the backward pass; `peak` is all that is there at once, with
-    the program itself and those outputs that do not take the place of an argument.
+    `arguments` are parameters, optimizer state and batch; `temporaries` are all buffers within the
+    step, and `activations` those among them that are kept for the backward pass; `peak` is the sum
+    of all that is alive at once, the program and the outputs that reuse no argument included.
     """
     shardings = model.shardings
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
@@ -111,9 +111,9 @@ def _memory(model: Experiment, stats: Any, program: Program) -> dict[str, int]:
 
 
 def _activations(model: Experiment, program: Program) -> int:
-    """Bytes that the loops over layers stack up in the forward pass for the backward pass.
+    """Bytes that the loops over layers stack in the forward pass for the backward pass.
 
-    Those are the stacked values of such a loop that have no parameter's shape.
+    They are the stacked values of such a loop whose shape is not that of a parameter.
     """
     shardings = model.shardings
     known = {
@@ -134,11 +134,11 @@ def _activations(model: Experiment, program: Program) -> int:
 
 
 def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> dict[str, float]:
-    """Seconds below which a step cannot come, by what each part of a device can do at its best.
+    """Lower bounds of the time of a step in seconds, by resource.
 
-    `compute`: the products at the peak in bfloat16; `memory`: the bytes at the memory's bandwidth;
-    `interconnect`: of the exchanges, which use the links of the dimensions that their groups lie
-    along. Empty for devices that have no published peaks.
+    `compute`: the matrix products at the bfloat16 peak; `memory`: the bytes at the bandwidth of the
+    memory; `interconnect`: the collectives, which use the links along the dimensions that their
+    groups span. Empty for devices without published peaks.
     """
     peak = flops.peak_flops(device)
     chip = topology.chip
@@ -152,9 +152,9 @@ def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> d
 
 
 def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
-    """The least time for all exchanges, where those along other dimensions go on together.
+    """The least time of all collectives, if those along different dimensions overlap.
 
-    For each set of dimensions: what stays within it has its links alone.
+    For each set of dimensions, the collectives that stay within it can use its links only.
     """
     chip = topology.chip
     assert chip is not None
@@ -170,7 +170,7 @@ def interconnect_seconds(found: list[Collective], topology: Topology) -> float:
 
 
 def cleaned(text: str) -> str:
-    """Optimized HLO without what tells of the source: metadata, and tables of files and lines."""
+    """Optimized HLO without references to the source: metadata, tables of files and lines."""
     lines, skipping = [], False
     for line in text.splitlines():
         skipping = bool(_TABLES.match(line)) or (skipping and bool(line))

@@ -1,4 +1,4 @@
-"""Parameters by part of the model, and FLOPs of a step by formula: arithmetic on shapes."""
+"""Count parameters by part of the model, and FLOPs of a step by formula: arithmetic on shapes."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from t5x_like.planning.batches import Batch
 
-OWN_PARTS = ("teacher", "generator")  # networks beside the one that is trained for
+OWN_PARTS = ("teacher", "generator")  # networks beside the one that a run is for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Parameter:
     """One array of parameters.
 
     Attributes:
-        path: the names above it, and its own.
-        shape: of the whole array.
-        axes: a name for each axis of it.
-        active: the share of it that one token meets: of experts, choices / experts.
+        path: the path in the parameter tree.
+        shape: the global shape.
+        axes: the logical name of each axis.
+        active: the share of it that one token uses: for experts, choices / experts.
     """
 
     path: tuple[str, ...]
@@ -32,7 +32,7 @@ class Parameter:
 
     @property
     def size(self) -> int:
-        """Its numbers."""
+        """The number of parameters."""
         return math.prod(self.shape)
 
     @property
@@ -54,11 +54,12 @@ class Parameter:
             return "attention"
         if "feed_forward" in self.path:
             return "feed-forward"
-        of_words = "vocab" in self.axes or "projection" in self.path  # of factors, as ALBERT has
-        return "embedding" if of_words else "other"
+        # ALBERT's factorized embedding has a projection.
+        is_embedding = "vocab" in self.axes or "projection" in self.path
+        return "embedding" if is_embedding else "other"
 
     def along(self, *names: str) -> int:
-        """The product of its sizes along axes of these names."""
+        """The product of the sizes of the axes with these names."""
         return math.prod(
             size for size, name in zip(self.shape, self.axes, strict=True) if name in names
         )
@@ -71,8 +72,8 @@ def parameters(
 
     Args:
         shapes: tree of ShapeDtypeStructs.
-        axes: tree of PartitionSpecs of the same form.
-        config: its settings, which say how many experts a token is given to.
+        axes: tree of PartitionSpecs of the same structure.
+        config: the run's config, which sets how many experts a token is routed to.
     """
     found = []
     leaves = jax.tree.leaves_with_path(shapes)
@@ -88,9 +89,9 @@ def parameters(
 
 
 def choices(config: ml_collections.ConfigDict) -> float:
-    """The experts that each token is given to, by the name of the router.
+    """The number of experts that each token is routed to, by the name of the router.
 
-    On average, where experts choose: each takes `capacity_factor` times an equal share.
+    With expert choice it is an average: each expert takes `capacity_factor` times an equal share.
     """
     model = config.model
     router = model.get("router", "")
@@ -98,7 +99,7 @@ def choices(config: ml_collections.ConfigDict) -> float:
 
 
 def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
-    """Part -> {"total": parameters, "active": those that one token meets}, largest first."""
+    """Part -> {"total": parameters, "active": those that one token uses}, largest first."""
     parts: dict[str, dict[str, int]] = {}
     for one in found:
         sums = parts.setdefault(one.part, {"total": 0, "active": 0})
@@ -110,10 +111,10 @@ def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:
 def formula_flops(found: list[Parameter], batch: Batch) -> int:
     """FLOPs of a training step: 6 for each active parameter and token, and attention.
 
-    Kaplan et al. 2020, section 2.1: 6 N a token, N without embeddings that are looked up.
+    Kaplan et al. 2020, section 2.1: 6 N a token, where N leaves out embeddings that are looked up.
     Chowdhery et al. 2022 (PaLM), appendix B: 12 times layers, heads, width and length a token for
-    attention. Encoder and decoder have the tokens of their own sides; a head that shares the
-    embedding counts as one of its own.
+    attention. Encoder and decoder count the tokens of their own sides; a tied output layer counts
+    like an untied one.
     """
     rows, lengths = _lengths(batch)
     total = 0.0
@@ -127,7 +128,7 @@ def formula_flops(found: list[Parameter], batch: Batch) -> int:
 
 
 def scores(found: list[Parameter], batch: Batch) -> float:
-    """Attention's scores of all heads and layers, for each token of the batch."""
+    """The number of attention scores, over all heads and layers, for each token of the batch."""
     rows, lengths = _lengths(batch)
     count = 0
     for one in found:
@@ -142,7 +143,7 @@ def _last(lengths: dict[str, int]) -> str:
 
 
 def _lengths(batch: Batch) -> tuple[int, dict[str, int]]:
-    """Rows of a batch, and tokens a row of each side."""
+    """The rows of a batch, and the tokens a row of each side."""
     sides = {}
     rows = 0
     for side in ("encoder", "decoder"):
@@ -152,7 +153,7 @@ def _lengths(batch: Batch) -> tuple[int, dict[str, int]]:
 
 
 def _sides(one: Parameter, lengths: dict[str, int]) -> tuple[int, int]:
-    """Tokens a row that meet a parameter, and the keys that each of them would attend to."""
+    """The tokens a row that use a parameter, and the keys that each of them attends to."""
     last = lengths[_last(lengths)]
     first = lengths.get("encoder", last)
     if "cross_attention" in one.path:
@@ -163,7 +164,7 @@ def _sides(one: Parameter, lengths: dict[str, int]) -> tuple[int, int]:
 
 
 def _tied(found: list[Parameter]) -> int:
-    """The parameters of the embedding where it is the last layer as well."""
+    """The parameters of the embedding where it is the output layer as well."""
     has_own = any(
         one.part == "head" and one.along("vocab") > 1 and len(one.shape) > 1 for one in found
     )
@@ -171,12 +172,12 @@ def _tied(found: list[Parameter]) -> int:
 
 
 def state_bytes(tree: PyTree) -> int:
-    """Bytes of a tree of arrays or shapes, on all devices together."""
+    """Bytes of a tree of arrays or shapes over all devices."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def shards(shapes: PyTree, shardings: PyTree) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """The shape and type of a device's part of each array."""
+    """The shape and dtype of one device's shard of each array."""
     for x, sharding in zip(jax.tree.leaves(shapes), jax.tree.leaves(shardings), strict=True):
         yield sharding.shard_shape(x.shape), x.dtype
 

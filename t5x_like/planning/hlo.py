@@ -1,4 +1,4 @@
-"""Optimized HLO text as instructions."""
+"""Parse optimized HLO text into instructions."""
 
 import dataclasses
 import functools
@@ -8,8 +8,7 @@ import re
 _BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2}
 _BYTES |= {"u16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8, "c64": 8}
 _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
-# Memory spaces of a layout: 1, 3 and 4 are beside the arithmetic (VMEM, v4's CMEM, SMEM), 5 is the
-# host's.
+# Memory spaces of a layout: 1, 3 and 4 are on the chip (VMEM, v4's CMEM, SMEM), 5 is the host's.
 _ON_CHIP = re.compile(r"S\([134]\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(r"(calls|to_apply|body|condition|branch_computations)=\{?([^{}]*?)\}?(?=, |$)")
@@ -20,9 +19,9 @@ class Array:
     """One array of a value.
 
     Attributes:
-        dtype: as HLO writes it, `bf16`.
-        shape: of a device's part.
-        on_chip: whether it lies in the memory beside the arithmetic, not in the main one.
+        dtype: the type in HLO's notation, `bf16`.
+        shape: the shape of one device's shard.
+        on_chip: whether it is in on-chip memory and not in HBM.
     """
 
     dtype: str
@@ -31,7 +30,7 @@ class Array:
 
     @property
     def bytes(self) -> int:
-        """Its size without padding."""
+        """The size without padding."""
         width = 1 if self.dtype.startswith("f8") else _BYTES.get(self.dtype, 0)
         return int(math.prod(self.shape) * width)
 
@@ -41,8 +40,8 @@ class Instruction:
     """A line of a computation.
 
     Attributes:
-        arrays: of its value; several of a tuple.
-        arguments: what stands in its parentheses: operands, or of a constant its value.
+        arrays: the arrays of its value; several for a tuple.
+        arguments: the text in its parentheses: operands, or the value of a constant.
         attributes: the rest of the line.
     """
 
@@ -55,12 +54,12 @@ class Instruction:
 
     @functools.cached_property
     def operands(self) -> tuple[str, ...]:
-        """Names of instructions of the same computation."""
+        """The names of its operands, instructions of the same computation."""
         return tuple(_NAME.findall(self.arguments))
 
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
-        """The computations that it runs, by the attribute that names them."""
+        """The computations that it calls, by the attribute that names them."""
         found = _CALLED.findall(self.attributes)
         return {kind: tuple(_NAME.findall(names)) for kind, names in found}
 
@@ -69,7 +68,7 @@ Computation = dict[str, Instruction]
 
 
 def read(text: str) -> tuple[dict[str, Computation], str]:
-    """The computations of `compiled.as_text()` by name, and the name of the first to run.
+    """Parse `compiled.as_text()`: the computations by name, and the name of the entry computation.
 
     Raises:
         ValueError: the text has no entry computation.
@@ -110,7 +109,7 @@ def _instruction(line: str) -> Instruction:
 
 
 def _closing(text: str, start: int) -> int:
-    """The place of the parenthesis that closes the one at `start`."""
+    """The index of the parenthesis that closes the one at `start`."""
     depth = 0
     for place in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
@@ -120,7 +119,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def arrays(text: str) -> tuple[Array, ...]:
-    """The arrays of a type: of `(f32[2,3]{1,0}, s32[])` two."""
+    """The arrays of a type: two for `(f32[2,3]{1,0}, s32[])`."""
     return tuple(
         Array(
             dtype, tuple(map(int, shape.split(","))) if shape else (), bool(_ON_CHIP.search(layout))

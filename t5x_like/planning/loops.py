@@ -1,4 +1,4 @@
-"""How often the loops of a compiled program run."""
+"""Trip counts of the loops of a compiled program."""
 
 import re
 
@@ -12,13 +12,13 @@ _SAME = ("copy", "bitcast", "convert")
 def trips(
     computations: dict[str, Computation], there: Computation, loop: Instruction
 ) -> int | None:
-    """How often a `while` runs its body; None where the program does not tell.
+    """The trip count of a `while`; None where it cannot be derived.
 
-    Where no count is written, the condition compares a counter with a constant, below which it
-    stays; it starts from a constant, and the body adds one to it.
+    Where the program has no count, the condition must compare a counter with a constant upper
+    bound; the counter starts from a constant, and the body adds a constant to it.
 
     Args:
-        there: the computation that the loop is in.
+        there: the computation that contains the loop.
     """
     if found := _KNOWN.search(loop.attributes):
         return int(found[1])
@@ -46,7 +46,7 @@ def _root(computation: Computation) -> Instruction:
 
 
 def _entry(there: Computation, value: Instruction, index: int) -> Instruction | None:
-    """The instruction that gives an entry of a tuple."""
+    """The instruction that computes an entry of a tuple."""
     return there[value.operands[index]] if value.opcode == "tuple" else None
 
 
@@ -60,7 +60,7 @@ def _constant(there: Computation, value: Instruction) -> int | None:
 def _step(
     computations: dict[str, Computation], there: Computation, value: Instruction
 ) -> int | None:
-    """What a body adds to the counter."""
+    """The constant that a body adds to the counter."""
     while value.opcode in _SAME:
         value = there[value.operands[0]]
     if value.opcode == "fusion":

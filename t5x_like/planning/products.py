@@ -1,4 +1,4 @@
-"""FLOPs of the matrix products of a compiled program, and the bytes that it moves in memory."""
+"""FLOPs of the matrix products of a compiled program, and its memory traffic in bytes."""
 
 import functools
 import math
@@ -13,7 +13,7 @@ from t5x_like.planning.program import Program, Visit
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
-# They name values, and move nothing.
+# They name values and move no bytes.
 _FREE = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant", "while", "conditional"}
 _FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrier"}
 
@@ -124,7 +124,7 @@ def _body(program: Program, fusion: Instruction) -> Computation:
 
 
 def _read(program: Program, body: Computation, number: int) -> int:
-    """What a fusion reads of one of its operands: slices, or all."""
+    """Bytes that a fusion reads of one of its operands: slices, or all of it."""
     [parameter] = [
         one for one in body.values() if one.opcode == "parameter" and one.arguments == str(number)
     ]
@@ -143,7 +143,7 @@ def _read(program: Program, body: Computation, number: int) -> int:
 
 
 def _uses(body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
-    """What uses a value, or the same one under another name: (name, user)."""
+    """The users of a value, also through bitcasts: (name that they use, user)."""
     for user in body.values():
         if name in user.operands:
             if user.opcode == "bitcast":
@@ -153,7 +153,7 @@ def _uses(body: Computation, name: str) -> Iterator[tuple[str, Instruction]]:
 
 
 def _written(program: Program, body: Computation) -> int:
-    """What a fusion writes: of arrays that it updates in place their slices."""
+    """Bytes that a fusion writes: for arrays updated in place, the slices only."""
     root = next(one for one in body.values() if one.is_root)
     values = [body[name] for name in root.operands] if root.opcode == "tuple" else [root]
     total = 0

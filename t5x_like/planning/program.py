@@ -1,4 +1,4 @@
-"""A compiled program: its instructions, and how often a step runs each of them."""
+"""A compiled program: its instructions, and how often a step executes each of them."""
 
 import dataclasses
 import itertools
@@ -11,12 +11,12 @@ from t5x_like.planning.loops import trips
 
 @dataclasses.dataclass(frozen=True)
 class Visit:
-    """A computation at one of the places that run it.
+    """A computation at one of its call sites.
 
     Attributes:
-        times: how often a step runs it there.
-        frame: the computation of this visit or, where it lies within an instruction of another, a
-            fusion's, that one's: frames run one instruction after the other.
+        times: how often a step executes it there.
+        frame: the number of the computation that executes instruction by instruction: this one, or
+            for the body of a fusion the one that contains the fusion.
     """
 
     name: str
@@ -30,10 +30,10 @@ class Program:
     """A compiled program.
 
     Attributes:
-        computations: by name.
-        visits: of all that a step runs.
-        loops: each `while`, and how often it runs its body; None where the program does not tell,
-            and then the body counts once.
+        computations: the computations by name.
+        visits: every call that a step executes.
+        loops: each `while` with its trip count; None where it is unknown, and then the body counts
+            once.
     """
 
     computations: dict[str, Computation]
@@ -41,7 +41,7 @@ class Program:
     loops: tuple[tuple[Instruction, int | None], ...]
 
     def instructions(self) -> Iterator[tuple[Visit, Instruction]]:
-        """All instructions that a step runs, with where they stand."""
+        """All instructions that a step executes, with their call sites."""
         for visit in self.visits:
             for instruction in self.computations[visit.name].values():
                 yield visit, instruction
@@ -53,7 +53,7 @@ class Program:
 
 
 def parse(text: str) -> Program:
-    """Reads `compiled.as_text()`.
+    """Parse `compiled.as_text()`.
 
     Raises:
         ValueError: the text has no entry computation.
@@ -65,7 +65,7 @@ def parse(text: str) -> Program:
 
 
 class _Walk:
-    """Follows calls from a computation, and counts how often each is run."""
+    """Follow the calls from a computation, and count how often each is executed."""
 
     def __init__(self, computations: dict[str, Computation]):
         self.visits: list[Visit] = []
@@ -85,7 +85,7 @@ class _Walk:
                 for part in (*called["body"], *called["condition"]):
                     self.visit(part, times=times * (1 if number is None else number), frame=None)
             elif instruction.opcode in ("call", "conditional"):
-                # Of a conditional all branches count: which one runs is not in the program.
+                # All branches of a conditional count: the program does not show which one runs.
                 for part in itertools.chain(*called.values()):
                     self.visit(part, times=times, frame=None)
             elif "calls" in called:

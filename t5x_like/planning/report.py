@@ -1,4 +1,4 @@
-"""A plan: what a config needs, as stable JSON and as text to read."""
+"""Make a plan of a config: as JSON with stable keys, and as text."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ ONE_DEVICE = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
 
 
 def arithmetic(config: ml_collections.ConfigDict) -> Plan:
-    """What needs no compiler: parameters, optimizer state and FLOPs, from shapes alone.
+    """Count parameters, optimizer state and FLOPs, from shapes alone: no compiler is needed.
 
     Raises:
         ValueError: a setting that does not exist or does not fit the others.
@@ -52,10 +52,10 @@ def arithmetic(config: ml_collections.ConfigDict) -> Plan:
 
 
 def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
-    """FLOPs of the model, and of the step as it is traced: with what it computes a second time."""
+    """Count the FLOPs of the model, and of the traced step, which recomputes activations."""
     with partitioning.layout(model.mesh):
         return {
-            # With a key, as in training: in evaluation a loss may measure more.
+            # With a key, as in training: in evaluation a loss may compute more metrics.
             "model": flops.training(
                 lambda p, b: model.loss(p, b, jax.random.key(0)), model.shapes.params, fields
             ),
@@ -64,11 +64,11 @@ def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
 
 
 def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topology) -> Plan:
-    """The plan, with what the step compiled for a topology tells.
+    """Add memory, collectives and time bounds of the step, compiled for a topology.
 
     Raises:
         ValueError: a mesh that does not fit the topology, the model or the batch.
-        NoCompilerError: of a TPU, without libtpu.
+        NoCompilerError: the topology is a TPU's, and libtpu is not installed.
     """
     devices = topology.devices()
     phase = batches.largest(config)
@@ -93,7 +93,7 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
 
 
 def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
-    """The verdict on a step that the compiler did not make, since it does not fit."""
+    """The part of a plan for a step that the compiler refused, since it does not fit."""
     state = counting.device_bytes(model.abstract_state, model.shardings)
     most = "temporaries" if memory is None or state < memory / 2 else "parameters and optimizer"
     return {
@@ -116,7 +116,7 @@ def _check_batch(phase: Phase, model: Experiment) -> None:
 
 
 def _reason(error: TooLargeError) -> str:
-    """What the compiler says of the memory, without its list of allocations."""
+    """The compiler's message about the memory, without its list of allocations."""
     text = " ".join(str(error).split())
     return text[: text.find("Largest program allocations")].strip()[:400]
 
@@ -156,7 +156,7 @@ def _measured(
 
 
 def decide(compiled: Compiled, memory: int | None) -> Plan:
-    """Whether it fits, None where there is no limit to tell by, and what takes most."""
+    """Whether the step fits (None without a known limit), and the part that takes most memory."""
     parts = {name: size for name, size in compiled.memory.items() if name not in _SUMS}
     parts["other temporaries"] = compiled.memory["temporaries"] - parts["activations"]
     return {
@@ -165,11 +165,11 @@ def decide(compiled: Compiled, memory: int | None) -> Plan:
     }
 
 
-_SUMS = ("arguments", "temporaries", "peak")  # of other parts
+_SUMS = ("arguments", "temporaries", "peak")  # sums of other parts
 
 
 def text(plan: Plan) -> str:
-    """The plan to read."""
+    """The plan as text."""
     lines = [*_model_lines(plan), *_flops_lines(plan)]
     if "topology" in plan:
         lines += _layout_lines(plan)
@@ -258,9 +258,10 @@ def _time_lines(plan: Plan) -> list[str]:
 
 
 def verdict(plan: Plan) -> str:
-    """One line: whether it fits, and the largest part."""
+    """One line: whether the step fits, and the largest part of its memory."""
     if plan["fits"] is None:
-        return f"no limit of memory is known here; the largest part: {plan['largest_part']}"
+        part = plan["largest_part"]
+        return f"the memory limit of these devices is unknown; the largest part: {part}"
     if "why" in plan:
         return f"does not fit: {plan['why']} The largest part: {plan['largest_part']}"
     word = "fits" if plan["fits"] else "does not fit"

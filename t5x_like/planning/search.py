@@ -1,4 +1,4 @@
-"""Layouts for a config on a topology: estimated by arithmetic, the likeliest of them compiled."""
+"""Search layouts of a config on a topology: estimate all by arithmetic, compile the best."""
 
 import dataclasses
 import itertools
@@ -18,12 +18,13 @@ from t5x_like.planning.report import Plan
 from t5x_like.training import flops
 
 _POLICIES = ("none", *REMAT_POLICIES)
-_SIMULATED = Chip(2**40, 1e11, 1e10, dimensions=1, full=1)  # to rank layouts by; a guess
+# A guess for simulated devices, to rank layouts with.
+_SIMULATED = Chip(2**40, 1e11, 1e10, dimensions=1, full=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a step is laid out."""
+    """A mesh, a number of microbatches and a remat policy."""
 
     mesh: tuple[tuple[str, int], ...]
     microbatches: int
@@ -34,7 +35,7 @@ class Layout:
         return f"{axes or 'one device'}; {self.microbatches} microbatches; remat {self.remat}"
 
     def apply(self, config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-        """The config laid out so."""
+        """The config with this layout."""
         config = config.copy_and_resolve_references()
         config.mesh = dict(self.mesh)
         config.train.microbatches = self.microbatches
@@ -45,7 +46,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True, order=True)
 class _Estimate:
-    """What arithmetic says of a layout; the faster first, then that of less memory."""
+    """The estimate of a layout; ordered by time, then by memory."""
 
     seconds: float
     memory: float
@@ -53,10 +54,10 @@ class _Estimate:
 
 
 def best(plan: Plan, config: ml_collections.ConfigDict, topology: Topology, *, tries: int) -> Plan:
-    """The plan of the best of the layouts, by the least time of a compiled step, that fits.
+    """The plan of the layout that fits and whose compiled step has the least time bound.
 
-    All layouts are estimated. Of the meshes with the fastest ones `tries` layouts are compiled, and
-    shown as they are done: one of each mesh, and where it does not fit one that needs less.
+    All layouts are estimated, and up to `tries` of them compiled, the fastest first: one for each
+    mesh, and where it does not fit another one that needs less memory. Progress is printed.
 
     Raises:
         ValueError: no layout divides the model and the batch, or none is estimated to fit.
@@ -64,26 +65,26 @@ def best(plan: Plan, config: ml_collections.ConfigDict, topology: Topology, *, t
     if tries < 1:
         raise ValueError(f"--tries={tries} must be 1 or more")
     left = _estimates(plan, config, topology)
-    _say(f"{len(left)} layouts may fit {topology.name}; compiling the {tries} likeliest")
+    _print(f"{len(left)} layouts may fit {topology.name}; compiling the {tries} likeliest")
     plans: list[Plan] = []
     while left and len(plans) < tries:
         next_one = min(left)
-        _say(f"  {next_one.layout} (estimated {next_one.seconds:.3g} s)", end=" ... ")
+        _print(f"  {next_one.layout} (estimated {next_one.seconds:.3g} s)", end=" ... ")
         found = report.with_compiler(plan, next_one.layout.apply(config), topology)
         plans.append(found)
-        _say(report.verdict(found).split(";")[0] + _told(found))
+        _print(report.verdict(found).split(";")[0] + _bound_text(found))
         left = [one for one in left if _differs(one, next_one, fits=found["fits"] is not False)]
     fitting = [found for found in plans if found["fits"] is not False]
     return min(fitting or plans, key=_order) | {"tried": [_row(found) for found in plans]}
 
 
 def _differs(one: _Estimate, tried: _Estimate, *, fits: bool) -> bool:
-    """Whether an estimate is worth a compilation after another one."""
+    """Whether an estimate is worth compiling after another one was."""
     return one.layout.mesh != tried.layout.mesh or (not fits and one.memory < tried.memory)
 
 
 def _order(found: Plan) -> float:
-    """The least seconds of a step; of simulated devices, whose peaks nobody knows, its bytes."""
+    """The time bound of a step; for simulated devices, which have no known peaks, its bytes."""
     if "step_seconds_lower_bound" in found:
         return found["step_seconds_lower_bound"]
     return found["bytes_per_device"].get("peak", math.inf)
@@ -94,13 +95,13 @@ def _row(found: Plan) -> Plan:
     return {name: found.get(name) for name in names}
 
 
-def _told(found: Plan) -> str:
+def _bound_text(found: Plan) -> str:
     if "step_seconds_lower_bound" not in found:
         return ""
     return f"; at least {found['step_seconds_lower_bound']:.3g} s a step"
 
 
-def _say(line: str, *, end: str = "\n") -> None:
+def _print(line: str, *, end: str = "\n") -> None:
     sys.stderr.write(line + end)
     sys.stderr.flush()
 
@@ -108,7 +109,7 @@ def _say(line: str, *, end: str = "\n") -> None:
 def _estimates(
     plan: Plan, config: ml_collections.ConfigDict, topology: Topology
 ) -> list[_Estimate]:
-    """Those of the layouts that may fit."""
+    """The estimates of the layouts that may fit."""
     devices = topology.devices()
     phase = batches.largest(config)
     rows = phase.settings.data.batch_size
@@ -133,14 +134,16 @@ def _estimates(
                 found.append(_Estimate(seconds, memory, layout))
     if not found:
         least = (
-            f"the least needs some {min(memories) / 1e9:.3g} GB a device" if memories else reason
+            f"the smallest needs about {min(memories) / 1e9:.3g} GB a device"
+            if memories
+            else reason
         )
         raise ValueError(f"no layout of {rows} rows fits {topology.name}: {least}")
     return found
 
 
 def _meshes(devices: int, *, sparse: bool) -> Iterator[tuple[tuple[str, int], ...]]:
-    """All ways to share devices out among the axes of a mesh."""
+    """All ways to divide the devices among the axes of a mesh."""
     for model in _divisors(devices):
         for expert in _divisors(devices // model) if sparse else (1,):
             rest = devices // (model * expert)
@@ -161,18 +164,20 @@ def _powers(number: int) -> list[int]:
 def _estimate(
     plan: Plan, model: Experiment, topology: Topology, layout: Layout
 ) -> tuple[float, float]:
-    """Bytes of a device and seconds of a step, near enough to put layouts in order.
+    """Estimate the bytes of a device and the seconds of a step, well enough to rank layouts.
 
-    The state is exact. A layer keeps its input, and without remat all that its products make; a
-    step gathers parameters over `fsdp` for each pass and scatters gradients, and sums activations
-    over `model` at the end of each half of a layer. Most of what goes on at once overlaps.
+    The state is exact. A layer keeps its input, and without remat the outputs of its products; a
+    step gathers parameters over `fsdp` for each pass and scatters gradients, and reduces
+    activations over `model` at the end of each sublayer. Compute and communication mostly overlap.
     """
     sizes, chip = dict(layout.mesh), topology.chip or _SIMULATED
     found = counting.parameters(model.shapes.params, model.axes.params, config=model.config)
     cut = partitioning.batch_parts(sizes)
     tokens = plan["batch"]["tokens"] / cut / layout.microbatches
     width = 2 if model.config.model.get("dtype") == "bfloat16" else 4
-    out = [one for one in found if len(one.axes) > 1 and one.axes[-1] == "embed" and _cut(one)]
+    out = [
+        one for one in found if len(one.axes) > 1 and one.axes[-1] == "embed" and _is_reduced(one)
+    ]
     kept = sum(one.along("layers") * one.shape[-1] for one in out) / 2
     made = sum(one.along("layers", "heads", "kv", "mlp") for one in found if "embed" in one.axes)
     scores = counting.scores(found, batches.batch(model.config))
@@ -197,6 +202,6 @@ def _estimate(
     return memory, max(parts) + sum(parts) / 10
 
 
-def _cut(one: counting.Parameter) -> bool:
-    """Whether `model` cuts what a parameter is multiplied with, so that products are summed."""
+def _is_reduced(one: counting.Parameter) -> bool:
+    """Whether `model` shards the contracted axis, so that partial products are reduced."""
     return bool({"heads", "mlp"} & set(one.axes)) and "layers" in one.axes

@@ -18,9 +18,9 @@ from t5x_like.planning.collectives import Collective
     ("name", "message"),
     [
         ("v4p:2x2x1", r"--topology='v4p' does not exist\. Did you mean 'v4'"),
-        ("v5e", r"--topology='v5e' is no chip and shape: write one like v4:12x16x16"),
-        ("v5e:4x", r"--topology='v5e:4x' is no chip and shape"),
-        ("v5e:0x4", r"--topology='v5e:0x4' is no chip and shape"),
+        ("v5e", r"--topology='v5e' is not a chip and a shape: write for example v4:12x16x16"),
+        ("v5e:4x", r"--topology='v5e:4x' is not a chip and a shape"),
+        ("v5e:0x4", r"--topology='v5e:0x4' is not a chip and a shape"),
         ("v4:4x4", r"the shape for v4 has 3 sides, as v4:4x4x4"),
         ("v5e:4x4x4", r"the shape for v5e has 2 sides, as v5e:4x4"),
         ("cpu:2x4", r"the shape for cpu has 1 side, as cpu:8"),
