@@ -22,7 +22,7 @@ WORDS = [*FILLERS, *(word for words in TOPICS.values() for word in words), *TOPI
 LABELS = ("label", "value", "tags", "answers")
 WRITERS = ("generation", "language_modeling")  # the heads of those that are not
 HEADS = {
-    name: next(iter(systems.find(name).SIZES.values())).get("head", WRITERS[0])
+    name: next(iter(systems.find(name).sizes.values())).get("head", WRITERS[0])
     for name in systems.names()
 }
 ENCODERS = [name for name, head in HEADS.items() if head not in WRITERS]

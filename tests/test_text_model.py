@@ -119,7 +119,11 @@ def test_what_greedy_decoding_writes_is_what_it_would_have_said(build):
     prompts = [model.prompt(text) for text in PROMPTS]
     written = model.generate_tokens(prompts)
     assert all(score.greedy for score in model.score_written(prompts, written))
-    other = [[*tokens[:-1], (tokens[-1] + 1) % 256 + 3] for tokens in written]
+    end = model.vocabulary.eos_id  # the last token of a text that is empty
+    lasts = [tokens[-1] if tokens else end for tokens in written]
+    other = [
+        [*tokens[:-1], (last + 1) % 256 + 3] for tokens, last in zip(written, lasts, strict=True)
+    ]
     assert not any(score.greedy for score in model.score_written(prompts, other))
 
 

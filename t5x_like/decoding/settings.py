@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
-from jaxtyping import Array, Float, Int
 
 from t5x_like import decoding
-from t5x_like.decoding.interface import Extend
 from t5x_like.names import choose, hint
 
 _PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
@@ -124,29 +121,6 @@ class GenerationSettings:
 
 
 _DEFAULTS = GenerationSettings()
-
-
-def decode(
-    extend: Extend,
-    logits: Float[Array, "B V"],
-    cache: Any,
-    *,
-    settings: GenerationSettings,
-    least: int,
-    most: int,
-) -> tuple[Int[np.ndarray, "R N"], Int[np.ndarray, "R"]]:
-    """The new tokens after a prompt that was read, and how many there are in each row.
-
-    Args:
-        extend, logits, cache: as for `decoding.generate`.
-        least, most: `settings.new_tokens`.
-    """
-    request = decoding_request(settings, least=least, most=most)
-    if settings.num_beams > 1:
-        beams = decoding.beam_search(extend, logits, cache, **request)
-        return np.asarray(beams.tokens).reshape(-1, most), np.asarray(beams.lengths)
-    new = decoding.generate(extend, logits, cache, **request)
-    return np.asarray(new.tokens), np.asarray(new.lengths)
 
 
 def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> dict[str, Any]:

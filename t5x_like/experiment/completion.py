@@ -8,7 +8,6 @@ import ml_collections
 
 from t5x_like import checkpoints, systems, vocabularies
 from t5x_like.hf import folder as files
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.pretrained.weight_source import open_source
 
@@ -58,7 +57,7 @@ def _complete_model(config: ml_collections.ConfigDict) -> None:
 
 def _complete_reading(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:
     """How the network reads a batch: as the `data` of the run says, else what fits the network."""
-    encodes = isinstance(systems.build(config.system, config.model.to_dict()), EncoderDecoder)
+    encodes = systems.build(config.system, config.model.to_dict()).sides == ("encoder", "decoder")
     if data:
         marked = objectives.build(data["objective"], **data["objective_settings"]).marked
     else:

@@ -22,7 +22,6 @@ from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.experiment import data_side
 from t5x_like.inference.likelihood import Batch, Form, Pair, Score, Scorer
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.preprocessing import objectives
 from t5x_like.pretrained import Pretrained
 
@@ -263,8 +262,8 @@ def build(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> TextMo
         ValueError: a network that writes no text, a vocabulary that does not exist or is larger
             than the network's, a length that is not set, or a converter of another architecture.
     """
-    if not hasattr(pretrained.module, "prefill"):
-        raise ValueError(f"this {pretrained.system} reads text, and writes none")
+    if not pretrained.module.generates:
+        raise ValueError(f"this {pretrained.system} does not generate text")
     vocabulary = vocabularies.load(settings.data.vocabulary)
     if vocabulary.vocab_size > pretrained.config["vocab_size"]:
         raise ValueError(
@@ -290,7 +289,7 @@ def _form(
         if not sizes.get(name):
             raise ValueError(f"data.lengths.{name} is not set: tokens a row, of this model")
     rows = converter.row_lengths(converter.feature_lengths(sizes))
-    encodes = isinstance(module, EncoderDecoder)
+    encodes = module.sides == ("encoder", "decoder")
     if encodes != ("encoder" in rows) or "decoder" not in rows:
         raise ValueError(
             f"data.converter={data.converter!r} makes batches of {', '.join(rows)}, and the model "

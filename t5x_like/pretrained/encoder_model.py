@@ -48,7 +48,7 @@ class PretrainedEncoder(Pretrained):
         )
         if token_type_ids is not None:
             batch["encoder_token_types"] = self._token_types(token_type_ids, tokens)
-        with self._layout():
+        with self.layout():
             outputs = self._outputs(self.params, batch)
             loss = None if labels is None else _loss(outputs, np.asarray(labels))
         return ModelOutput(**outputs, loss=loss)

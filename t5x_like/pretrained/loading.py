@@ -13,7 +13,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from t5x_like import partitioning, systems
-from t5x_like.models.networks.encoder import Encoder
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
@@ -54,7 +53,7 @@ def from_pretrained(
     config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
-    make = PretrainedEncoder if isinstance(module, Encoder) else Pretrained
+    make = Pretrained if "decoder" in module.sides else PretrainedEncoder
     return make(
         module,
         load(

@@ -18,21 +18,16 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
-from t5x_like import decoding, hf, partitioning
+from t5x_like import hf, partitioning
 from t5x_like.decoding.generation import Generated, StreamStep
-from t5x_like.decoding.settings import (
-    GenerationSettings,
-    decode,
-    decoding_request,
-)
+from t5x_like.decoding.generator import Generator
+from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.architectures import write_head
 from t5x_like.hf.generation_config import write_generation
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.names import hint
 from t5x_like.pretrained import arguments as inputs
-from t5x_like.pretrained.writer import Writer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,17 +49,6 @@ class ModelOutput:
     end_logits: Float[Array, "B L"] | None = None
     hidden: Float[Array, "B L D"] | None = None
     summary: Float[Array, "B D"] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Read:
-    """A prompt that was read, what comes next, and the least and the most tokens to write."""
-
-    prompt: Int[np.ndarray, "B P"]
-    logits: Float[Array, "B V"]
-    cache: Any
-    least: int
-    most: int
 
 
 class Pretrained:
@@ -92,7 +76,7 @@ class Pretrained:
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
-        self._written_by: tuple[list[Array], Writer] | None = None
+        self._generator: tuple[list[Array], Generator] | None = None
 
     def __call__(
         self,
@@ -137,7 +121,7 @@ class Pretrained:
             raise ValueError(
                 f"labels has shape {list(targets.shape)}, what the decoder reads {read}"
             )
-        with self._layout():
+        with self.layout():
             return ModelOutput(*self._forward(self.params, batch, targets))
 
     def generate(
@@ -162,19 +146,9 @@ class Pretrained:
             ValueError: a model that writes no text, a setting that does not exist or is out of
                 range, or a prompt padded on the right.
         """
-        wanted = self.generation.override(settings)
-        with self._layout():
-            read = self._read(input_ids, attention_mask, wanted)
-            new, lengths = decode(
-                self.writer.extend,
-                read.logits,
-                read.cache,
-                settings=wanted,
-                least=read.least,
-                most=read.most,
-            )
-        prompts = np.repeat(read.prompt, len(new) // len(read.prompt), axis=0)
-        return np.concatenate([prompts, new[:, : lengths.max()]], axis=1)
+        wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
+        with self.layout():
+            return self.generator.generate(tokens, mask, wanted)
 
     def stream(
         self,
@@ -196,42 +170,28 @@ class Pretrained:
         Raises:
             ValueError: as `generate`, or beams, of which none is the text until the end.
         """
-        wanted = self.generation.override(settings)
-        if wanted.num_beams > 1:
-            raise ValueError(
-                f"num_beams={wanted.num_beams}: a stream needs num_beams=1, as beams are chosen "
-                "from only at the end"
-            )
-        with self._layout():
-            read = self._read(input_ids, attention_mask, wanted)
-            request = decoding_request(wanted, least=read.least, most=read.most)
-            return decoding.stream(
-                self.writer.extend, read.logits, read.cache, callback=callback, **request
-            )
+        wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
+        with self.layout():
+            return self.generator.stream(tokens, mask, wanted, callback=callback)
 
-    def _read(
-        self, input_ids: ArrayLike, attention_mask: ArrayLike | None, wanted: GenerationSettings
-    ) -> "_Read":
-        """Reads a prompt, or an encoder's input and the token that begins the decoder's text."""
-        if not hasattr(self.module, "prefill"):
-            raise ValueError(f"this {self.system} reads text, and writes none: it has no generate")
+    def _prompts(
+        self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
+    ) -> tuple[GenerationSettings, inputs.Tokens, np.ndarray]:
+        """The settings of a call, and what the network reads, all checked."""
+        if not self.module.generates:
+            raise ValueError(
+                f"this {self.system} does not generate text: a decoder or an encoder-decoder does"
+            )
+        wanted = self.generation.override(settings)
         tokens = self._tokens("input_ids", input_ids)
         mask = (
             inputs.infer_mask(tokens, wanted)
             if attention_mask is None
             else inputs.check_mask("attention_mask", attention_mask, tokens)
         )
-        if self._encodes:
-            prompt = np.full((len(tokens), 1), wanted.decoder_start_token_id, np.int32)
-            arguments = {"encoder_input_tokens": tokens, "encoder_mask": mask != 0}
-        else:
-            if not mask[:, -1].all():
-                raise ValueError("input_ids is padded on the right: pad it on the left to generate")
-            prompt, arguments = tokens, {"decoder_mask": mask != 0}
-        least, most = wanted.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
-        arguments["decoder_input_tokens"] = prompt
-        logits, cache = self.writer.prefill(arguments, cache_length=prompt.shape[1] + most)
-        return _Read(prompt, logits, cache, least, most)
+        if not self._encodes and not mask[:, -1].all():
+            raise ValueError("input_ids is padded on the right: pad it on the left to generate")
+        return wanted, tokens, mask != 0
 
     def save_pretrained(
         self, folder: str | os.PathLike, *, max_shard_size: int = 5 * 10**9
@@ -275,19 +235,28 @@ class Pretrained:
         )
 
     @property
-    def writer(self) -> Writer:
-        """What writes with the parameters as they are now."""
+    def generator(self) -> Generator:
+        """Generates with the parameters that the model has now."""
         leaves = jax.tree.leaves(self.params)
-        if self._written_by is None or any(map(operator.is_not, self._written_by[0], leaves)):
-            self._written_by = leaves, Writer(self.system, self.config, self.params)
-        return self._written_by[1]
+        if self._generator is None or any(map(operator.is_not, self._generator[0], leaves)):
+            self._generator = leaves, Generator(self.module, self.params)
+        return self._generator[1]
+
+    def layout(self) -> contextlib.AbstractContextManager[None]:
+        """The layout of the mesh, within which the parameters are used."""
+        return contextlib.nullcontext() if self.mesh is None else partitioning.layout(self.mesh)
+
+    def put(self, batch: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """A global batch, the same on all processes, as arrays where the parameters are."""
+        if self.mesh is None:
+            return batch
+        index, number = partitioning.batch_slice(self.mesh)
+        mine = {name: np.split(rows, number)[index] for name, rows in batch.items()}
+        return partitioning.shard_batch(mine, self.mesh)
 
     @property
     def _encodes(self) -> bool:
-        return isinstance(self.module, EncoderDecoder)
-
-    def _layout(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.mesh is None else partitioning.layout(self.mesh)
+        return self.module.sides == ("encoder", "decoder")
 
     def _tokens(self, name: str, tokens: ArrayLike, *, ignored: bool = False) -> inputs.Tokens:
         size = self.config["vocab_size"]

@@ -23,7 +23,7 @@ MESH = {"data": 2, "fsdp": 2, "model": 2}
 def models(request):
     """One on a device, one on eight."""
     system = request.param
-    sizes = next(iter(systems.find(system).SIZES.values()))
+    sizes = next(iter(systems.find(system).sizes.values()))
     config = sizes | TINY[system][0] | {"vocab_size": 48}
     module = systems.build(system, config)
     boxed = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch()))
@@ -59,7 +59,7 @@ def test_a_cache_is_cut_as_the_model_is(models):
     if hasattr(model.module, "encode"):
         arguments = {"encoder_input_tokens": tokens, "decoder_input_tokens": tokens[:, :1]}
     with partitioning.layout(model.mesh):
-        _, cache = model.writer.prefill(arguments, cache_length=10)
+        _, cache = model.generator.prefill(arguments, cache_length=10)
     for x in jax.tree.leaves([dataclasses.asdict(layer)["own"] for layer in cache.layers]):
         rows, _, heads, _ = (*x.sharding.spec, None, None, None)[:4]
         assert set(rows) == {"data", "fsdp"}

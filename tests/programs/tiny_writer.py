@@ -8,7 +8,6 @@ import ml_collections
 from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.experiment import model_side
-from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 
 # Settings of whichever system has them.
 TINY = {
@@ -35,7 +34,7 @@ def settings(system: str, **model: object) -> ml_collections.ConfigDict:
     sizes = next(iter(systems.find(system).sizes.values()))
     made.system = system
     made.model = sizes | {name: value for name, value in TINY.items() if name in sizes} | model
-    encodes = isinstance(systems.build(system, made.model.to_dict()), EncoderDecoder)
+    encodes = systems.build(system, made.model.to_dict()).sides == ("encoder", "decoder")
     made.data.vocabulary = "bytes"
     made.data.objective = "text_to_text" if encodes else "language_modeling"
     made.data.converter = "encoder_decoder" if encodes else "decoder"

@@ -236,7 +236,7 @@ def test_its_folder_is_a_bert_until_it_is_called_by_its_name(tmp_path):
     as_bert = from_pretrained(tmp_path / "folder")
     assert as_bert.system == "bert"
     np.testing.assert_array_equal(as_bert(tokens).logits, model(tokens).logits)
-    with pytest.raises(ValueError, match="this bert reads text, and writes none"):
+    with pytest.raises(ValueError, match="this bert does not generate text"):
         as_bert.generate(tokens)
     with pytest.raises(ValueError, match="'t5'"):
         from_pretrained(tmp_path / "folder", system="t5")
@@ -265,5 +265,5 @@ def test_a_head_for_labelled_text_is_bidirectional_and_writes_nothing(tmp_path):
     assert model(tokens, real).logits.shape == (3, 3)
     for part in ("embeddings", "encoder"):
         jax.tree.map(np.testing.assert_array_equal, model.params[part], theirs.params[part])
-    with pytest.raises(ValueError, match="writes none"):
+    with pytest.raises(ValueError, match="does not generate text"):
         model.generate(tokens)

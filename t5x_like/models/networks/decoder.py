@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -19,7 +20,12 @@ class Decoder(nn.Module):
 
     Attributes:
         visibility: `causal`, or `prefix` for the prefix LM of Raffel et al. 2020 (section 3.2.1).
+        sides: the sides of a batch that it reads.
+        generates: it has `prefill` and `extend`, and so generates text.
     """
+
+    sides: ClassVar[tuple[str, ...]] = ("decoder",)
+    generates: ClassVar[bool] = True
 
     make_embedding: Callable[..., nn.Module]
     make_decoder: Callable[..., nn.Module]

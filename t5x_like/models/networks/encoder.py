@@ -1,7 +1,7 @@
 """A bidirectional encoder with a head: embeddings, layers, and what is read off them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -24,7 +24,12 @@ class Encoder(nn.Module):
         make_projection: of a map from the embeddings' width to the layers', or None if equal.
         task: which of several heads (`Heads`) runs; `module.clone(task="mnli")` is the same
             network, with the same parameters, under the head of the task mnli.
+        sides: the sides of a batch that it reads.
+        generates: whether it has `prefill` and `extend`, and so generates text.
     """
+
+    sides: ClassVar[tuple[str, ...]] = ("encoder",)
+    generates: ClassVar[bool] = False
 
     make_embeddings: Callable[..., nn.Module]
     make_encoder: Callable[..., nn.Module]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -22,7 +23,12 @@ class EncoderDecoder(nn.Module):
         make_encoder, make_decoder: of the towers; without a decoder of its own the encoder's
             parameters serve both sides (Raffel et al. 2020, section 3.2.2).
         make_head: of the map from the decoder's output and the embeddings to logits.
+        sides: the sides of a batch that it reads.
+        generates: it has `prefill` and `extend`, and so generates text.
     """
+
+    sides: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+    generates: ClassVar[bool] = True
 
     make_embedding: Callable[..., nn.Module]
     make_encoder: Callable[..., nn.Module]

@@ -9,6 +9,7 @@
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,8 @@ class UnifiedEncoder(Encoder):
         mask_id: the token [MASK], whose output predicts what belongs in its place.
         longest: places of a row, as many as there are positions.
     """
+
+    generates: ClassVar[bool] = True
 
     mask_id: int = 103
     longest: int = 512

@@ -1,4 +1,4 @@
-"""What writes: layers apart, and the parameters as they are."""
+"""The generator: unrolled layers generate what the stack does, with the parameters of now."""
 
 import flax.linen as nn
 import jax
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like import systems
+from t5x_like.decoding.generator import Generator
 from t5x_like.pretrained.model import Pretrained
 
 TINY = {
@@ -24,17 +25,17 @@ TINY = {
 
 
 def make(system):
-    config = next(iter(systems.find(system).SIZES.values())) | TINY[system]
+    config = next(iter(systems.find(system).sizes.values())) | TINY[system]
     module = systems.build(system, config)
     params = jax.jit(lambda: nn.unbox(module.init(jax.random.key(0), module.example_batch())))()
-    # Large enough that what is written depends on every layer.
+    # Large enough that the generated tokens depend on every layer.
     params = jax.tree.map(lambda x: 3 * x, params["params"])
     return Pretrained(module, params, system=system, config=config)
 
 
 def greedy(model, prompt, *, new):
     """The likeliest next tokens, by the whole network once for each."""
-    encodes = hasattr(model.module, "encode")
+    encodes = model.module.sides == ("encoder", "decoder")
     own = jnp.zeros((len(prompt), 1), jnp.int32) if encodes else prompt
     apply = jax.jit(lambda params, batch: model.module.apply({"params": params}, batch))
     first = own.shape[1]
@@ -47,15 +48,21 @@ def greedy(model, prompt, *, new):
 
 
 @pytest.mark.parametrize("system", TINY)
-def test_layers_apart_write_what_the_stack_says(system):
+def test_unrolled_layers_generate_what_the_scanned_stack_predicts(system):
     model = make(system)
     prompt = jnp.asarray(np.random.default_rng(0).integers(2, 50, (2, 5)))
     settings = {"max_new_tokens": 4, "eos_token_id": None}
     found = model.generate(prompt, np.ones((2, 5)), **settings)
     np.testing.assert_array_equal(found, greedy(model, prompt, new=4))
-    # Other parameters, and what is written is theirs.
+    # With other parameters the tokens are theirs.
     head = model.params["token_embedder"]["embedding"]
     model.params["token_embedder"]["embedding"] = head[::-1]
     other = model.generate(prompt, np.ones((2, 5)), **settings)
     np.testing.assert_array_equal(other, greedy(model, prompt, new=4))
     assert not np.array_equal(found, other)
+
+
+def test_a_network_that_cannot_generate_is_refused():
+    config = next(iter(systems.find("bert").sizes.values()))
+    with pytest.raises(ValueError, match="the network Encoder does not generate text"):
+        Generator(systems.build("bert", config), {})

@@ -1,0 +1,200 @@
+"""One object through which training, evaluation and inference generate text with a network."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from t5x_like import decoding
+from t5x_like.decoding.generation import Generated, StreamStep
+from t5x_like.decoding.interface import Extend
+from t5x_like.decoding.settings import GenerationSettings, decoding_request
+from t5x_like.models.blocks.stack import Stack, unstack_layers
+
+
+class _Prefilled(NamedTuple):
+    """The prompt of the decoder after the forward pass over it.
+
+    Attributes:
+        prompt: a language model's own prompt, or the start token of an encoder-decoder's decoder.
+        logits: of the first new token.
+        least, most: new tokens that the settings allow.
+    """
+
+    prompt: Int[np.ndarray, "B P"]
+    logits: Float[Array, "B V"]
+    cache: Any
+    least: int
+    most: int
+
+
+class Generator:
+    """Generates with a network and its parameters; code is compiled once for each shape.
+
+    A scanned stack copies a layer's weights and cache out of the stack at every layer, which at one
+    token a row takes most of the time: three times a token's on a CPU. So the scanned layers are
+    unrolled here, once for all calls.
+
+    `generate` and `stream` run on the host. Inside a jitted function call `prefill`, and
+    `decoding.generate` with `extend`.
+
+    Args:
+        module: a network that declares `generates` and the `sides` of a batch that it reads.
+        params: its parameters, unboxed; with parameters on a mesh call all within its layout.
+
+    Raises:
+        ValueError: the network does not generate text.
+    """
+
+    def __init__(self, module: nn.Module, params: PyTree):
+        if not module.generates:
+            raise ValueError(f"the network {type(module).__name__} does not generate text")
+        self._module = _unrolled(module)
+        self._params = params if self._module is module else jax.jit(_unstacked)(params)
+        self._encodes = module.sides == ("encoder", "decoder")
+        self._prefill = jax.jit(self._run_prefill, static_argnames="cache_length")
+        # One function for all calls: compiled decoders are found again by it.
+        self._extend = self._run_extend
+
+    def prefill(
+        self, arguments: Mapping[str, Any], *, cache_length: int
+    ) -> tuple[Float[Array, "B V"], Any]:
+        """Run the forward pass over a prompt: the logits of the next token, and the cache.
+
+        Args:
+            arguments: of the module's `prefill`.
+            cache_length: tokens of the prompt and of all that follows it.
+        """
+        return self._prefill(self._params, arguments, cache_length=cache_length)
+
+    @property
+    def extend(self) -> Extend:
+        """(tokens [B, 1], cache) -> (logits [B, 1, V], cache), for the functions of `decoding`."""
+        return jax.tree_util.Partial(self._extend, self._params)
+
+    def generate(
+        self,
+        tokens: Int[np.ndarray, "B S"],
+        mask: Bool[np.ndarray, "B S"],
+        settings: GenerationSettings,
+    ) -> Int[np.ndarray, "R L"]:
+        """Generate after each prompt: greedily, by sampling or by beam search.
+
+        With several processes call it on all of them, with the same prompts.
+
+        Args:
+            tokens: what the encoder reads, or a language model's prompts, padded on the left.
+            mask: True on real tokens.
+
+        Returns:
+            Int32 rows as long as the longest: the prompt, or the decoder's start token, then what
+            was generated up to and with the end token, then padding. `num_return_sequences` rows
+            for each prompt, best first.
+
+        Raises:
+            ValueError: the settings leave no room for a new token.
+        """
+        given = self._prefill_prompts(tokens, mask, settings)
+        request = decoding_request(settings, least=given.least, most=given.most)
+        found: decoding.Beams | Generated
+        if settings.num_beams > 1:
+            found = decoding.beam_search(self.extend, given.logits, given.cache, **request)
+        else:
+            found = decoding.generate(self.extend, given.logits, given.cache, **request)
+        new = _fetch(found.tokens).reshape(-1, given.most)
+        prompts = np.repeat(given.prompt, len(new) // len(given.prompt), axis=0)
+        return np.concatenate([prompts, new[:, : _fetch(found.lengths).max()]], axis=1)
+
+    def stream(
+        self,
+        tokens: Int[np.ndarray, "B S"],
+        mask: Bool[np.ndarray, "B S"],
+        settings: GenerationSettings,
+        *,
+        callback: Callable[[StreamStep], bool | None],
+    ) -> Generated:
+        """Generate as `generate` does, and call `callback` with every token as it comes.
+
+        For one process.
+
+        Args:
+            tokens, mask: as for `generate`.
+            callback: gets a `StreamStep` for each token, and ends generation by returning True.
+
+        Raises:
+            ValueError: as `generate`; or beam search, which has no text before its end.
+        """
+        if settings.num_beams > 1:
+            raise ValueError(
+                f"num_beams={settings.num_beams}: a stream needs num_beams=1, as beam search "
+                "chooses its text at the end"
+            )
+        given = self._prefill_prompts(tokens, mask, settings)
+        request = decoding_request(settings, least=given.least, most=given.most)
+        return decoding.stream(self.extend, given.logits, given.cache, callback=callback, **request)
+
+    def _prefill_prompts(
+        self, tokens: np.ndarray, mask: np.ndarray, settings: GenerationSettings
+    ) -> _Prefilled:
+        if self._encodes:
+            prompt = np.full((len(tokens), 1), settings.decoder_start_token_id, np.int32)
+            arguments = {"encoder_input_tokens": tokens, "encoder_mask": mask}
+        else:
+            prompt, arguments = tokens, {"decoder_mask": mask}
+        least, most = settings.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
+        arguments["decoder_input_tokens"] = prompt
+        logits, cache = self.prefill(arguments, cache_length=prompt.shape[1] + most)
+        return _Prefilled(prompt, logits, cache, least, most)
+
+    def _run_prefill(
+        self, params: PyTree, arguments: Any, *, cache_length: int
+    ) -> tuple[Array, Any]:
+        call = {"cache_length": cache_length, "method": "prefill", **arguments}
+        return self._module.apply({"params": params}, **call)
+
+    def _run_extend(self, params: PyTree, tokens: Array, cache: Any) -> tuple[Array, Any]:
+        return self._module.apply({"params": params}, tokens, cache, method="extend")
+
+
+def _fetch(array: Array) -> np.ndarray:
+    """A whole array on the host, wherever the devices of all processes hold its parts."""
+    if jax.process_count() == 1:
+        return np.asarray(array)
+    return multihost_utils.process_allgather(array, tiled=True)
+
+
+def _unrolled(module: nn.Module) -> nn.Module:
+    """The network with every `Stack` unrolled; itself where none is scanned."""
+    fields = {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
+    changed = {
+        name: new for name, old in fields.items() if (new := _unrolled_factory(old)) is not old
+    }
+    return module.clone(**changed) if changed else module
+
+
+def _unrolled_factory(value: Any) -> Any:
+    """A factory of parts with every `Stack` that it makes unrolled; anything else as it is."""
+    if not isinstance(value, functools.partial):
+        return value
+    keywords = {name: _unrolled_factory(one) for name, one in value.keywords.items()}
+    if value.func is Stack:
+        keywords["loop"] = "unroll"
+    if all(value.keywords.get(name) is one for name, one in keywords.items()):
+        return value
+    return functools.partial(value.func, *value.args, **keywords)
+
+
+def _unstacked(params: PyTree) -> PyTree:
+    """Parameters of scanned stacks, wherever they are, as those of unrolled ones."""
+    if not isinstance(params, Mapping):
+        return params
+    if set(params) == {"block"}:
+        layers = jax.tree.leaves(params)[0].shape[0]
+        return unstack_layers(params, layers=layers)
+    return {name: _unstacked(part) for name, part in params.items()}
