@@ -33,66 +33,37 @@ tokens falls from log 4096 = 8.3 to 5.67 nats, where the unigram entropy of the 
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.albert import SIZES
+from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(f"configs/albert.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
-    config = defaults()
-    config.system = "albert"
-    config.workdir = f"runs/albert_{size}"
-    config.model = SIZES[size]
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "albert"
+    config = recipes.pretraining("albert", size)
+    recipes.masked_language_modeling(config, "albert", length=512)
     config.data.objective_settings = {"longest": 3, "short_rate": 0.1}
-    config.data.converter = "encoder"
-    config.data.lengths = {"inputs": 512}
     config.data.batch_size = 4096
     config.train.steps = 125_000
     config.optimizer = {
         "name": "lamb",
         "weight_decay": 0.01,
         "clip_norm": 1.0,
-        "schedule": "linear",
-        "learning_rate": 0.00176,
-        "warmup_steps": 3_125,
-        "decay_steps": config.train.steps,
+        **recipes.linear(config, 0.00176, warmup_steps=3_125),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("base")
-    config.workdir = "runs/albert_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "positions": 64,
-            "embedding": 64,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "heads": 4,
-        }
+    config = recipes.demo(
+        get_config("base"),
+        vocabulary="runs/albert_demo/vocabulary.model",
+        positions=64,
+        embedding=64,
     )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/albert_demo/vocabulary.model"
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 1500
-    config.train.log_every = 20
-    config.optimizer.update(
-        {"learning_rate": 0.01, "warmup_steps": 100, "decay_steps": config.train.steps}
-    )
-    config.checkpoint.every = 500
+    config.optimizer.update({"learning_rate": 0.01, "warmup_steps": 100})
     config.evaluate.every = 250
     return config

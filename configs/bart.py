@@ -61,10 +61,11 @@ log 4096 = 8.3 to 4.10 nats, where the unigram entropy of the targets is 6.36:
     python -m t5x_like.train --config=configs/bart.py:demo
 """
 
-import ml_collections
-from ml_collections.config_dict import placeholder
+from typing import Any
 
-from t5x_like.config import defaults
+import ml_collections
+
+from t5x_like.experiment import recipes
 from t5x_like.systems.bart import SIZES, frozen_at_first
 
 _OTHERS = ("demo", "pairs", "translation", "translation_base", "translation_all")
@@ -77,20 +78,12 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
     if size == "pairs":
         return _pairs()
     if size in ("translation", "translation_base"):
-        of = SIZES["base" if size.endswith("base") else "large"]
-        return _translation(3e-4, steps=50_000, frozen=frozen_at_first(of))
+        sizes = SIZES["base" if size.endswith("base") else "large"]
+        return _translation(3e-4, steps=50_000, frozen=frozen_at_first(sizes))
     if size == "translation_all":
         return _translation(3e-5, steps=5_000, frozen=())
-    if size not in SIZES:
-        known = ", ".join((*SIZES, *_OTHERS))
-        raise ValueError(f"configs/bart.py has no size {size!r}: choose {known}")
-    config = defaults()
-    config.system = "bart"
-    config.workdir = f"runs/bart_{size}"
-    config.model = SIZES[size]
+    config = recipes.pretraining("bart", size, others=_OTHERS)
     config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
     config.data.objective = "bart"
     config.data.objective_settings = {
         "corruptions": ("sentence_permutation", "text_infilling"),
@@ -100,49 +93,37 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 512, "targets": 512}
     config.data.batch_size = 8000
     config.train.steps = 500_000
-    config.optimizer = _adam(4e-4, warmup_steps=30_000, decay_steps=500_000)
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
+    config.optimizer = _adam(config, 4e-4, warmup_steps=30_000)
     config.decode = {"max_new_tokens": 128, "num_beams": 4}
     return config
 
 
-def _adam(learning_rate: float, *, warmup_steps: int, decay_steps: int) -> dict:
+def _adam(
+    config: ml_collections.ConfigDict, learning_rate: float, *, warmup_steps: Any
+) -> dict[str, Any]:
     return {
         "name": "adamw",
         "b2": 0.98,
         "epsilon": 1e-6,
         "weight_decay": 0.01,
-        "schedule": "linear",
-        "learning_rate": learning_rate,
-        "warmup_steps": warmup_steps,
-        "decay_steps": decay_steps,
+        **recipes.linear(config, learning_rate, warmup_steps=warmup_steps),
     }
 
 
-def _tuning(head: str) -> ml_collections.ConfigDict:
-    """From a folder, whose settings are the model's but for the head."""
-    config = get_config("large")
-    config.system = ""
-    config.model = {"head": head, "dropout": placeholder(float), "dtype": placeholder(str)}
-    config.loss.label_smoothing = 0.1
-    config.data.module = "data/text_files.py"
-    config.data.task = "text_files"
-    config.data.settings = {"files": "", "inputs": "", "targets": ""}
+def _fine_tuning(workdir: str, head: str) -> ml_collections.ConfigDict:
+    config = recipes.fine_tuning(workdir, head=head)
+    config.loss = {"z_loss": 0.0, "label_smoothing": 0.1}
+    recipes.text_pairs(config)
     config.data.objective = "marked_text_to_text"
-    config.data.objective_settings = {}
-    config.evaluate.every = 1_000
-    config.checkpoint.every = 1_000
     return config
 
 
 def _pairs() -> ml_collections.ConfigDict:
-    config = _tuning("generation")
-    config.workdir = "runs/bart_pairs"
+    config = _fine_tuning("runs/bart_pairs", "generation")
     config.data.lengths = {"inputs": 1024, "targets": 256}
     config.data.batch_size = 64
     config.train.steps = 20_000
-    config.optimizer = _adam(3e-5, warmup_steps=500, decay_steps=20_000)
+    config.optimizer = _adam(config, 3e-5, warmup_steps=500)
     config.optimizer.clip_norm = 0.1
     config.decode = {"max_new_tokens": 142, "num_beams": 5, "no_repeat_ngram_size": 3}
     return config
@@ -151,42 +132,22 @@ def _pairs() -> ml_collections.ConfigDict:
 def _translation(
     learning_rate: float, *, steps: int, frozen: tuple[str, ...]
 ) -> ml_collections.ConfigDict:
-    config = _tuning("translation")
-    config.workdir = "runs/bart_translation"
+    config = _fine_tuning("runs/bart_translation", "translation")
     config.model.update({"source_layers": 6, "source_vocab_size": 0, "loop": "unroll"})
     config.data.lengths = {"inputs": 256, "targets": 256}
-    config.data.batch_size = 128
     config.train.steps = steps
-    config.optimizer = _adam(learning_rate, warmup_steps=steps // 10, decay_steps=steps)
+    config.optimizer = _adam(config, learning_rate, warmup_steps=recipes.steps(config) // 10)
     config.optimizer.frozen = frozen
     config.decode = {"max_new_tokens": 256, "num_beams": 5, "length_penalty": 1.0}
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("base")
-    config.workdir = "runs/bart_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "positions": 64,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "heads": 4,
-        }
-    )
-    config.model.dropout = 0.0  # the run sees no text twice
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/bart_demo/vocabulary"
+    config = recipes.demo(get_config("base"), vocabulary="runs/bart_demo/vocabulary", positions=64)
     config.data.lengths = {"inputs": 64, "targets": 64}
     config.data.batch_size = 16
     config.train.steps = 1200
-    config.train.log_every = 20
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": 1200})
-    config.checkpoint.every = 500
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
     config.evaluate.every = 250
     config.decode = {"max_new_tokens": 64, "num_beams": 4}
     return config

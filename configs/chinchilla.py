@@ -38,27 +38,34 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.chinchilla import SIZES
+from t5x_like.experiment import recipes
 
 TOKENS_PER_PARAMETER = 20
 _LENGTH = 2048
-_RATES = {**dict.fromkeys(SIZES, 2e-4), "6.8b": 1.25e-4, "70b": 1e-4}
+_RATES = {"6.8b": 1.25e-4, "70b": 1e-4}  # 2e-4 for the others
+# Table A1: the weight, and the tokens of the corpus by the epochs read in 1.4 trillion tokens.
+_CORPORA = {
+    "massive_web": (45, 0.45 * 1.4e12 / 1.24),
+    "books": (30, 0.30 * 1.4e12 / 0.75),
+    "c4": (10, 0.10 * 1.4e12 / 0.77),
+    "news": (10, 0.10 * 1.4e12 / 0.21),
+    "github": (4, 0.04 * 1.4e12 / 0.13),
+    "wikipedia": (1, 0.01 * 1.4e12 / 3.40),
+}
 
 
 def compute_optimal(flops: float) -> tuple[float, float]:
-    """How many parameters are best, and how many tokens, for a budget of training FLOPs.
+    """The best number of parameters and of training tokens for a budget of training FLOPs.
 
-    With C = 6 N D FLOPs for N parameters and D tokens, and D = 20 N, to which table 3 of the paper
-    comes within 10% from 400 million parameters to 10 trillion (approach 1). The page
-    docs/systems/chinchilla.md has the other approaches.
+    With C = 6 N D FLOPs for N parameters and D tokens, and D = 20 N, it is within 10% of table 3 of
+    the paper (approach 1) from 400 million parameters to 10 trillion.
     """
     parameters = math.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
     return parameters, TOKENS_PER_PARAMETER * parameters
 
 
 def parameters(model: Mapping[str, Any]) -> int:
-    """Parameters of the settings of a network, as table A9 counts them: without gains of norms."""
+    """The number of parameters of a network, counted as in table A9: without the gains of norms."""
     width, inner = model["d_model"], model["heads"] * model["head_width"]
     attention = 5 * width * inner + 5 * inner + width
     feed_forward = 2 * width * model["d_ff"] + model["d_ff"] + width
@@ -69,68 +76,32 @@ def get_config(size: str = "306m") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(
-            f"configs/chinchilla.py has no size {size!r}: choose demo, {', '.join(SIZES)}"
-        )
-    config = defaults()
-    config.system = "chinchilla"
-    config.workdir = f"runs/chinchilla_{size}"
-    config.model = SIZES[size] | {"dtype": "bfloat16"}
-    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "language_modeling"
-    config.data.converter = "decoder"
-    config.data.lengths = {"targets": _LENGTH}
+    config = recipes.pretraining("chinchilla", size)
+    config.model.dtype = "bfloat16"
+    recipes.language_modeling(config, length=_LENGTH)
+    recipes.mixture(config, _CORPORA)
     config.data.batch_size = rows = 768 if size == "70b" else 256
-    tokens = TOKENS_PER_PARAMETER * parameters(SIZES[size])
-    # A reference, so that the schedule follows --config.train.steps.
-    config.train.steps = steps = ml_collections.FieldReference(round(tokens / (rows * _LENGTH)))
+    number = parameters(config.model)
+    tokens = TOKENS_PER_PARAMETER * number
+    config.train.steps = round(tokens / (rows * _LENGTH))
     if size == "70b":  # half of the tokens, and the other half in batches of twice the size
         first = round(tokens / 2 / (rows * _LENGTH))
         second = {"steps": round(first / 2), "batch_size": 2 * rows}
-        config.train.phases = ("first", "second")
-        config.phases = {"first": {"steps": first}, "second": second}
-        steps.set(first + second["steps"])
+        recipes.phases(config, first={"steps": first}, second=second)
     config.optimizer = {
         "name": "adamw",
         "b2": 0.95,
         "weight_decay": 0.1,
-        "clip_norm": 1.0 if parameters(SIZES[size]) < 6e9 else 0.25,
-        "schedule": "cosine",
-        "learning_rate": _RATES[size],
-        "end_learning_rate": _RATES[size] / 10,
-        "warmup_steps": 1_500,
-        "decay_steps": steps,
+        "clip_norm": 1.0 if number < 6e9 else 0.25,
+        **recipes.cosine(config, _RATES.get(size, 2e-4), warmup_steps=1_500),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("74m")
-    config.workdir = "runs/chinchilla_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "heads": 4,
-            "head_width": 32,
-            "dtype": "float32",
-        }
-    )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/gopher_demo/vocabulary.model"
+    config = recipes.demo(get_config("74m"), vocabulary="runs/gopher_demo/vocabulary.model")
     config.data.lengths = {"targets": 128}
     config.data.batch_size = 16
     config.train.steps = 1000
-    config.train.log_every = 20
-    config.optimizer.update({"learning_rate": 2e-3, "end_learning_rate": 2e-4, "warmup_steps": 100})
-    config.checkpoint.every = 500
-    config.evaluate.every = 200
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
     return config

@@ -38,7 +38,7 @@ import pathlib
 
 import ml_collections
 
-from t5x_like.config import defaults
+from t5x_like.experiment import recipes
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.systems.distilbert import SIZES, student_of
 
@@ -49,22 +49,16 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """The config of one of the sizes above, or of a student of the teacher in a folder."""
     if size == "demo":
         return _demo()
-    config = defaults()
-    config.system = "distilbert"
-    config.workdir = f"runs/distilbert_{pathlib.Path(size).name}"
     if size in SIZES:
-        config.model = SIZES[size]
+        config = recipes.pretraining("distilbert", size)
     else:
-        teacher = open_source(pathlib.Path(size).expanduser())
-        config.model = student_of(teacher.system, teacher.config)
+        teacher, name = open_source(pathlib.Path(size).expanduser()), pathlib.Path(size).name
+        student = student_of(teacher.system, teacher.config)
+        config = recipes.pretraining("distilbert", name, sizes={name: student})
         config.initialize = size
     config.loss = {"masked_lm": 2.0, "soft_targets": 5.0, "cosine": 1.0, "temperature": 2.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "bert"
+    recipes.masked_language_modeling(config, "bert", length=512)
     config.data.objective_settings = {"next_sentence": False}
-    config.data.converter = "encoder"
-    config.data.lengths = {"inputs": 512}
     config.data.batch_size = 4000
     config.train.microbatches = 10
     config.train.steps = 6_000
@@ -74,10 +68,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         "b2": 0.98,
         "epsilon": 1e-6,
         "clip_norm": 5.0,
-        "schedule": "linear",
-        "learning_rate": 5e-4,
-        "warmup_steps": 300,
-        "decay_steps": config.train.steps,
+        **recipes.linear(config, 5e-4, warmup_steps=recipes.steps(config) // 20),
     }
     config.checkpoint.every = 500
     config.evaluate.every = 500
@@ -86,18 +77,13 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
 
 def _demo() -> ml_collections.ConfigDict:
     config = get_config(_DEMO_TEACHER)
-    config.workdir = "runs/distilbert_demo"
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = f"{_DEMO_TEACHER}/vocab.txt"
+    student = config.model.to_dict()  # as wide as its teacher
+    recipes.demo(config, vocabulary=f"{_DEMO_TEACHER}/vocab.txt", **student)
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.microbatches = 1
     config.train.steps = 600
-    config.train.log_every = 20
-    config.optimizer.update(
-        {"learning_rate": 1e-3, "warmup_steps": 50, "decay_steps": config.train.steps}
-    )
+    config.optimizer.update({"learning_rate": 1e-3, "warmup_steps": 50})
     config.checkpoint.every = 300
     config.evaluate.every = 100
     return config

@@ -40,10 +40,9 @@ replaced with the chance that any is, 13.8%. (A generator says little in so shor
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.electra import SIZES
+from t5x_like.experiment import recipes
 
-# Of each size: tokens of a row, rows of a batch, steps, learning rate, share of masked tokens.
+# For each size: tokens of a row, rows of a batch, steps, learning rate, share of masked tokens.
 _TRAINING = {
     "small": (128, 128, 1_000_000, 5e-4, 0.15),
     "base": (512, 256, 766_000, 2e-4, 0.15),
@@ -55,22 +54,12 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(
-            f"configs/electra.py has no size {size!r}: choose demo, {', '.join(SIZES)}"
-        )
+    config = recipes.pretraining("electra", size)
     length, batch_size, steps, learning_rate, rate = _TRAINING[size]
-    config = defaults()
-    config.system = "electra"
-    config.workdir = f"runs/electra_{size}"
-    config.model = SIZES[size]
-    config.loss = {"generator": 1.0, "discriminator": 50.0, "predicted": rate + 0.05}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "electra"
+    recipes.masked_language_modeling(config, "electra", length=length)
     config.data.objective_settings = {"rate": rate}
-    config.data.converter = "encoder"
-    config.data.lengths = {"inputs": length}
+    masked = config.data.objective_settings.get_oneway_ref("rate")
+    config.loss = {"generator": 1.0, "discriminator": 50.0, "predicted": masked + 0.05}
     config.data.batch_size = batch_size
     config.train.steps = steps
     config.optimizer = {
@@ -78,39 +67,18 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         "epsilon": 1e-6,
         "weight_decay": 0.01,
         "clip_norm": 1.0,  # the authors' code
-        "schedule": "linear",
-        "learning_rate": learning_rate,
-        "warmup_steps": 10_000,
-        "decay_steps": config.train.steps,
+        **recipes.linear(config, learning_rate, warmup_steps=10_000),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("small")
-    config.workdir = "runs/electra_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "positions": 64,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "generator": 1.0,  # a part of so little learns too slowly
-            "dropout": 0.0,  # the run sees no text twice
-        }
+    config = recipes.demo(
+        get_config("small"), vocabulary="runs/electra_demo/vocab.txt", positions=64, generator=1.0
     )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/electra_demo/vocab.txt"
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 2000
-    config.train.log_every = 20
     # At twice the rate the discriminator calls every token original for good.
-    config.optimizer.update({"warmup_steps": 100, "decay_steps": config.train.steps})
-    config.checkpoint.every = 500
-    config.evaluate.every = 200
+    config.optimizer.warmup_steps = 100
     return config

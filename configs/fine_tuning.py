@@ -34,9 +34,8 @@ files as small as those of tests/test_fine_tuning.py over 90% in seconds.
 """
 
 import ml_collections
-from ml_collections.config_dict import placeholder
 
-from t5x_like.config import defaults
+from t5x_like.experiment import recipes
 
 KINDS = ("classification", "regression", "tagging", "question_answering")
 
@@ -51,40 +50,19 @@ _FIELDS: dict[str, dict[str, object]] = {
 
 def get_config(kind: str = "classification") -> ml_collections.ConfigDict:
     """The config of one of the kinds above."""
-    if kind not in KINDS:
-        raise ValueError(f"configs/fine_tuning.py has no {kind!r}: choose {', '.join(KINDS)}")
-    config = defaults()
-    config.system = ""  # that of the folder `initialize`
-    config.workdir = f"runs/{kind}"
-    config.model = {"head": kind}
-    for setting, of in {"dropout": float, "dtype": str}.items():
-        config.model[setting] = placeholder(of)  # as in the folder
-    config.data.module = "data/labelled_files.py"
-    config.data.task = "labelled_files"
-    config.data.objective = kind
-    config.data.converter = "encoder"
-    config.data.lengths = {"inputs": 128}
-    config.data.settings = {"train": "", "validation": "", "held_out": 0.1, **_FIELDS[kind]}
-    config.data.batch_size = 32
+    recipes.check_size("fine_tuning", kind, KINDS, kind="kind")
+    config = recipes.fine_tuning(f"runs/{kind}", head=kind)
+    recipes.labelled_text(config, kind, converter="encoder", fields=_FIELDS[kind])
     if kind in ("classification", "tagging"):
         config.model.labels = 0  # as many as the data has
     if kind == "question_answering":
         config.data.lengths.inputs = 384
         config.data.objective_settings = {"stride": 128, "longest_question": 64}
         config.predict = {"no_answer": False, "null_threshold": 0.0, "longest_answer": 30}
-    # References, so that the schedule follows --config.train.steps.
-    steps = ml_collections.FieldReference(3000)
-    config.train.steps = steps
     config.optimizer = {
         "name": "adamw",
-        "schedule": "linear",
-        "learning_rate": 5e-5,
-        "warmup_steps": steps // 10,
-        "decay_steps": steps,
         "weight_decay": 0.01,
         "clip_norm": 1.0,
+        **recipes.linear(config, 5e-5, warmup_steps=recipes.steps(config) // 10),
     }
-    config.evaluate.every = 500
-    config.evaluate.batches = 0
-    config.checkpoint.keep = 1
     return config

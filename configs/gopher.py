@@ -31,8 +31,7 @@ The demo learns on documentation strings in minutes on 2 free CPU cores. Expect 
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.gopher import SIZES
+from t5x_like.experiment import recipes
 
 _LENGTH = 2048
 _TOKENS = 300e9
@@ -45,73 +44,46 @@ _TRAINING = {
     "7.1b": (1.2e-4, 1024, 0.25),
     "280b": (4e-5, 1536, 0.25),
 }
+# Table 2: the weight, and the tokens of the corpus.
+_CORPORA = {
+    "massive_web": (48, 506e9),
+    "books": (27, 560e9),
+    "c4": (10, 182e9),
+    "news": (10, 676e9),
+    "github": (3, 422e9),
+    "wikipedia": (2, 4e9),
+}
 
 
 def get_config(size: str = "117m") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(f"configs/gopher.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
+    config = recipes.pretraining("gopher", size)
+    config.model.dtype = "bfloat16"
+    recipes.language_modeling(config, length=_LENGTH)
+    recipes.mixture(config, _CORPORA)
     learning_rate, rows, clip_norm = _TRAINING[size]
-    config = defaults()
-    config.system = "gopher"
-    config.workdir = f"runs/gopher_{size}"
-    config.model = SIZES[size] | {"dtype": "bfloat16"}
-    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "language_modeling"
-    config.data.converter = "decoder"
-    config.data.lengths = {"targets": _LENGTH}
     config.data.batch_size = rows
-    # References, so that the schedule follows --config.train.steps.
-    steps = ml_collections.FieldReference(round(_TOKENS / (rows * _LENGTH)))
-    config.train.steps = steps
+    config.train.steps = round(_TOKENS / (rows * _LENGTH))
     if size == "280b":  # half of the tokens, and the other half in batches of twice the size
         first = round(_TOKENS / 2 / (rows * _LENGTH))
         second = {"steps": round(first / 2), "batch_size": 2 * rows}
-        config.train.phases = ("first", "second")
-        config.phases = {"first": {"steps": first}, "second": second}
-        steps.set(first + second["steps"])
+        recipes.phases(config, first={"steps": first}, second=second)
     config.optimizer = {
         "name": "adamw",
         "b2": 0.95,
         "weight_decay": 0.0,  # so it is Adam
         "clip_norm": clip_norm,
-        "schedule": "cosine",
-        "learning_rate": learning_rate,
-        "end_learning_rate": learning_rate / 10,
-        "warmup_steps": 1_500,
-        "decay_steps": steps,
+        **recipes.cosine(config, learning_rate, warmup_steps=1_500),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("117m")
-    config.workdir = "runs/gopher_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "heads": 4,
-            "head_width": 32,
-            "dtype": "float32",
-        }
-    )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/gopher_demo/vocabulary.model"
+    config = recipes.demo(get_config("117m"), vocabulary="runs/gopher_demo/vocabulary.model")
     config.data.lengths = {"targets": 128}
     config.data.batch_size = 16
     config.train.steps = 1000
-    config.train.log_every = 20
-    config.optimizer.update({"learning_rate": 2e-3, "end_learning_rate": 2e-4, "warmup_steps": 100})
-    config.checkpoint.every = 500
-    config.evaluate.every = 200
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
     return config

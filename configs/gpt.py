@@ -48,10 +48,8 @@ over 90% in seconds.
 """
 
 import ml_collections
-from ml_collections.config_dict import placeholder
 
-from t5x_like.config import defaults
-from t5x_like.systems.gpt import SIZES
+from t5x_like.experiment import recipes
 
 KINDS = {
     "classification": "gpt_classification",
@@ -67,95 +65,48 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         return _fine_tuning(size)
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        known = ", ".join(("demo", *SIZES, *KINDS))
-        raise ValueError(f"configs/gpt.py has no size {size!r}: choose {known}")
-    config = defaults()
-    config.system = "gpt"
-    config.workdir = f"runs/gpt_{size}"
-    config.model = SIZES[size]
-    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "language_modeling"
-    config.data.converter = "decoder"
-    config.data.lengths = {"targets": 512}
+    config = recipes.pretraining("gpt", size, others=("demo", *KINDS))
+    recipes.language_modeling(config, length=512)
     config.data.batch_size = 64
-    # References, so that the schedule follows --config.train.steps.
-    steps = ml_collections.FieldReference(2_400_000)
-    config.train.steps = steps
+    config.train.steps = 2_400_000
     config.optimizer = {
         "name": "adamw",
         "weight_decay": 0.01,
         "clip_norm": 1.0,
-        "schedule": "cosine",
-        "learning_rate": 2.5e-4,
+        **recipes.cosine(config, 2.5e-4, warmup_steps=2_000),
         "end_learning_rate": 0.0,
-        "warmup_steps": 2_000,
-        "decay_steps": steps,
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("base")
-    config.workdir = "runs/gpt_demo"
-    config.model.update(
-        {"vocab_size": 4096, "positions": 128, "layers": 2, "d_model": 128, "d_ff": 512, "heads": 4}
-    )
-    config.model.dropout = 0.0  # the run sees no text twice
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/gpt_demo/vocabulary"
+    config = recipes.demo(get_config("base"), vocabulary="runs/gpt_demo/vocabulary", positions=128)
     config.data.lengths = {"targets": 128}
     config.data.batch_size = 16
     config.train.steps = 1000
-    config.train.log_every = 20
     config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
-    config.checkpoint.every = 500
-    config.evaluate.every = 200
     return config
 
 
 def _fine_tuning(kind: str) -> ml_collections.ConfigDict:
-    config = defaults()
-    config.system = ""  # with the sizes of the folder `initialize`
-    config.workdir = f"runs/gpt_{kind}"
-    config.model = {"head": "classification", "added_tokens": 3, "labels": 0}
-    config.loss = {"auxiliary": 0.5}
-    config.data.module = "data/labelled_files.py"
-    config.data.task = "labelled_files"
-    config.data.objective = KINDS[kind]
-    config.data.converter = "decoder_rows"
-    config.data.lengths = {"inputs": 128}
-    config.data.batch_size = 32
     fields: dict[str, object] = {"text_a": "text_a", "text_b": ""}
+    model: dict[str, object] = {"head": "classification", "labels": 0}
     if kind == "multiple_choice":
-        config.model = {"head": "multiple_choice", "added_tokens": 3}
-        config.data.objective_settings = {"choices": 4}
+        model = {"head": "multiple_choice"}
         fields |= {"choices": "choices", "answer": "answer"}
     else:
         fields |= {"label": "label", "labels": ()}
     if kind in ("entailment", "similarity"):
         fields["text_b"] = "text_b"
-    config.data.settings = {"train": "", "validation": "", "held_out": 0.1, **fields}
-    for setting, of in {"dropout": float, "dtype": str}.items():
-        config.model[setting] = placeholder(of)  # as in the folder
-    # References, so that the schedule follows --config.train.steps.
-    steps = ml_collections.FieldReference(3000)
-    config.train.steps = steps
+    config = recipes.fine_tuning(f"runs/gpt_{kind}", added_tokens=3, **model)
+    config.loss = {"auxiliary": 0.5}
+    recipes.labelled_text(config, KINDS[kind], converter="decoder_rows", fields=fields)
+    if kind == "multiple_choice":
+        config.data.objective_settings = {"choices": 4}
     config.optimizer = {
         "name": "adamw",
-        "schedule": "linear",
-        "learning_rate": 6.25e-5,
-        "warmup_steps": steps // 500,
-        "decay_steps": steps,
         "weight_decay": 0.01,
         "clip_norm": 1.0,
+        **recipes.linear(config, 6.25e-5, warmup_steps=recipes.steps(config) // 500),
     }
-    config.evaluate.every = 500
-    config.evaluate.batches = 0
-    config.checkpoint.keep = 1
     return config

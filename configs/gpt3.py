@@ -42,8 +42,7 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.gpt3 import SIZES
+from t5x_like.experiment import recipes
 
 _LENGTH = 2048
 _TOKENS, _DECAY, _WARMUP = 300e9, 260e9, 375e6
@@ -61,12 +60,13 @@ _TRAINING = {
     "13b": (1.0e-4, 1024, 8e9),
     "175b": (0.6e-4, 1600, 12e9),
 }
+# Table 2.2: the weight, and the tokens of the corpus.
 _CORPORA = {
-    "common_crawl": (60, 410_000_000_000),
-    "webtext2": (22, 19_000_000_000),
-    "books1": (8, 12_000_000_000),
-    "books2": (8, 55_000_000_000),
-    "wikipedia": (3, 3_000_000_000),
+    "common_crawl": (60, 410e9),
+    "webtext2": (22, 19e9),
+    "books1": (8, 12e9),
+    "books2": (8, 55e9),
+    "wikipedia": (3, 3e9),
 }
 
 
@@ -74,57 +74,23 @@ def get_config(size: str = "small") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(f"configs/gpt3.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
-    rate, batch_size, ramp = _TRAINING[size]
-    config = defaults()
-    config.system = "gpt3"
-    config.workdir = f"runs/gpt3_{size}"
-    config.model = SIZES[size]
-    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
-    config.data.module = "data/mixture_files.py"
-    config.data.task = "mixture_files"
-    config.data.settings = {
-        "corpora": {
-            name: {
-                "files": f"corpora/{name}/*.jsonl.gz",
-                "weight": weight,
-                "text": "text",
-                "tokens": tokens,
-            }
-            for name, (weight, tokens) in _CORPORA.items()
-        },
-        "held_out": 0.001,
-    }
-    config.data.objective = "language_modeling"
-    config.data.converter = "decoder"
-    config.data.lengths = {"targets": _LENGTH}
+    config = recipes.pretraining("gpt3", size)
+    recipes.language_modeling(config, length=_LENGTH)
+    recipes.mixture(config, _CORPORA)
+    learning_rate, batch_size, ramp = _TRAINING[size]
     config.data.batch_size = batch_size
-    phases = _ramp(batch_size, ramp)
-    config.phases = phases
-    config.train.phases = tuple(phases)
-    config.train.steps = sum(phase["steps"] for phase in phases.values())
-    not_decaying = _steps(_TOKENS - _DECAY, batch_size)
-    config.optimizer = _optimizer(rate, decay_steps=config.train.steps - not_decaying)
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
-    config.evaluate.tasks = tuple(f"mixture_files_{name}" for name in _CORPORA)
-    return config
-
-
-def _optimizer(learning_rate: float, *, decay_steps: int) -> dict[str, Any]:
-    return {
+    recipes.phases(config, **_ramp(batch_size, ramp))
+    steps, constant = config.train.steps, _steps(_TOKENS - _DECAY, batch_size)
+    config.optimizer = {
         "name": "adamw",
         "b2": 0.95,
         "epsilon": 1e-8,
         "weight_decay": 0.1,
         "clip_norm": 1.0,
-        "schedule": "cosine",
-        "learning_rate": learning_rate,
-        "end_learning_rate": learning_rate / 10,
-        "warmup_steps": _steps(_WARMUP, _FIRST_BATCH),
-        "decay_steps": decay_steps,
+        **recipes.cosine(config, learning_rate, warmup_steps=_steps(_WARMUP, _FIRST_BATCH)),
+        "decay_steps": recipes.steps(config) * (steps - constant) // steps,
     }
+    return config
 
 
 def _steps(tokens: float, batch_size: int) -> int:
@@ -132,7 +98,7 @@ def _steps(tokens: float, batch_size: int) -> int:
 
 
 def _ramp(batch_size: int, tokens: float) -> dict[str, dict[str, Any]]:
-    """Batches that grow in equal steps, each for an equal part of so many tokens, then the rest."""
+    """Batches that grow in equal steps over the first `tokens`, and then the full batch."""
     stages = {}
     for stage in range(_STAGES):
         # Multiples of the first, which as many devices can share.
@@ -144,40 +110,16 @@ def _ramp(batch_size: int, tokens: float) -> dict[str, dict[str, Any]]:
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("small")
-    config.workdir = "runs/gpt3_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "positions": 128,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "heads": 4,
-            "head_width": 32,
-            "window": 16,
-        }
+    config = recipes.demo(
+        get_config("small"), vocabulary="runs/gpt2_demo/vocabulary", positions=128, window=16
     )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.settings = ml_collections.ConfigDict()
-    config.data.vocabulary = "runs/gpt2_demo/vocabulary"
     config.data.lengths = {"targets": 128}
-    config.phases = ml_collections.ConfigDict(
-        {"half": {"steps": 400, "batch_size": 8}, "full": {"steps": 500, "batch_size": 16}}
+    recipes.phases(
+        config,
+        half={"steps": 400, "batch_size": 8},
+        full={"steps": 500, "batch_size": 16},
     )
-    config.train.phases = ("half", "full")
-    config.train.steps = 900
-    config.train.log_every = 20
-    config.optimizer.update(
-        {
-            "learning_rate": 2e-3,
-            "end_learning_rate": 2e-4,
-            "warmup_steps": 100,
-            "decay_steps": 900,
-        }
-    )
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
+    config.optimizer.decay_steps = recipes.steps(config)
     config.checkpoint.every = 450
-    config.evaluate.every = 200
-    config.evaluate.tasks = ()
     return config

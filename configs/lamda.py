@@ -27,8 +27,7 @@ The demo learns on documentation strings in minutes on 2 free CPU cores. Expect 
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.lamda import SIZES
+from t5x_like.experiment import recipes
 
 _STEPS = {"2b": 501_000, "8b": 521_000, "137b": 3_000_000}
 
@@ -37,59 +36,23 @@ def get_config(size: str = "2b") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(f"configs/lamda.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
-    config = defaults()
-    config.system = "lamda"
-    config.workdir = f"runs/lamda_{size}"
-    config.model = SIZES[size] | {"dtype": "bfloat16"}
-    config.loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "language_modeling"
-    config.data.converter = "decoder"
-    config.data.lengths = {"targets": 1024}
+    config = recipes.pretraining("lamda", size)
+    config.model.dtype = "bfloat16"
+    recipes.language_modeling(config, length=1024)
+    config.loss.z_loss = 1e-4
     config.data.batch_size = 256
     config.train.steps = _STEPS[size]
-    config.optimizer = {
-        "name": "adafactor",
-        "schedule": "rsqrt",
-        "learning_rate": 1.0,
-        "warmup_steps": 10_000,
-    }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
+    config.optimizer = {"name": "adafactor", **recipes.rsqrt()}
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("2b")
-    config.workdir = "runs/lamda_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 1024,
-            "heads": 4,
-            "head_width": 32,
-            "dtype": "float32",
-        }
+    config = recipes.demo(
+        get_config("2b"), vocabulary="runs/lamda_demo/vocabulary.model", d_ff=1024
     )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/lamda_demo/vocabulary.model"
     config.data.lengths = {"targets": 128}
     config.data.batch_size = 16
     config.train.steps = 1000
-    config.train.log_every = 20
-    config.optimizer = {
-        "name": "adafactor",
-        "schedule": "linear",  # a short run gains by ending at a small rate
-        "learning_rate": 0.02,
-        "warmup_steps": 100,
-        "decay_steps": config.train.steps,
-    }
-    config.checkpoint.every = 500
-    config.evaluate.every = 200
+    # A short run gains by ending at a small rate.
+    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
     return config

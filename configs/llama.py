@@ -31,15 +31,25 @@ held-out loss of 3.54 nats at the end, where the unigram entropy of the targets 
 
 import ml_collections
 
-from t5x_like.config import defaults
+from t5x_like.experiment import recipes
 from t5x_like.systems.llama import SIZES
 
-# Table 2: the learning rate and the tokens in all.
+# Table 2: the learning rate, and the tokens that are read.
 _TRAINING = {
     "7b": (3e-4, 1.0e12),
     "13b": (3e-4, 1.0e12),
     "33b": (1.5e-4, 1.4e12),
     "65b": (1.5e-4, 1.4e12),
+}
+# Table 1: the weight, and the tokens of the corpus by the epochs read in 1.4 trillion tokens.
+_CORPORA = {
+    "common_crawl": (67.0, 0.670 * 1.4e12 / 1.10),
+    "c4": (15.0, 0.150 * 1.4e12 / 1.06),
+    "github": (4.5, 0.045 * 1.4e12 / 0.64),
+    "wikipedia": (4.5, 0.045 * 1.4e12 / 2.45),
+    "books": (4.5, 0.045 * 1.4e12 / 2.23),
+    "arxiv": (2.5, 0.025 * 1.4e12 / 1.06),
+    "stack_exchange": (2.0, 0.020 * 1.4e12 / 1.03),
 }
 
 
@@ -47,63 +57,32 @@ def get_config(size: str = "7b") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in _TRAINING:
-        allowed = ", ".join(_TRAINING)
-        raise ValueError(f"configs/llama.py has no size {size!r}: choose demo, {allowed}")
+    config = recipes.pretraining("llama", size, sizes={name: SIZES[name] for name in _TRAINING})
+    recipes.language_modeling(config, length=2048)
+    recipes.mixture(config, _CORPORA)
     learning_rate, tokens = _TRAINING[size]
-    config = defaults()
-    config.system = "llama"
-    config.workdir = f"runs/llama_{size}"
-    config.model = SIZES[size]
-    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "language_modeling"
-    config.data.converter = "decoder"
-    config.data.lengths = {"targets": 2048}
     config.data.batch_size = 2048
-    # References, so that the schedule follows --config.train.steps.
-    steps = ml_collections.FieldReference(round(tokens / 2048**2))
-    config.train.steps = steps
+    config.train.steps = round(tokens / 2048**2)
     config.optimizer = {
         "name": "adamw",
         "b2": 0.95,
         "weight_decay": 0.1,
         "clip_norm": 1.0,
-        "schedule": "cosine",
-        "learning_rate": learning_rate,
-        "end_learning_rate": learning_rate / 10,
-        "warmup_steps": 2_000,
-        "decay_steps": steps,
+        **recipes.cosine(config, learning_rate, warmup_steps=2_000),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("7b")
-    config.workdir = "runs/llama_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "positions": 128,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 344,
-            "heads": 4,
-            "kv_heads": 4,
-            "head_width": 32,
-        }
+    config = recipes.demo(
+        get_config("7b"),
+        vocabulary="runs/llama_demo/tokenizer.model",
+        positions=128,
+        d_ff=344,
+        kv_heads=4,
     )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/llama_demo/tokenizer.model"
     config.data.lengths = {"targets": 128}
     config.data.batch_size = 16
     config.train.steps = 1000
-    config.train.log_every = 20
-    config.optimizer.update({"learning_rate": 2e-3, "end_learning_rate": 2e-4, "warmup_steps": 100})
-    config.checkpoint.every = 500
-    config.evaluate.every = 200
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
     return config

@@ -43,25 +43,15 @@ log 4096 = 8.3 to 4.56 nats, where the unigram entropy of the targets is 5.51:
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.mass import SIZES
-
-_WARMUP = 4_000
+from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "big") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(f"configs/mass.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
-    config = defaults()
-    config.system = "mass"
-    config.workdir = f"runs/mass_{size}"
-    config.model = SIZES[size]
+    config = recipes.pretraining("mass", size)
     config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
     config.data.objective = "mass"
     config.data.objective_settings = {
         "rate": 0.5,
@@ -74,51 +64,30 @@ def get_config(size: str = "big") -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 256, "targets": 128}
     config.data.batch_size = 96
     config.train.steps = 1_000_000
+    warmup_steps = ml_collections.FieldReference(4_000)
     config.optimizer = {
         "name": "adamw",
         "b2": 0.98,
         "clip_norm": 5.0,
         "schedule": "warmup_rsqrt",
         # Times 1 / sqrt(step): 1e-4 at the end of the warmup.
-        "learning_rate": 1e-4 * _WARMUP**0.5,
-        "warmup_steps": _WARMUP,
+        "learning_rate": warmup_steps.to_float() ** 0.5 * 1e-4,
+        "warmup_steps": warmup_steps,
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("big")
-    config.workdir = "runs/mass_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "positions": 64,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "heads": 4,
-        }
-    )
-    config.model.dropout = 0.0  # the run sees no text twice
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/mass_demo/vocab.txt"
+    config = recipes.demo(get_config("big"), vocabulary="runs/mass_demo/vocab.txt", positions=64)
     config.data.lengths = {"inputs": 64, "targets": 32}
     config.data.batch_size = 16
     config.train.steps = 800
-    config.train.log_every = 20
+    # A short run gains by ending at a small rate.
     config.optimizer = {
         "name": "adamw",
         "b2": 0.98,
-        "schedule": "linear",  # a short run gains by ending at a small rate
-        "learning_rate": 2e-3,
-        "warmup_steps": 100,
-        "decay_steps": config.train.steps,
+        **recipes.linear(config, 2e-3, warmup_steps=100),
     }
     config.checkpoint.every = 400
-    config.evaluate.every = 200
     config.decode = {"max_new_tokens": 32}
     return config

@@ -32,33 +32,35 @@ held-out cross-entropy of 3.77 nats at the end, where the unigram entropy of the
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.palm import SIZES
+from t5x_like.experiment import recipes
+
+# Table 1: the batches; the steps of the smaller models are ours, see above.
+_PHASES = {
+    "8b": {"first": (256, 50_000), "doubled": (512, 718_881)},
+    "62b": {"first": (512, 50_000), "doubled": (1024, 346_940)},
+    "540b": {"first": (512, 50_000), "doubled": (1024, 65_000), "quadrupled": (2048, 140_000)},
+}
+# Table 2: the weight, and the tokens of the corpus, which is read once.
+_CORPORA = {
+    "social_media": (50, 0.50 * 780e9),
+    "webpages": (27, 0.27 * 780e9),
+    "books": (13, 0.13 * 780e9),
+    "github": (5, 0.05 * 780e9),
+    "wikipedia": (4, 0.04 * 780e9),
+    "news": (1, 0.01 * 780e9),
+}
 
 
 def get_config(size: str = "8b") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(f"configs/palm.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
-    config = defaults()
-    config.system = "palm"
-    config.workdir = f"runs/palm_{size}"
-    config.model = SIZES[size]
-    config.loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "language_modeling"
-    config.data.converter = "decoder"
-    config.data.lengths = {"targets": 2048}
-    config.train.steps = 255_000
-    config.train.phases = ("first", "doubled", "quadrupled")
-    config.phases = {
-        "first": {"steps": 50_000, "batch_size": 512},
-        "doubled": {"steps": 65_000, "batch_size": 1024},
-        "quadrupled": {"steps": 140_000, "batch_size": 2048},
-    }
+    config = recipes.pretraining("palm", size)
+    recipes.language_modeling(config, length=2048)
+    recipes.mixture(config, _CORPORA)
+    config.loss.z_loss = 1e-4
+    phases = _PHASES[size].items()
+    recipes.phases(config, **{name: {"batch_size": rows, "steps": n} for name, (rows, n) in phases})
     config.optimizer = {
         "name": "adafactor",
         "min_dim_size_to_factor": 1 << 30,  # more than any matrix has
@@ -67,40 +69,20 @@ def get_config(size: str = "8b") -> ml_collections.ConfigDict:
         "clip_norm": 1.0,
         "weight_decay": 1.0,
         "weight_decay_power": 2,
-        "schedule": "rsqrt",
-        "learning_rate": 1.0,
-        "warmup_steps": 10_000,
+        **recipes.rsqrt(),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("8b")
-    config.workdir = "runs/palm_demo"
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "heads": 4,
-            "head_width": 32,
-        }
-    )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/palm_demo/palm.model"
+    config = recipes.demo(get_config("8b"), vocabulary="runs/palm_demo/palm.model")
     config.data.lengths = {"targets": 128}
-    config.train.steps = 800
-    config.train.log_every = 20
-    config.phases = {
-        "first": {"steps": 300, "batch_size": 8},
-        "doubled": {"steps": 300, "batch_size": 16},
-        "quadrupled": {"steps": 200, "batch_size": 32},
-    }
+    recipes.phases(
+        config,
+        first={"batch_size": 8, "steps": 300},
+        doubled={"batch_size": 16, "steps": 300},
+        quadrupled={"batch_size": 32, "steps": 200},
+    )
     config.optimizer.update({"learning_rate": 0.3, "warmup_steps": 200})
     config.checkpoint.every = 400
-    config.evaluate.every = 200
     return config

@@ -40,8 +40,7 @@ log 4096 = 8.3 to 5.74 nats, where the unigram entropy of the targets is 6.37:
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.roberta import SIZES
+from t5x_like.experiment import recipes
 
 _RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}  # peak, and steps up to it
 
@@ -50,20 +49,9 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(
-            f"configs/roberta.py has no size {size!r}: choose demo, {', '.join(SIZES)}"
-        )
-    config = defaults()
-    config.system = "roberta"
-    config.workdir = f"runs/roberta_{size}"
-    config.model = SIZES[size]
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "roberta"
+    config = recipes.pretraining("roberta", size)
+    recipes.masked_language_modeling(config, "roberta", length=512)
     config.data.objective_settings = {"format": "full_sentences", "copies": 0}
-    config.data.converter = "encoder"
-    config.data.lengths = {"inputs": 512}
     config.data.batch_size = 8192
     config.train.steps = 500_000
     learning_rate, warmup_steps = _RATES[size]
@@ -72,33 +60,18 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         "b2": 0.98,
         "epsilon": 1e-6,
         "weight_decay": 0.01,
-        "schedule": "linear",
-        "learning_rate": learning_rate,
-        "warmup_steps": warmup_steps,
-        "decay_steps": config.train.steps,
+        **recipes.linear(config, learning_rate, warmup_steps=warmup_steps),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("base")
-    config.workdir = "runs/roberta_demo"
-    config.model.update(
-        {"vocab_size": 4096, "positions": 64, "layers": 2, "d_model": 128, "d_ff": 512, "heads": 4}
+    config = recipes.demo(
+        get_config("base"), vocabulary="runs/roberta_demo/vocabulary", positions=64
     )
-    config.model.dropout = 0.0  # the run sees no text twice
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/roberta_demo/vocabulary"
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 1500
-    config.train.log_every = 20
-    config.optimizer.update(
-        {"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": config.train.steps}
-    )
-    config.checkpoint.every = 500
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
     config.evaluate.every = 250
     return config

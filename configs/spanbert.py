@@ -36,60 +36,33 @@ unigram entropy of the targets is 5.59:
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.spanbert import SIZES
+from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "large") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(
-            f"configs/spanbert.py has no size {size!r}: choose demo, {', '.join(SIZES)}"
-        )
-    config = defaults()
-    config.system = "spanbert"
-    config.workdir = f"runs/spanbert_{size}"
-    config.model = SIZES[size]
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "spanbert"
-    config.data.converter = "encoder"
-    config.data.lengths = {"inputs": 512}
+    config = recipes.pretraining("spanbert", size)
+    recipes.masked_language_modeling(config, "spanbert", length=512)
     config.data.batch_size = 256
     config.train.steps = 2_400_000
     config.optimizer = {
         "name": "adamw",
         "epsilon": 1e-8,
         "weight_decay": 0.1,
-        "schedule": "linear",
-        "learning_rate": 1e-4,
-        "warmup_steps": 10_000,
-        "decay_steps": config.train.steps,
+        **recipes.linear(config, 1e-4, warmup_steps=10_000),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("base")
-    config.workdir = "runs/spanbert_demo"
-    config.model.update(
-        {"vocab_size": 4096, "positions": 64, "layers": 2, "d_model": 128, "d_ff": 512, "heads": 4}
+    config = recipes.demo(
+        get_config("base"), vocabulary="runs/spanbert_demo/vocab.txt", positions=64
     )
-    config.model.dropout = 0.0  # the run sees no text twice
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/spanbert_demo/vocab.txt"
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 1500
-    config.train.log_every = 20
-    config.optimizer.update(
-        {"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": config.train.steps}
-    )
-    config.checkpoint.every = 500
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
     config.evaluate.every = 250
     return config

@@ -61,8 +61,7 @@ those of a row of 32 or 128 tokens; 1% in evaluation.
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.switch import SIZES
+from t5x_like.experiment import recipes
 
 _LARGEST = ("xxl_128", "c_2048")
 
@@ -71,67 +70,35 @@ def get_config(size: str = "base_8") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size not in SIZES:
-        raise ValueError(f"configs/switch.py has no size {size!r}: choose demo, {', '.join(SIZES)}")
-    config = defaults()
-    config.system = "switch"
-    config.workdir = f"runs/switch_{size}"
-    config.model = SIZES[size] | {"dtype": "bfloat16"}
+    config = recipes.pretraining("switch", size)
+    config.model.dtype = "bfloat16"
     config.loss = {
         "z_loss": 1e-4,
         "label_smoothing": 0.0,
         "load_balance": 0.01,
         "router_z_loss": 0.0,
     }
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
     config.data.batch_size = 2**20 // 512
     config.train.steps = 500_000 if size in _LARGEST else 550_000
-    config.optimizer = {
-        "name": "adafactor",
-        "schedule": "rsqrt",
-        "learning_rate": 1.0,
-        "warmup_steps": 10_000,
-    }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
+    config.optimizer = {"name": "adafactor", **recipes.rsqrt()}
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("base_8")
-    config.workdir = "runs/switch_demo"
     # All but the experts is as in T5's demo, to compare.
-    config.model.update(
-        {
-            "vocab_size": 4096,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "d_model": 128,
-            "d_ff": 384,
-            "heads": 4,
-            "d_kv": 32,
-            "feed_forward": "gated_gelu",
-            "tied_head": False,
-            "group_size": 0,
-            "dtype": "float32",
-        }
+    config = recipes.demo(
+        get_config("base_8"),
+        vocabulary="runs/demo/vocabulary.model",
+        d_ff=384,
+        d_kv=32,
+        feed_forward="gated_gelu",
+        tied_head=False,
+        group_size=0,
     )
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/demo/vocabulary.model"
     config.data.lengths = {"inputs": 128, "targets": 32}
     config.data.batch_size = 8
     config.train.steps = 2500
-    config.train.log_every = 20
-    config.optimizer = {
-        "name": "adafactor",
-        "schedule": "linear",
-        "learning_rate": 0.02,
-        "warmup_steps": 100,
-        "decay_steps": config.train.steps,
-    }
-    config.checkpoint.every = 500
+    config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
     config.evaluate.every = 500
     config.evaluate.batches = 80
     config.decode = {"max_new_tokens": 32, "num_beams": 4}

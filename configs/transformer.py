@@ -44,17 +44,9 @@ of the targets is 4.19; --examples shows some:
 
 import ml_collections
 
-from t5x_like.config import defaults
+from t5x_like.experiment import recipes
 from t5x_like.systems.transformer import SIZES
 
-_ADAM = {
-    "name": "adamw",
-    "b1": 0.9,
-    "b2": 0.98,
-    "epsilon": 1e-9,
-    "schedule": "warmup_rsqrt",
-    "warmup_steps": 4000,
-}
 _SMOOTHING = {"d_smoothing_0.0": 0.0, "d_smoothing_0.2": 0.2}
 
 
@@ -62,15 +54,8 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    known = SIZES | dict.fromkeys(_SMOOTHING, SIZES["base"])
-    if size not in known:
-        raise ValueError(
-            f"configs/transformer.py has no size {size!r}: choose demo, {', '.join(known)}"
-        )
-    config = defaults()
-    config.system = "transformer"
-    config.workdir = f"runs/transformer_{size}"
-    config.model = known[size]
+    sizes = SIZES | dict.fromkeys(_SMOOTHING, SIZES["base"])
+    config = recipes.pretraining("transformer", size, sizes=sizes)
     config.loss = {"z_loss": 0.0, "label_smoothing": _SMOOTHING.get(size, 0.1)}
     config.data.module = "data/wmt.py"
     config.data.task = "wmt14_en_de"
@@ -80,10 +65,16 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     config.data.pack = True
     config.data.batch_size = 104
     config.train.steps = 300_000 if size == "big" else 100_000
-    # A reference, so that the rate follows --config.model.d_model.
-    d_model = ml_collections.FieldReference(known[size]["d_model"])
-    config.model.d_model = d_model
-    config.optimizer = _ADAM | {"learning_rate": d_model.to_float() ** -0.5}
+    d_model = config.model.get_oneway_ref("d_model")
+    config.optimizer = {
+        "name": "adamw",
+        "b1": 0.9,
+        "b2": 0.98,
+        "epsilon": 1e-9,
+        "schedule": "warmup_rsqrt",
+        "learning_rate": d_model.to_float() ** -0.5,
+        "warmup_steps": 4000,
+    }
     config.checkpoint.every = 600 if size == "big" else 1_500
     config.checkpoint.keep = 20 if size == "big" else 5
     config.evaluate.every = 6_000

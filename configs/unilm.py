@@ -46,8 +46,7 @@ right-to-left 5.20; and 65% of the next sentences told. Its text is not worth re
 
 import ml_collections
 
-from t5x_like.config import defaults
-from t5x_like.systems.unilm import SIZES
+from t5x_like.experiment import recipes
 
 
 def get_config(size: str = "large") -> ml_collections.ConfigDict:
@@ -56,13 +55,7 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
         return _demo()
     if size == "generation":
         return _generation()
-    if size not in SIZES:
-        known = ", ".join(SIZES)
-        raise ValueError(f"configs/unilm.py has no size {size!r}: choose demo, {known}, generation")
-    config = defaults()
-    config.system = "unilm"
-    config.workdir = f"runs/unilm_{size}"
-    config.model = SIZES[size]
+    config = recipes.pretraining("unilm", size, others=("demo", "generation"))
     config.loss = {
         "bidirectional": 1 / 3,
         "sequence_to_sequence": 1 / 3,
@@ -71,66 +64,46 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
         "label_smoothing": 0.0,
         "predicted": 0.2,
     }
-    config.data.module = "data/c4.py"
-    config.data.task = "c4_en"
-    config.data.objective = "unilm"
-    config.data.converter = "encoder"
-    config.data.lengths = {"inputs": 512}
+    recipes.masked_language_modeling(config, "unilm", length=512)
     config.data.batch_size = 330
     config.train.steps = 770_000
     config.optimizer = {
         "name": "adamw",
         "epsilon": 1e-6,
         "weight_decay": 0.01,
-        "schedule": "linear",
-        "learning_rate": 3e-5,
-        "warmup_steps": 40_000,
-        "decay_steps": config.train.steps,
+        **recipes.linear(config, 3e-5, warmup_steps=40_000),
     }
-    config.checkpoint.every = 5_000
-    config.evaluate.every = 5_000
     return config
 
 
 def _generation() -> ml_collections.ConfigDict:
     config = get_config("large")
     config.workdir = "runs/unilm_generation"
-    config.model.head = "masked_lm"  # there is no label of a pair to predict
+    config.model.head = "masked_lm"  # a pair has no label to predict
     config.loss.update(dict.fromkeys(("bidirectional", "left_to_right", "right_to_left"), 0.0))
     config.loss.update({"sequence_to_sequence": 1.0, "label_smoothing": 0.1})
-    config.data.module = "data/text_files.py"
-    config.data.task = "text_files"
-    config.data.settings = {"files": "", "inputs": "", "targets": ""}
+    recipes.text_pairs(config)
     config.data.objective = "masked_targets"
     config.data.objective_settings = {"rate": 0.7, "target_length": 64}
     config.data.lengths = {"inputs": 256}
     config.data.batch_size = 64
     config.train.steps = 30 * 3_800_000 // 64
-    config.optimizer.update(
-        {"warmup_steps": config.train.steps // 10, "decay_steps": config.train.steps}
-    )
+    config.optimizer.warmup_steps = recipes.steps(config) // 10
     config.decode = {"max_new_tokens": 64, "num_beams": 5, "no_repeat_ngram_size": 3}
     return config
 
 
 def _demo() -> ml_collections.ConfigDict:
-    config = get_config("base")
-    config.workdir = "runs/unilm_demo"
-    config.model.update(
-        {"vocab_size": 4096, "positions": 64, "layers": 2, "d_model": 128, "d_ff": 512, "heads": 4}
+    config = recipes.demo(
+        get_config("base"),
+        vocabulary="runs/unilm_demo/vocab.txt",
+        positions=64,
+        sep_id=3,  # where t5x_like.vocabulary puts the special tokens
+        mask_id=4,
     )
-    config.model.update({"sep_id": 3, "mask_id": 4})  # where t5x_like.vocabulary puts them
-    config.model.dropout = 0.0  # the run sees no text twice
-    config.data.module = "data/pydocs.py"
-    config.data.task = "pydocs"
-    config.data.vocabulary = "runs/unilm_demo/vocab.txt"
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 1500
-    config.train.log_every = 20
-    config.optimizer.update(
-        {"learning_rate": 2e-3, "warmup_steps": 100, "decay_steps": config.train.steps}
-    )
-    config.checkpoint.every = 500
+    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
     config.evaluate.every = 250
     return config

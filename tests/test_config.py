@@ -6,6 +6,7 @@ import pytest
 
 from configs import t5
 from t5x_like import config
+from t5x_like.systems.t5 import SIZES
 
 
 def test_defaults_are_complete_and_valid():
@@ -45,7 +46,7 @@ def test_a_config_survives_being_written(tmp_path):
     assert json.loads(path.read_text())["model"]["d_model"] == 768
 
 
-@pytest.mark.parametrize("size", ["demo", *t5.SIZES])
+@pytest.mark.parametrize("size", ["demo", *SIZES])
 def test_the_configs_of_t5_are_valid(size):
     config.check(t5.get_config(size))
 

@@ -33,7 +33,7 @@ def test_every_size_is_valid(module, size):
 
 
 @pytest.mark.parametrize(("module", "name"), [(bart, "bart"), (mass, "mass")])
-def test_an_unknown_size_is_told_with_those_there_are(module, name):
+def test_the_error_of_an_unknown_size_lists_all(module, name):
     with pytest.raises(ValueError, match=rf"configs/{name}.py has no size 'larg': choose .*demo"):
         module.get_config("larg")
 

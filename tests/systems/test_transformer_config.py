@@ -38,6 +38,6 @@ def test_rates_and_checkpoints(size, peak, every, keep):
     assert made.optimizer.learning_rate == 1 / 16
 
 
-def test_an_unknown_size_is_told():
+def test_the_error_of_an_unknown_size_lists_all():
     with pytest.raises(ValueError, match=r"no size 'bas': choose demo, base, big"):
         configs.get_config("bas")

@@ -1,0 +1,232 @@
+"""Recipes: settings that the configs of many papers share, so that each file holds its own alone.
+
+A config file starts from `pretraining` or `fine_tuning` and then sets what its paper sets. Numbers
+that follow from `train.steps` or `optimizer.learning_rate` are one-way references: they follow when
+the other is set, also from the shell, and stay as set when they are set themselves.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ml_collections
+from ml_collections.config_dict import FieldReference, placeholder
+
+from t5x_like import systems
+from t5x_like.config import defaults
+
+# A network that learns in minutes on 2 CPU cores: each of these that its system has.
+_DEMO_MODEL = {
+    "vocab_size": 4096,
+    "layers": 2,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "d_model": 128,
+    "d_ff": 512,
+    "heads": 4,
+    "head_width": 32,
+    "dropout": 0.0,  # the run reads no text twice
+    "dtype": "float32",
+}
+
+
+def check_size(file: str, size: str, allowed: Iterable[str], *, kind: str = "size") -> None:
+    """Refuse a size (or what else follows the colon) that a config file does not have.
+
+    Raises:
+        ValueError: the message lists the allowed ones in their order.
+    """
+    allowed = list(allowed)
+    if size not in allowed:
+        raise ValueError(f"configs/{file}.py has no {kind} {size!r}: choose {', '.join(allowed)}")
+
+
+def pretraining(
+    system: str,
+    size: str,
+    *,
+    sizes: Mapping[str, Mapping[str, Any]] | None = None,
+    others: Iterable[str] = ("demo",),
+) -> ml_collections.ConfigDict:
+    """A config that pretrains one size of a system on C4.
+
+    Args:
+        system: a name in t5x_like.systems, and of the config file.
+        size: a key of `sizes`.
+        sizes: settings of the model by size; None: the system's published sizes.
+        others: what the file has besides sizes, for the message.
+
+    Raises:
+        ValueError: there is no such size; the message lists all.
+    """
+    sizes = systems.find(system).sizes if sizes is None else sizes
+    check_size(system, size, (*others, *(one for one in sizes if one not in others)))
+    config = defaults()
+    config.system = system
+    config.workdir = f"runs/{system}_{size}"
+    config.model = dict(sizes[size])
+    config.data.module = "data/c4.py"
+    config.data.task = "c4_en"
+    config.checkpoint.every = 5_000
+    config.evaluate.every = 5_000
+    return config
+
+
+def language_modeling(config: ml_collections.ConfigDict, *, length: int) -> None:
+    """Set the objective of a decoder-only model: the next token in rows of running text."""
+    config.loss = {"z_loss": 0.0, "label_smoothing": 0.0}
+    config.data.objective = "language_modeling"
+    config.data.converter = "decoder"
+    config.data.lengths = {"targets": length}
+
+
+def masked_language_modeling(
+    config: ml_collections.ConfigDict, objective: str, *, length: int
+) -> None:
+    """Set the objective of an encoder, which reads `length` tokens a row."""
+    config.data.objective = objective
+    config.data.converter = "encoder"
+    config.data.lengths = {"inputs": length}
+
+
+def mixture(config: ml_collections.ConfigDict, corpora: Mapping[str, tuple[float, float]]) -> None:
+    """Read a mixture of files (data/mixture_files.py) at corpora/NAME/*.jsonl.gz.
+
+    Each corpus is evaluated on its own: each is a task too.
+
+    Args:
+        config: to be changed.
+        corpora: by name, the weight in training and the tokens of the whole corpus, from which
+            the run counts the epochs read.
+    """
+    config.data.module = "data/mixture_files.py"
+    config.data.task = "mixture_files"
+    config.data.settings = {
+        "corpora": {
+            name: {
+                "files": f"corpora/{name}/*.jsonl.gz",
+                "weight": weight,
+                "text": "text",
+                "tokens": round(tokens),
+            }
+            for name, (weight, tokens) in corpora.items()
+        },
+        "held_out": 0.001,
+    }
+    config.evaluate.tasks = tuple(f"mixture_files_{name}" for name in corpora)
+
+
+def text_pairs(config: ml_collections.ConfigDict) -> None:
+    """Read pairs of texts from the user's files (data/text_files.py)."""
+    config.data.module = "data/text_files.py"
+    config.data.task = "text_files"
+    config.data.settings = {"files": "", "inputs": "", "targets": ""}
+
+
+def fine_tuning(workdir: str, **model: Any) -> ml_collections.ConfigDict:
+    """A config that starts from the folder `initialize` and takes system and sizes from there.
+
+    Args:
+        workdir: the folder of the run.
+        model: settings of the model that differ from the folder's.
+    """
+    config = defaults()
+    config.system = ""
+    config.workdir = workdir
+    config.model = {**model, "dropout": placeholder(float), "dtype": placeholder(str)}
+    return config
+
+
+def labelled_text(
+    config: ml_collections.ConfigDict,
+    objective: str,
+    *,
+    converter: str,
+    fields: Mapping[str, object],
+) -> None:
+    """Read labelled text from the user's files (data/labelled_files.py), rows of 128 tokens."""
+    config.data.module = "data/labelled_files.py"
+    config.data.task = "labelled_files"
+    config.data.settings = {"train": "", "validation": "", "held_out": 0.1, **fields}
+    config.data.objective = objective
+    config.data.converter = converter
+    config.data.lengths = {"inputs": 128}
+    config.data.batch_size = 32
+    config.train.steps = 3000
+    config.evaluate.every = 500
+    config.evaluate.batches = 0
+    config.checkpoint.keep = 1
+
+
+def steps(config: ml_collections.ConfigDict) -> FieldReference:
+    """A reference to `train.steps`, for numbers that follow from it: `steps(config) // 10`."""
+    return config.train.get_oneway_ref("steps")
+
+
+def phases(config: ml_collections.ConfigDict, **parts: Mapping[str, Any]) -> None:
+    """Set the phases of a run and `train.steps`, the sum of their `steps`.
+
+    When `train.steps` is set later, each phase keeps its share of the steps.
+    """
+    config.train.steps = total = sum(part["steps"] for part in parts.values())
+    config.train.phases = tuple(parts)
+    done, begins, made = 0, 0, {}
+    for name, part in parts.items():
+        done += part["steps"]
+        ends = steps(config) * done // total
+        made[name] = {**part, "steps": ends - begins}
+        begins = ends
+    config.phases = ml_collections.ConfigDict(made)
+
+
+def rsqrt() -> dict[str, Any]:
+    """T5's schedule: 0.01 for 10,000 steps, then 1 / sqrt(step)."""
+    return {"schedule": "rsqrt", "learning_rate": 1.0, "warmup_steps": 10_000}
+
+
+def linear(
+    config: ml_collections.ConfigDict, learning_rate: float, *, warmup_steps: Any
+) -> dict[str, Any]:
+    """The schedule that rises linearly and then falls linearly to 0 at the end of the run."""
+    return {
+        "schedule": "linear",
+        "learning_rate": learning_rate,
+        "warmup_steps": warmup_steps,
+        "decay_steps": steps(config),
+    }
+
+
+def cosine(
+    config: ml_collections.ConfigDict, learning_rate: float, *, warmup_steps: Any
+) -> dict[str, Any]:
+    """The schedule that rises linearly, then falls along a cosine to a tenth at the run's end."""
+    rate = FieldReference(learning_rate)
+    return {
+        "schedule": "cosine",
+        "learning_rate": rate,
+        "end_learning_rate": rate / 10,
+        "warmup_steps": warmup_steps,
+        "decay_steps": steps(config),
+    }
+
+
+def demo(
+    config: ml_collections.ConfigDict, *, vocabulary: str, **model: Any
+) -> ml_collections.ConfigDict:
+    """Make a config of pretraining small: it learns on documentation strings in minutes.
+
+    Args:
+        config: to be changed, and returned.
+        vocabulary: the file or folder that `python -m t5x_like.vocabulary` writes.
+        model: settings of the model that differ from those of the other demos.
+    """
+    config.workdir = f"runs/{config.system}_demo"
+    config.model.update({k: v for k, v in _DEMO_MODEL.items() if k in config.model} | model)
+    config.data.module = "data/pydocs.py"
+    config.data.task = "pydocs"
+    config.data.settings = ml_collections.ConfigDict()
+    config.data.vocabulary = vocabulary
+    config.train.log_every = 20
+    config.checkpoint.every = 500
+    config.evaluate.every = 200
+    config.evaluate.tasks = ()
+    return config

@@ -1,0 +1,182 @@
+"""Recipes: in every config, numbers that follow from others follow when those are set."""
+
+import importlib
+import json
+import pkgutil
+
+import pytest
+
+import configs
+from configs import bert, gpt3, llama, palm, plans, t5, transformer
+from t5x_like import config, systems
+from t5x_like.experiment import completion, recipes
+
+PAPER_SYSTEMS = sorted(
+    {info.name for info in pkgutil.iter_modules(configs.__path__)} & set(systems.names())
+)
+# What a file has besides the sizes of its system.
+OTHERS = {
+    "bart": ("pairs", "translation", "translation_base", "translation_all"),
+    "gpt": ("classification", "entailment", "similarity", "multiple_choice"),
+    "t5": ("fine_tuning",),
+    "transformer": ("d_smoothing_0.0", "d_smoothing_0.2"),
+    "unilm": ("generation",),
+    "fine_tuning": ("classification", "regression", "tagging", "question_answering"),
+    "plans": tuple(plans.TOPOLOGIES),
+}
+
+
+def sizes_of(name):
+    """The sizes of a file whose config needs no folder of a teacher."""
+    sizes = systems.find(name).sizes if name in PAPER_SYSTEMS else ()
+    if name == "llama":  # LLaMA 2, 3 and Mistral are read from folders, not pretrained
+        sizes = ("7b", "13b", "33b", "65b")
+    demo = ("demo",) if name in PAPER_SYSTEMS and name != "distilbert" else ()
+    return (*demo, *sizes, *OTHERS.get(name, ()))
+
+
+ALL = [(name, size) for name in [*PAPER_SYSTEMS, "fine_tuning", "plans"] for size in sizes_of(name)]
+
+
+def made(name, size):
+    return importlib.import_module(f"configs.{name}").get_config(size)
+
+
+@pytest.mark.parametrize(("name", "size"), ALL)
+def test_phases_and_decay_keep_their_share_of_the_steps(name, size):
+    before, after = made(name, size), made(name, size)
+    config.check(before)
+    scale = 3
+    after.train.steps = scale * before.train.steps
+    config.check(after)
+    for old, new in zip(config.phases(before), config.phases(after), strict=True):
+        assert new.last == scale * old.last
+        assert (new.name, new.settings.data.batch_size) == (old.name, old.settings.data.batch_size)
+    if "decay_steps" in before.optimizer:
+        share = before.optimizer.decay_steps / before.train.steps
+        assert 0.8 < share <= 1
+        assert after.optimizer.decay_steps == pytest.approx(share * after.train.steps, abs=scale)
+    if before.optimizer.schedule in ("linear", "cosine"):
+        assert "decay_steps" in before.optimizer
+
+
+@pytest.mark.parametrize(("name", "size"), ALL)
+def test_no_number_that_follows_changes_what_it_follows_from(name, size):
+    settings = made(name, size)
+    steps = settings.train.steps
+    for key in ("decay_steps", "warmup_steps", "end_learning_rate"):
+        if key in settings.optimizer:
+            rate = settings.optimizer.learning_rate
+            settings.optimizer[key] = settings.optimizer[key] // 2
+            if (name, key) != ("mass", "warmup_steps"):  # its rate is a factor of their root
+                assert settings.optimizer.learning_rate == rate
+    assert settings.train.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "share"),
+    [
+        ("structbert", "base", 10),
+        ("distilbert", "base", 20),
+        ("fine_tuning", "classification", 10),
+        ("gpt", "classification", 500),
+        ("bart", "translation", 10),
+    ],
+)
+def test_a_warmup_that_a_paper_gives_as_a_share_follows_the_steps(name, size, share):
+    settings = made(name, size)
+    settings.train.steps = 7_000
+    assert settings.optimizer.warmup_steps == 7_000 // share
+
+
+def test_a_warmup_in_steps_stays():
+    settings = bert.get_config("base")
+    settings.train.steps = 20_000
+    assert settings.optimizer.warmup_steps == 10_000
+
+
+def test_the_last_rate_is_a_tenth_of_the_rate():
+    settings = llama.get_config("7b")
+    settings.optimizer.learning_rate = 2e-3
+    assert settings.optimizer.end_learning_rate == 2e-4
+
+
+def test_phases_share_any_number_of_steps():
+    settings = gpt3.get_config("175b")
+    settings.train.steps = 997
+    parts = config.phases(settings)
+    assert parts[-1].last == 997
+    assert all(part.first < part.last for part in parts)
+
+
+def test_what_follows_is_written_as_it_is(tmp_path):
+    settings = bert.get_config("base")
+    settings.train.steps = 20_000
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config.to_dict(settings)))
+    read = config.load(path)
+    assert read.optimizer.decay_steps == 20_000
+    assert [phase.last for phase in config.phases(read)] == [18_000, 20_000]
+
+
+@pytest.mark.parametrize(
+    ("size", "batches"), [("8b", [256, 512]), ("62b", [512, 1024]), ("540b", [512, 1024, 2048])]
+)
+def test_palm_reads_780_billion_tokens_in_the_batches_of_its_table(size, batches):
+    parts = config.phases(palm.get_config(size))
+    assert [part.settings.data.batch_size for part in parts] == batches
+    tokens = sum(
+        (part.last - part.first) * rows * 2048 for part, rows in zip(parts, batches, strict=True)
+    )
+    assert tokens == pytest.approx(780e9, rel=0.01)
+
+
+# Epochs as published: GPT-3's table 2.2, LLaMA's table 1, Chinchilla's table A1.
+@pytest.mark.parametrize(
+    ("name", "size", "read", "epochs"),
+    [
+        ("gpt3", "175b", 300e9, [0.44, 2.9, 1.9, 0.43, 3.4]),
+        ("llama", "65b", 1.4e12, [1.10, 1.06, 0.64, 2.45, 2.23, 1.06, 1.03]),
+        ("chinchilla", "70b", 1.4e12, [1.24, 0.75, 0.77, 0.21, 0.13, 3.40]),
+        ("palm", "540b", 780e9, [1.0] * 6),
+        ("gopher", "280b", 300e9, [0.28, 0.14, 0.16, 0.04, 0.02, 1.5]),
+    ],
+)
+def test_a_mixture_reads_its_corpora_as_often_as_published(name, size, read, epochs):
+    settings = made(name, size)
+    corpora = settings.data.settings.corpora
+    tasks = [task.removeprefix("mixture_files_") for task in settings.evaluate.tasks]
+    assert sorted(tasks) == sorted(corpora)
+    whole = sum(corpora[task].weight for task in tasks)
+    assert whole == pytest.approx(100, abs=1)
+    found = [read * corpora[task].weight / whole / corpora[task].tokens for task in tasks]
+    # GPT-3 rounds its weights to whole percents: 19 billion tokens read 3.4 times, not 2.9.
+    assert found == pytest.approx(epochs, rel=0.2 if name == "gpt3" else 0.01, abs=0.01)
+
+
+def test_t5_is_fine_tuned_as_in_section_3_1_2():
+    settings = t5.get_config("fine_tuning")
+    config.check(settings)
+    assert settings.train.steps == 2**18
+    assert settings.data.batch_size * settings.data.lengths.inputs == 2**16
+    assert settings.optimizer.to_dict() == {
+        "name": "adafactor",
+        "schedule": "constant",
+        "learning_rate": 1e-3,
+    }
+    with pytest.raises(ValueError, match="initialize is not set"):
+        completion.complete(settings)
+
+
+def test_the_rate_of_the_transformer_follows_its_width():
+    settings = transformer.get_config("base")
+    settings.model.d_model = 256
+    assert settings.optimizer.learning_rate == 1 / 16
+
+
+def test_a_demo_is_small_and_reads_documentation_strings():
+    settings = recipes.demo(llama.get_config("7b"), vocabulary="v.model", kv_heads=4)
+    assert (settings.model.d_model, settings.model.kv_heads) == (128, 4)
+    assert settings.data.task == "pydocs"
+    assert not settings.data.settings
+    assert settings.evaluate.tasks == ()
