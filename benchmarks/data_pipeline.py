@@ -1,4 +1,4 @@
-"""How fast text becomes batches, what it costs to save the position, and how large that is.
+"""Measure the data pipeline: tokens/s, and the time and size of saving its position.
 
     python -m benchmarks.data_pipeline --vocabulary=vocabulary.model
     python -m benchmarks.data_pipeline --vocabulary=vocabulary.model --shards=8 --pack=1
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def tokens_in(batch: dict[str, np.ndarray]) -> int:
-    """Those of inputs and targets that are no padding."""
+    """The number of tokens of inputs and targets that are not padding."""
     return sum(
         int(np.count_nonzero(batch[name]))
         for name in ("encoder_input_tokens", "decoder_target_tokens")

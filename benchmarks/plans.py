@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
     names = parser.parse_args().names or list(TOPOLOGIES)
     if unknown := [name for name in names if name not in TOPOLOGIES]:
-        parser.error(f"there is no plan {unknown[0]!r}: choose {', '.join(TOPOLOGIES)}")
+        parser.error(f"unknown plan {unknown[0]!r}: choose from {', '.join(TOPOLOGIES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     fit = [compile_plan(name) for name in names]
     found = {name: read(name) for name in TOPOLOGIES if (RESULTS / f"{name}.json").exists()}
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def compile_plan(name: str) -> bool:
-    """Runs the command of a plan and keeps what it tells; whether the step fits."""
+    """Run the command of a plan and store its output; return whether the step fits."""
     print(f"{name} on {TOPOLOGIES[name]} ...", end=" ", flush=True)
     start = time.monotonic()
     done = subprocess.run(
@@ -66,7 +66,7 @@ def compile_plan(name: str) -> bool:
 
 
 def read(name: str) -> dict[str, Any]:
-    """What a plan found, with what it printed as `text`."""
+    """The stored JSON of a plan, with its printed output as `text`."""
     found = json.loads((RESULTS / f"{name}.json").read_text())
     return found | {"text": (RESULTS / f"{name}.txt").read_text()}
 

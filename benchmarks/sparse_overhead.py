@@ -132,17 +132,17 @@ def measure_parts(experts: int, *, batch: int, repeats: int) -> None:
 
 
 class Nothing(nn.Module):
-    """Experts that give back what they get."""
+    """Experts that return their input."""
 
     dtype: Any = jnp.float32
 
     def __call__(self, x: jax.Array, *, multiply: Any, deterministic: bool) -> jax.Array:
-        """The same."""
+        """The input."""
         return x
 
 
 class RouterAlone(nn.Module):
-    """A router whose slots are read and not filled."""
+    """Dispatch without experts: slots are gathered and combined."""
 
     make_router: Callable[..., nn.Module]
 

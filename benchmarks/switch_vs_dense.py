@@ -7,9 +7,9 @@
 `claim` is that of Fedus et al. 2022, section 3, and `capacity` is their table 1, at the size of
 `make demo`, whose vocabulary they read; `choice` tries settings for both. The runs of a seed read
 the same batches and take turns of a few steps in one process, so that what else the machine does
-slows all of them alike: times are told as ratios of a step to T5's.
+slows all of them alike: times are given as ratios of a step to T5's.
 
-After a warmup the learning rate is constant. Where it decays, a loss in mid-run is that of a run
+After a warmup the learning rate is constant. Where it decays, a loss in mid-run belongs to a run
 not yet over, and "the steps to the final loss of another" would set a run cut short against a
 whole one.
 """
@@ -111,7 +111,7 @@ def build(
     config = load_config("configs/t5.py", "demo")
     if own:
         config.system = "switch"
-        # Of every kernel's shape as T5's are; how they are drawn is part of the paper's method.
+        # Of every kernel's shape as T5's are; their initialization is part of the paper's method.
         config.model = switch.SIZES["base_8"] | config.model.to_dict() | dict(own)
     config.data.vocabulary = arguments.vocabulary
     config.data.batch_size = arguments.batch
@@ -127,7 +127,7 @@ def build(
 
 @dataclasses.dataclass
 class Run:
-    """What became of one model on one seed.
+    """The results of one model on one seed.
 
     Attributes:
         losses: by step, the held-out cross-entropy in nats.
@@ -141,7 +141,7 @@ class Run:
 
 
 def race(models: Mapping[Any, Experiment], *, seed: int, steps: int, every: int) -> dict[Any, Run]:
-    """Trains models on the same batches, in turns; returns what became of each."""
+    """Train models on the same batches, in turns; return the result of each."""
     first = next(iter(models.values()))
     held_out = list(data_side.build(first.config, first.mesh).eval_batches(first.config.data.task))
     config = first.config.copy_and_resolve_references()
@@ -176,7 +176,7 @@ class Racer:
         self._metrics: list[metrics.Metrics] = []
 
     def take(self, batches: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """A turn."""
+        """Train for one turn."""
         found = []
         start = time.perf_counter()
         with partitioning.layout(self._model.mesh):
@@ -188,13 +188,13 @@ class Racer:
         self._metrics += jax.device_get(found)
 
     def held_out_loss(self, batches: Sequence[Mapping[str, np.ndarray]]) -> float:
-        """The cross-entropy of the parameters as they are."""
+        """The held-out cross-entropy of the current parameters."""
         with partitioning.layout(self._model.mesh):
             found = evaluate.measure(self._model, self._state.params, batches)
         return found["cross_entropy"]
 
     def routing(self) -> dict[str, float]:
-        """What the routers did since this was last asked."""
+        """Routing statistics since the last call."""
         values, _ = metrics.split(metrics.compute(metrics.merge(self._metrics)))
         self._metrics = []
         return {k: v for k, v in values.items() if k.startswith(("tokens_dropped", "expert_load"))}

@@ -1,4 +1,4 @@
-"""The TPU slices that Google rents: what each is called by Cloud TPU and by GKE, and its hosts.
+"""The TPU slices of Google Cloud: their names for Cloud TPU and for GKE, and their hosts.
 
     python3 -m launch.accelerators v5litepod-16     # runtime version, chips, hosts: for tpu_vm.sh
 
@@ -6,7 +6,7 @@ Sources: https://cloud.google.com/tpu/docs/runtimes (software versions),
 https://cloud.google.com/tpu/docs/v5e and its sisters v4, v5p, v6e (types and topologies),
 https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (GKE's names),
 https://github.com/AI-Hypercomputer/xpk, core/system_characteristics.py (all of these together).
-`gcloud compute tpus accelerator-types list --zone=ZONE` says what a zone has.
+`gcloud compute tpus accelerator-types list --zone=ZONE` lists what a zone has.
 """
 
 import dataclasses
@@ -39,13 +39,13 @@ class Slice:
 
     @property
     def hosts(self) -> int:
-        """How many machines there are."""
+        """The number of machines."""
         return self.chips // self.chips_per_host
 
 
 @dataclasses.dataclass(frozen=True)
 class _Generation:
-    """What all slices of a kind of chip share."""
+    """The properties that all slices of a generation of chips share."""
 
     name: str
     named_by: int  # what the number in a type counts, per chip: TensorCores on v4 and v5p

@@ -7,7 +7,7 @@ r"""Prints the manifest of a run on GKE's TPUs, a JobSet: one pod on each host o
 
 It runs nothing. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts.
 When a host is preempted all pods start again, and the same command goes on from its checkpoint.
-docs/launching.md tells the whole way.
+docs/launching.md explains it step by step.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus (node labels, google.com/tpu),
 https://jobset.sigs.k8s.io (JobSet),
@@ -30,7 +30,7 @@ BUCKET = re.compile(r"/gcs/([^/]+)")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         sys.exit(f"error: {message}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run on the GPUs of a Slurm cluster. docs/launching.md tells the whole way.
+# A run on the GPUs of a Slurm cluster. docs/launching.md explains it step by step.
 #
 #   launch/slurm.sh submit --nodes=2 --gpus=8 [--per-process=gpu] [--name=t5x_like] \
 #       [--sbatch="--partition=a100 --time=24:00:00"] [--dry-run] -- COMMAND
@@ -7,11 +7,11 @@
 #   launch/slurm.sh cancel JOB        saves and stops; `submit` goes on from there
 #
 # `--gpus` is of each node. There is one process for each GPU, or with --per-process=node for each
-# node; JAX reads from Slurm's variables how they find each other. The job is put in the queue again
+# node; JAX connects them by Slurm's variables. The job is put in the queue again
 # when it is preempted and two minutes before its time is over, until the command is done. This
 # folder, its .venv (with the extra `cuda`) and the workdir lie on disks that all nodes see.
 #
-# sbatch's options: https://slurm.schedmd.com/sbatch.html; what JAX reads of Slurm:
+# sbatch's options: https://slurm.schedmd.com/sbatch.html; the variables that JAX reads:
 # https://docs.jax.dev/en/latest/_autosummary/jax.distributed.initialize.html
 set -euo pipefail
 
@@ -30,7 +30,7 @@ submit() {
       --name=*) name=${1#*=} ;;
       --sbatch=*) read -r -a more <<< "${1#*=}" ;;
       --dry-run) dry_run=yes ;;
-      *) fail "$1 is no option: choose of --nodes --gpus --per-process --name --sbatch --dry-run" ;;
+      *) fail "unknown option $1: choose from --nodes --gpus --per-process --name --sbatch --dry-run" ;;
     esac
     shift
   done
@@ -97,8 +97,8 @@ case ${1:-} in
   submit) cd "$(dirname "$0")/.." && "$@" ;;
   job) "$@" ;;
   logs | cancel)
-    if [[ ! ${2:-} =~ ^[0-9]+$ ]]; then fail "$1 JOB: the number that sbatch told"; fi
+    if [[ ! ${2:-} =~ ^[0-9]+$ ]]; then fail "$1 JOB: the number that sbatch printed"; fi
     cd "$(dirname "$0")/.." && "$@"
     ;;
-  *) fail "launch/slurm.sh ${1:-}: choose of submit logs cancel" ;;
+  *) fail "launch/slurm.sh ${1:-}: choose from submit logs cancel" ;;
 esac

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A Cloud TPU slice, from the queue to its deletion. docs/launching.md tells the whole way.
+# A Cloud TPU slice, from the queue to its deletion. docs/launching.md explains it step by step.
 #
 #   launch/tpu_vm.sh create  NAME --type=v5litepod-16 [--spot] [--service-account=EMAIL]
 #   launch/tpu_vm.sh status  NAME                 state of the request, and of each worker
@@ -88,7 +88,7 @@ run() {
   on all "bash $script start $(quoted "${buckets[@]}" -- "${command[@]}")"
 }
 
-# What each worker says of the command; before the installation there is no script to say it.
+# The state of the command on each worker; before the installation there is no script to report it.
 ask() {
   on all "if [ -e $script ]; then bash $script state; else echo state=new; fi"
 }
@@ -105,13 +105,13 @@ delete() {
   queued_resources delete "$name" --force --quiet
 }
 
-# Of the slice: the state of its request, ABSENT where there is none, PREEMPTED where the slice is
-# gone and the request does not know yet.
+# The state of the slice's request: ABSENT where there is none, PREEMPTED where the slice is gone
+# and the request is not updated yet.
 slice_state() {
   local answer node
   if ! answer=$(gcloud compute tpus queued-resources describe "$name" "${where[@]}" \
     --format="value(state.state)" 2>&1); then
-    # A network that is down is no reason to ask for another slice.
+    # A network failure must not request another slice.
     if [[ $answer == *NOT_FOUND* ]]; then echo ABSENT; else echo "unknown: ${answer%%$'\n'*}"; fi
     return
   fi
@@ -123,8 +123,8 @@ slice_state() {
   echo "$answer"
 }
 
-# Of the command: the worst that a worker says, since a lost worker stops the others, and what that
-# worker printed last; `unreachable`, and gcloud's last word, where one says nothing.
+# The worst state of the command on any worker, since a lost worker stops the others, and the last
+# line of that worker's log; `unreachable` and gcloud's last word where a worker does not answer.
 command_state() {
   local answer state
   answer=$(ask 2>&1) || true
@@ -137,11 +137,11 @@ command_state() {
   done
 }
 
-say() {
+log() {
   echo "$(date '+%F %T')  $*"
 }
 
-# Of a watch: whatever is wrong may pass, but not for ever.
+# Counts a failure of a watch: it may be transient, but not for ever.
 failed_once() {
   if ((failures_left-- == 0)); then finish 1 "gave up after $restarts failures: $*"; fi
 }
@@ -150,27 +150,27 @@ failed_once() {
 finish() {
   local result=$1
   shift
-  say "$name: $*"
+  log "$name: $*"
   if ((result)); then on 0 "tail -n 30 $log" || true; fi
   if [[ $delete_at_end ]]; then
     delete
   else
-    say "$name takes $chips chip-hours an hour until launch/tpu_vm.sh delete $name"
+    log "$name takes $chips chip-hours an hour until launch/tpu_vm.sh delete $name"
   fi
   exit "$result"
 }
 
-# https://cloud.google.com/tpu/docs/queued-resources tells the states. A preempted slice is
-# SUSPENDED; neither it nor one that FAILED comes back: they are deleted and asked for anew.
+# The states: https://cloud.google.com/tpu/docs/queued-resources. A preempted slice is SUSPENDED;
+# neither it nor one that FAILED comes back: they are deleted and requested again.
 watch() {
   local state last="" failures_left=$restarts
   while true; do
     state=$(slice_state)
     if [[ $state == ACTIVE ]]; then state=$(command_state); fi
-    if [[ $state != "$last" ]]; then say "$name: $state"; fi
+    if [[ $state != "$last" ]]; then log "$name: $state"; fi
     last=$state
     case $state in
-      ABSENT) create || failed_once "no slice can be asked for" ;;
+      ABSENT) create || failed_once "the slice cannot be requested" ;;
       SUSPENDED | PREEMPTED) delete || failed_once "the slice cannot be deleted" ;;
       FAILED)
         queued_resources describe "$name" --format="value(state.failedData.error.message)" || true
@@ -223,23 +223,23 @@ read_arguments() {
         command=("$@")
         break
         ;;
-      *) fail "$1 is no option: choose of $options --dry-run, written --option=value" ;;
+      *) fail "unknown option $1: choose from $options --dry-run, written --option=value" ;;
     esac
     shift
   done
 }
 
-# Everything that can be wrong is told before anything runs.
+# All arguments are checked before anything runs.
 check_arguments() {
   local slice
-  if [[ " $actions " != *" $action "* ]]; then fail "$action is no action: choose of $actions"; fi
+  if [[ " $actions " != *" $action "* ]]; then fail "unknown action $action: choose from $actions"; fi
   if [[ ! $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]]; then
     fail "NAME=$name: small letters, digits and hyphens, the first a letter"
   fi
-  if [[ ! $project ]]; then fail "no project: --project=ID or CLOUDSDK_CORE_PROJECT"; fi
-  if [[ ! $zone ]]; then fail "no zone: --zone=us-west4-a, say, or CLOUDSDK_COMPUTE_ZONE"; fi
+  if [[ ! $project ]]; then fail "no project: set --project=ID or CLOUDSDK_CORE_PROJECT"; fi
+  if [[ ! $zone ]]; then fail "no zone: set --zone=us-west4-a or CLOUDSDK_COMPUTE_ZONE"; fi
   if [[ ! $zone =~ ^[a-z]+-[a-z]+[0-9]+-[a-z]$ ]]; then
-    fail "--zone=$zone is no zone, which is a region and a letter, such as us-west4-a"
+    fail "--zone=$zone is not a zone: a zone is a region and a letter, such as us-west4-a"
   fi
   where=(--project="$project" --zone="$zone")
   if [[ $action == create || $action == watch ]]; then

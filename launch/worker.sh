@@ -28,7 +28,7 @@ install_gcsfuse() {
 }
 
 # Mounts gs://BUCKET at /gcs/BUCKET. All hosts write parts of one checkpoint, so none may remember
-# what a folder held: gcsfuse's docs/semantics.md asks for a metadata cache of 0 seconds then.
+# what a folder held: gcsfuse's docs/semantics.md recommends a metadata cache of 0 seconds then.
 mount_bucket() {
   local bucket=$1 folder=/gcs/$1
   if mountpoint --quiet "$folder"; then return; fi
@@ -103,8 +103,8 @@ stop() {
   kill -KILL -- "-$pid"
 }
 
-# One line: `state=running`, `finished`, `failed`, `stopped`, `installed` or `new`, and what the log
-# says last. `failed` is also a command that a restart of the machine has ended.
+# One line: `state=running`, `finished`, `failed`, `stopped`, `installed` or `new`, and the last
+# line of the log. `failed` is also a command that a restart of the machine has ended.
 state() {
   local word
   if running; then

@@ -48,12 +48,12 @@ def test_or_with_a_process_for_each_node(script):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "choose of submit logs cancel"),
-        (["sumbit"], "slurm.sh sumbit: choose of submit"),
+        ([], "choose from submit logs cancel"),
+        (["sumbit"], "slurm.sh sumbit: choose from submit"),
         (["submit", "--nodes=2", "--gpus=8"], "no command"),
         (["submit", "--nodes=2", "--", "true"], "--gpus=: how many GPUs each node has"),
         (["submit", "--nodes=0", "--gpus=8", "--", "true"], "--nodes=0"),
-        (["submit", "--node=2", "--", "true"], "--node=2 is no option: choose of --nodes"),
+        (["submit", "--node=2", "--", "true"], "unknown option --node=2: choose from --nodes"),
         (["submit", "--per-process=core", "--nodes=1", "--gpus=1", "--", "true"], "gpu or node"),
         (["submit", "--nodes=1", "--gpus=1", "--", "true"], "no .venv here: launch/environment.sh"),
         (["logs"], "logs JOB: the number"),

@@ -90,15 +90,15 @@ def test_a_dry_run_runs_nothing(script, tree, cloud, action):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["creat", "t5", *WHERE], "creat is no action: choose of create status"),
+        (["creat", "t5", *WHERE], "unknown action creat: choose from create status"),
         (["create"], "ACTION NAME"),
         (["create", "T5", *WHERE], "NAME=T5: small letters"),
-        (["create", "t5", "--zone=us-west4-a"], "no project: --project=ID"),
-        (["create", "t5", "--project=p"], "no zone: --zone=us-west4-a"),
-        (["create", "t5", "--project=p", "--zone=us-west4"], "--zone=us-west4 is no zone"),
+        (["create", "t5", "--zone=us-west4-a"], "no project: set --project=ID"),
+        (["create", "t5", "--project=p"], "no zone: set --zone=us-west4-a"),
+        (["create", "t5", "--project=p", "--zone=us-west4"], "--zone=us-west4 is not a zone"),
         (["create", "t5", *WHERE], "no accelerator type: --type="),
         (["create", "t5", *WHERE, "--type=v5e-16"], "Did you mean 'v5litepod-16'?"),
-        (["create", "t5", *WHERE, "--preemptible"], "--preemptible is no option: choose of --type"),
+        (["create", "t5", *WHERE, "--preemptible"], "unknown option --preemptible: choose from"),
         (["run", "t5", *WHERE], "no command: run t5"),
         (
             ["run", "t5", *WHERE, "--", "--config.workdir=gs://b/runs"],
