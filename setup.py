@@ -23,6 +23,7 @@ ARRAYS = [
 
 # Text to batches, and what the commands show and write.
 COMMANDS = [
+    "etils[epath]>=1.9",
     "matplotlib>=3.9",
     "pyarrow>=18",
     "pyyaml>=6",

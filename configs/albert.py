@@ -12,7 +12,7 @@ the authors' code:
 | 4096 sequences of up to 512 tokens, 125,000 steps | data.batch_size, data.lengths, train.steps |
 | LAMB, learning rate 0.00176 | optimizer |
 | (code) warmup of 3,125 steps, linear decay, weight decay 0.01, gradient norm 1 | optimizer |
-| SentencePiece, 30,000 pieces | data.vocabulary; `vocabulary --kind=unigram_marks` |
+| SentencePiece, 30,000 pieces | data.vocabulary; `vocabulary --kind=albert` |
 | masked n-grams of up to 3 words, chances as 1/n | data.objective=albert |
 | 10% of the sequences shorter at random | data.objective_settings.short_rate |
 | no dropout (v2, and xxlarge of v1; else 0.1) | model.dropout |
@@ -26,7 +26,7 @@ The demo learns on documentation strings in minutes on 2 CPU cores. The held-out
 tokens falls from log 4096 = 8.3 to 5.67 nats, where the unigram entropy of the targets is
 6.09; the order of segments takes longer, and stays at its 0.69:
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=unigram_marks --size=4096 \
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=albert --size=4096 \
         --output=runs/albert_demo/vocabulary.model
     python -m t5x_like.train --config=configs/albert.py:demo
 """

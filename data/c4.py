@@ -30,7 +30,6 @@ span of three sentences twice, so hardly a text of it is on both sides.
 
 from collections.abc import Mapping, Sequence
 
-import seqio
 import tensorflow as tf
 from tensorflow_datasets.text import c4
 
@@ -38,6 +37,7 @@ from t5x_like.names import choose
 from t5x_like.preprocessing import mixtures, sources
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.preprocessing.prepared import PreparedSource
+from t5x_like.vocabularies import Vocabulary
 
 MULTILINGUAL = "multilingual"
 CONFIGS = ("en", "en.noclean", "realnewslike", "webtextlike", MULTILINGUAL)
@@ -47,7 +47,7 @@ _ALPHA = 0.3
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     config: str = "en",

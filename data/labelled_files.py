@@ -36,10 +36,11 @@ from t5x_like.names import hint
 from t5x_like.preprocessing import labelled_text, sources
 from t5x_like.preprocessing.labelled_text import Row
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     name: str = "labelled_files",

@@ -26,12 +26,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import seqio
 import tensorflow as tf
 
 from t5x_like.names import choose
 from t5x_like.preprocessing import cleaning, mixtures, sources
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
+from t5x_like.vocabularies import Vocabulary
 
 Corpora = Mapping[str, Mapping[str, Any]]
 
@@ -43,7 +44,7 @@ _counted: dict[tuple[str, ...], int] = {}
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     corpora: Corpora,
@@ -114,11 +115,11 @@ def _source(settings: Mapping[str, Any], *, held_out: float) -> sources.FileSour
     return _text_files.source(files=settings["files"], text=settings["text"], held_out=held_out)
 
 
-def _count(source: sources.FileSource, vocabulary: seqio.Vocabulary) -> int:
+def _count(source: sources.FileSource, vocabulary: Vocabulary) -> int:
     """The tokens of what is read in training, with one more to end each document."""
     texts = cleaning.clean(source.get_dataset("train", shuffle=False))
     sizes = texts.map(
-        lambda row: tf.size(vocabulary.encode_tf(row["text"]), tf.int64) + 1,
+        lambda row: tf.size(TaskVocabulary(vocabulary).encode_tf(row["text"]), tf.int64) + 1,
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     return int(sizes.reduce(tf.constant(0, tf.int64), lambda total, size: total + size))

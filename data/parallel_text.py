@@ -38,12 +38,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import seqio
 import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, sources
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
 
 Files = str | Sequence[str]
 
@@ -54,7 +54,7 @@ _BETWEEN = "\t"  # the paths of a unit of two files
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     name: str = "parallel_text",

@@ -30,12 +30,13 @@ import tensorflow as tf
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
 
 Row = dict[str, Any]  # inputs, targets, perhaps choices, other strings
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     name: str = "prompted_files",

@@ -33,13 +33,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import seqio
 import tensorflow as tf
 from absl import logging
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
 
 STDLIB = "stdlib"
 # What is read of it by default is what is installed of it.
@@ -76,7 +76,7 @@ _FORMAT = 1  # to be raised by a change of what a cached corpus holds
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     packages: Sequence[str] | None = None,

@@ -35,12 +35,12 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-import seqio
 import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, sources
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
 
 Files = str | Sequence[str]
 Columns = dict[str, str]  # from a feature, "text" or "inputs" and "targets", to its column
@@ -49,7 +49,7 @@ _ROWS = 64  # rows a call into Python
 
 
 def register(
-    vocabulary: seqio.Vocabulary, objective: Objective, *, name: str = "text_files", **settings: Any
+    vocabulary: Vocabulary, objective: Objective, *, name: str = "text_files", **settings: Any
 ) -> None:
     """Adds the task `name`, with the splits "train" and "validation".
 

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
 
 HELD_OUT = 0.02
 
@@ -84,7 +85,7 @@ _DECLENSION = {
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     sentences: int = 30_000,

@@ -30,7 +30,6 @@ The vocabulary of both languages, which share it:
 
 from collections.abc import Mapping
 
-import seqio
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -38,13 +37,14 @@ from t5x_like.names import choose
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.preprocessing.prepared import PreparedSource
+from t5x_like.vocabularies import Vocabulary
 
 _SPLITS = {"train": "train", "validation": "validation"}
 _YEARS = range(13, 20)
 
 
 def register(
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     objective: Objective,
     *,
     year: int = 14,

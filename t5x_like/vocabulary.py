@@ -8,10 +8,10 @@ r"""Trains a vocabulary on the text of a data module.
 
 --kind says whose vocabulary it is, and so what --output is:
     unigram        T5's: a SentencePiece .model
-    unigram_marks  ALBERT's: the same with [CLS], [SEP] and [MASK], lower case
+    albert         ALBERT's: the same with [CLS], [SEP] and [MASK], lower case
     wordpiece      BERT's: a file vocab.txt, lower case
     byte_bpe       RoBERTa's: a folder with vocab.json and merges.txt
-    gpt2_bpe       GPT-2's: the same with no mark but <|endoftext|>
+    gpt2_bpe       GPT-2's: the same with <|endoftext|> as its only special token
     gpt_bpe        GPT's: the same two files, of pieces of lower-case words
     llama, palm    a SentencePiece .model that splits digits, keeps all blanks and spells in bytes
 
@@ -35,7 +35,7 @@ from t5x_like.names import choose, hint
 
 KINDS = (
     "unigram",
-    "unigram_marks",
+    "albert",
     "wordpiece",
     "byte_bpe",
     "gpt2_bpe",
@@ -53,7 +53,7 @@ _TRAINING = (
 )
 _FLAGS: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "FILE", "help": "a module of data/"},
-    "--size": {"required": True, "type": int, "help": "pieces, padding and other marks included"},
+    "--size": {"required": True, "type": int, "help": "pieces, special tokens included"},
     "--output": {"required": True, "metavar": "FILE", "help": "the file or folder to write"},
     "--kind": {"default": "unigram", "help": f"{', '.join(KINDS)} (default: %(default)s)"},
     "--set": {

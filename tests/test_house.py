@@ -69,15 +69,12 @@ GROUND = {"__init__", "names", "config", "partitioning"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {
     "preprocessing",
-    "vocabularies",
-    "batches",
     "experiment",
     "inference",
     "evaluation",
     "train",
     "evaluate",
     "infer",
-    "vocabulary",
 }
 TENSORFLOW = (
     "tensorflow",

@@ -60,10 +60,10 @@ def test_a_model_made_otherwise_is_not_replaced_unasked(flags, capsys):
     [
         ("wordpiece", 64, "vocab.txt"),
         ("byte_bpe", 270, "folder/"),
-        ("unigram_marks", 40, "some.model"),
+        ("albert", 40, "some.model"),
     ],
 )
-def test_every_kind_is_made_once_and_has_marks(kind, size, name, flags, capsys):
+def test_every_kind_is_made_once_and_has_special_tokens(kind, size, name, flags, capsys):
     path = flags["output"].parent / name
     # As a string, for the slash at its end.
     flags |= {"kind": kind, "size": size, "output": f"{flags['output'].parent}/{name}"}
@@ -71,7 +71,7 @@ def test_every_kind_is_made_once_and_has_marks(kind, size, name, flags, capsys):
     assert f"{path}: {size} pieces;" in capsys.readouterr().out
     vocabulary = vocabularies.load(flags["output"])
     assert vocabulary.vocab_size == size
-    vocabularies.check_marks(vocabulary)
+    vocabularies.check_special_tokens(vocabulary)
     run(flags)
     assert "nothing to do" in capsys.readouterr().out
 
@@ -105,7 +105,7 @@ def test_wrong_arguments_end_in_one_line_with_the_nearest_name(flags, capsys, tm
     assert "must end in .txt" in error(capsys, flags | {"kind": "wordpiece"})
     assert "must not end in .json" in error(capsys, flags | {"output": tmp_path / "a.json"})
     wrong = error(capsys, flags | {"kind": "byte_bpe"}, "--keep_case")
-    assert "keep_case is no setting of kind='byte_bpe'" in wrong
+    assert "kind='byte_bpe' has no setting 'keep_case'" in wrong
     assert "must be NAME=VALUE" in error(capsys, flags | {"set": "files"})
     assert "vocab_size=9999" in error(capsys, flags | {"size": 9999})
 

@@ -1,51 +1,56 @@
-"""The rows of an encoder, many at once: marks and tokens, words, the text that may be noise."""
+"""Rows of an encoder, many at once: special tokens and text, words, what may be corrupted."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-Piece = tuple[int, int]  # the first token and the one after the last, in the group
+from t5x_like.vocabularies import Vocabulary, check_special_tokens
+
+Piece = tuple[int, int]  # its first token in the group of documents, and the one after its last
 
 
 class Planned(NamedTuple):
-    """A row to be: its pieces of text in order, and the label of a pair (0 if it has none)."""
+    """The plan of a row: its pieces of text in order, and the label of a pair (0 without one)."""
 
     pieces: list[Piece]
     label: int = 0
 
 
-class Marks:
-    """What a vocabulary says of its tokens.
+class SpecialTokens:
+    """The special tokens of an encoder's vocabulary, as arrays that rows are indexed with.
 
     Attributes:
-        cls, sep, mask: ids of [CLS], [SEP] and [MASK].
-        special: bool [V], whether an id is a mark, which is never noise.
-        ordinary: int32, the other ids, of which random tokens are drawn.
+        cls, sep, mask: the ids of [CLS], [SEP] and [MASK].
+        is_special: bool [V], whether an id is a special token, which is never corrupted.
+        ordinary: int32, the other ids, from which random tokens are sampled.
         word_starts: bool [V], whether an id begins a word.
+
+    Raises:
+        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
     """
 
-    def __init__(self, vocabulary: Any):
-        """Of a vocabulary that has them, as `vocabularies.check_marks` makes sure."""
-        self.cls, self.sep, self.mask = vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id
-        self.special = np.zeros(vocabulary.vocab_size, bool)
-        self.special[list(vocabulary.special_ids)] = True
-        self.ordinary = np.flatnonzero(~self.special).astype(np.int32)
-        self.word_starts = np.asarray(vocabulary.word_starts)
+    def __init__(self, vocabulary: Vocabulary):
+        found = check_special_tokens(vocabulary)
+        self.cls, self.sep, self.mask = map(found.required_id, ("cls_id", "sep_id", "mask_id"))
+        self.is_special = np.zeros(found.vocab_size, bool)
+        self.is_special[list(found.special_ids)] = True
+        self.ordinary = np.flatnonzero(~self.is_special).astype(np.int32)
+        self.word_starts = np.asarray(found.word_starts)
 
 
 @dataclasses.dataclass(frozen=True)
 class TextRows:
-    """Rows of marks and text.
+    """Rows of special tokens and text.
 
     Attributes:
         tokens: [CLS] first, [SEP] after each piece, 0 from the row's size on.
         token_types: 1 in the second segment of a pair, its [SEP] included, else 0.
         sizes: tokens of each row.
-        text: True where a token is no mark.
-        firsts: the place in the group of each row's first token of text.
+        text: True where a token is no special token and no padding.
+        firsts: the place of each row's first token of text in the group.
     """
 
     tokens: Int[np.ndarray, "B L"]
@@ -61,24 +66,24 @@ def lay_out(
     *,
     length: int,
     separators: int,
-    marks: Marks,
+    special: SpecialTokens,
 ) -> TextRows:
-    """Writes planned rows: [CLS] piece [SEP] piece [SEP] ...
+    """Lay out planned rows: [CLS] piece [SEP] piece [SEP] ...
 
     Args:
-        tokens: of the group of documents.
-        rows: of pieces which, with their marks, have at most `length` tokens.
-        length: L.
-        separators: [SEP]s between the segments of a pair; 0 where pieces are no segments, which
+        tokens: all tokens of the group of documents.
+        rows: plans with at most `length` tokens each, special tokens included.
+        length: tokens a row, L.
+        separators: [SEP]s between the segments of a pair; 0 where pieces are no segments: they
             have one between them, and all token types are 0.
-        marks: of the vocabulary.
+        special: the special tokens of the vocabulary.
     """
     counts = np.array([len(row.pieces) for row in rows])
     starts, ends = np.array([piece for row in rows for piece in row.pieces]).T
     row_ends = np.cumsum(counts)
     row_of = np.repeat(np.arange(len(rows)), counts)
     order = np.arange(len(starts)) - np.repeat(row_ends - counts, counts)
-    after = np.full(len(starts), max(separators, 1))  # marks after each piece
+    after = np.full(len(starts), max(separators, 1))  # special tokens after each piece
     after[row_ends - 1] = 1
     sizes = ends - starts + after
     total = np.cumsum(sizes) - sizes
@@ -86,32 +91,32 @@ def lay_out(
 
     out = np.zeros([len(rows), length], np.int32)
     types = np.zeros_like(out)
-    out[:, 0] = marks.cls
+    out[:, 0] = special.cls
     flat = _ranges(place, sizes)
-    out.reshape(-1)[flat] = marks.sep
+    out.reshape(-1)[flat] = special.sep
     if separators:
         types.reshape(-1)[flat] = np.repeat(order > 0, sizes)
     out.reshape(-1)[_ranges(place, ends - starts)] = tokens[_ranges(starts, ends - starts)]
     row_sizes = 1 + np.add.reduceat(sizes, row_ends - counts)
-    text = ~marks.special[out] & (np.arange(length) < row_sizes[:, None])
+    text = ~special.is_special[out] & (np.arange(length) < row_sizes[:, None])
     return TextRows(out, types, row_sizes.astype(np.int32), text, starts[row_ends - counts])
 
 
 def _ranges(starts: Int[np.ndarray, "N"], sizes: Int[np.ndarray, "N"]) -> Int[np.ndarray, "total"]:
-    """All numbers from each start on, as many as each size, one range after the other."""
+    """The numbers start, start + 1, ... of each range, one range after the other."""
     before = np.cumsum(sizes) - sizes
     return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Units:
-    """What spans are counted in, words or tokens, W of them at most in each row.
+    """The units in which spans are counted, words or tokens, at most W in each row.
 
     Attributes:
-        sizes: tokens of each unit; more than a row has where there is none.
-        runs: equal for units with nothing but text between them.
+        sizes: tokens of each unit; more than a row can have where there is no unit.
+        runs: a number that is equal for units with nothing but text between them.
         counts: units of each row.
-        of_token: the unit of each token, where `text` is.
+        of_token: the unit that each token belongs to, where `text` is True.
         text: True on the tokens of units.
     """
 
@@ -123,7 +128,7 @@ class Units:
 
 
 def units(starts: Bool[np.ndarray, "B L"], *, text: Bool[np.ndarray, "B L"]) -> Units:
-    """The units that begin where `starts` says, and wherever text begins."""
+    """The units that begin where `starts` is True, and wherever text begins."""
     rows, length = text.shape
     begins = text.copy()
     begins[:, 1:] &= starts[:, 1:] | ~text[:, :-1]

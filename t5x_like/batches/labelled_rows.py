@@ -1,8 +1,8 @@
-"""A labelled text as rows of an encoder: its marks, its segments, and what does not fit in a row.
+"""Labelled text as rows of an encoder: special tokens, segments, truncation, windows.
 
 BERT's rows are [CLS] a [SEP] b [SEP] with the segments 0 and 1, RoBERTa's <s> a </s></s> b </s>
-without segments; which of the two it is, the vocabulary's marks say. Training, evaluation and
-prediction all make their rows here.
+without segments; the vocabulary's special tokens decide which of the two is written. Training,
+evaluation and prediction all make their rows here.
 """
 
 import dataclasses
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like import vocabularies
-from t5x_like.batches.encoder_rows import Marks, Piece, Planned, TextRows, lay_out
-from t5x_like.vocabularies.special_tokens import MarkedVocabulary
+from t5x_like.batches.encoder_rows import Piece, Planned, SpecialTokens, TextRows, lay_out
+from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
 STRIDE, LONGEST_QUESTION = 128, 64  # tokens, as in BERT's code for SQuAD
 
@@ -23,8 +22,8 @@ class Row:
     """A row of an encoder.
 
     Attributes:
-        tokens: with the marks.
-        token_types: 1 in the second segment, in a vocabulary like BERT's.
+        tokens: the ids, special tokens included.
+        token_types: 1 in the second segment, for a vocabulary like BERT's; else 0.
     """
 
     tokens: Int[np.ndarray, "L"]
@@ -36,10 +35,9 @@ class Window:
     """A question with a part of its context.
 
     Attributes:
-        row: both.
-        first: the place in the row of the context's first token here.
-        offsets: the characters of the context that each of its tokens here stands for: the first,
-            and the one after the last.
+        row: the question and the part, as one row.
+        first: the place in the row of the part's first token.
+        offsets: the range of characters of the context that each token of the part stands for.
     """
 
     row: Row
@@ -47,9 +45,9 @@ class Window:
     offsets: Int[np.ndarray, "C 2"]
 
     def places(self, start: int, end: int) -> tuple[int, int]:
-        """The first and last token of the characters from `start` to before `end`.
+        """The first and last token in the row of the characters from `start` to before `end`.
 
-        (0, 0) if this window does not have them all.
+        (0, 0) if this window does not contain all of them.
         """
         if start >= end or not len(self.offsets):
             return 0, 0
@@ -61,29 +59,30 @@ class Window:
         return self.first + first, self.first + last
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
-        """The characters of the context from a token of the row to another: the inverse."""
+        """The range of characters from one token of the row to another: the inverse of `places`."""
         offsets = self.offsets[first - self.first : last - self.first + 1]
         return int(offsets[0, 0]), int(offsets[-1, 1])
 
 
 class RowWriter:
-    """Writes texts as rows of at most so many tokens.
+    """Writes texts as rows of at most `length` tokens.
 
     Raises:
-        ValueError: a vocabulary without marks, or rows that have no room for text between them.
+        ValueError: a vocabulary without [CLS], [SEP] and [MASK], or rows with no room for text.
     """
 
-    def __init__(self, vocabulary: MarkedVocabulary, *, length: int):
-        vocabularies.check_marks(vocabulary)
-        self._vocabulary, self._length = vocabulary, length
-        self._marks = Marks(vocabulary)
-        # RoBERTa has a second mark between segments, and no other sign of them.
-        self._separators = 2 if vocabulary.pieces[vocabulary.sep_id] == "</s>" else 1
+    def __init__(self, vocabulary: Vocabulary, *, length: int):
+        self._vocabulary, self._length = check_special_tokens(vocabulary), length
+        self._special = SpecialTokens(vocabulary)
+        # RoBERTa has a second </s> between segments, and no token types.
+        self._separators = 2 if self._vocabulary.pieces[self._special.sep] == "</s>" else 1
         if length < 8:
-            raise ValueError(f"lengths.inputs={length}: rows of labelled text need 8 or more")
+            raise ValueError(
+                f"lengths.inputs={length}: rows of labelled text need 8 tokens or more"
+            )
 
     def of_text(self, text: str, second: str | None = None) -> Row:
-        """A text, or two of which the longer one loses its end first."""
+        """The row of one text or of two; too long a pair is truncated, its longer text first."""
         texts = [text] if second is None else [text, second]
         ids = [self._vocabulary.encode(one) for one in texts]
         if second is None:
@@ -100,9 +99,9 @@ class RowWriter:
         return self._write(tokens, [pieces])[0]
 
     def of_words(self, words: Sequence[str]) -> tuple[Row, Int[np.ndarray, "W"]]:
-        """Words as one text, and the place of each one's first token, 0 where it has none here.
+        """The row of a text of words, and the place of each word's first token; 0 without one.
 
-        A word has none if the row ends before it, or if nothing is left of it in the vocabulary.
+        A word has none if the row ends before it, or if the vocabulary's cleaning removes it.
         """
         ids, offsets = self._vocabulary.encode_with_offsets(" ".join(words))
         size = min(len(ids), self._length - 2)
@@ -123,29 +122,31 @@ class RowWriter:
         stride: int = STRIDE,
         longest_question: int = LONGEST_QUESTION,
     ) -> list[Window]:
-        """A question with each part of a context that is too long for a row (Devlin et al., 4.2).
+        """A window for each part of a context too long for one row (Devlin et al. 2019, 4.2).
 
         Args:
-            stride: tokens of the context from the start of a part to that of the next.
-            longest_question: tokens of the question, which loses its end.
+            stride: tokens of the context from the start of one part to the start of the next.
+            longest_question: tokens to which the question is truncated.
         """
-        asked = self._vocabulary.encode(question)[:longest_question]
+        question_ids = self._vocabulary.encode(question)[:longest_question]
         ids, offsets = self._vocabulary.encode_with_offsets(context)
-        room = self._length - 2 - self._separators - len(asked)
+        room = self._length - 2 - self._separators - len(question_ids)
         step = min(stride, room)
         starts = [0, *range(step, max(len(ids) - room + step, 0), step)]
         parts = [(start, min(start + room, len(ids))) for start in starts]
-        base = len(asked)
-        rows = self._write([*asked, *ids], [[(0, base), (base + a, base + b)] for a, b in parts])
+        base = len(question_ids)
+        rows = self._write(
+            [*question_ids, *ids], [[(0, base), (base + a, base + b)] for a, b in parts]
+        )
         ranges = np.array(offsets, np.int32).reshape(-1, 2)
         first = 1 + base + self._separators
         return [Window(row, first, ranges[a:b]) for row, (a, b) in zip(rows, parts, strict=True)]
 
     def check_windows(self, *, stride: int, longest_question: int) -> None:
-        """Makes sure that there is room for a context.
+        """Check that a window has room for some of the context.
 
         Raises:
-            ValueError: there is not, or a setting is below 1.
+            ValueError: it has not, or a setting is below 1.
         """
         if stride < 1 or longest_question < 1:
             raise ValueError(
@@ -156,7 +157,7 @@ class RowWriter:
         if self._length < least:
             raise ValueError(
                 f"lengths.inputs={self._length}: with longest_question={longest_question} rows "
-                f"need {least} tokens or more, to have some of the context"
+                f"need {least} tokens or more to have room for the context"
             )
 
     def _write(self, tokens: Sequence[int], rows: Sequence[Sequence[Piece]]) -> list[Row]:
@@ -165,7 +166,7 @@ class RowWriter:
             [Planned(list(pieces)) for pieces in rows],
             length=self._length,
             separators=self._separators,
-            marks=self._marks,
+            special=self._special,
         )
         types = laid_out.token_types if self._separators == 1 else np.zeros_like(laid_out.tokens)
         return [

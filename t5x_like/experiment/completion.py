@@ -59,15 +59,17 @@ def _complete_reading(config: ml_collections.ConfigDict, data: Mapping[str, Any]
     """How the network reads a batch: as the `data` of the run says, else what fits the network."""
     encodes = systems.build(config.system, config.model.to_dict()).sides == ("encoder", "decoder")
     if data:
-        marked = objectives.build(data["objective"], **data["objective_settings"]).marked
+        special_tokens = objectives.build(
+            data["objective"], **data["objective_settings"]
+        ).special_tokens
     else:
         longest = config.model.get("positions") or (_LONGEST if encodes else 0)
         lengths = dict.fromkeys(("inputs", "targets") if encodes else ("targets",), longest)
         converter = "encoder_decoder" if encodes else "decoder"
         data = {"converter": converter, "converter_settings": {}, "lengths": lengths}
-        first = getattr(vocabularies.load(config.data.vocabulary), "cls_id", None)
-        marked = encodes and first is not None  # BART's
-    if marked and config.data.objective == "text_to_text":
+        first = vocabularies.load(config.data.vocabulary).cls_id
+        special_tokens = encodes and first is not None  # BART's
+    if special_tokens and config.data.objective == "text_to_text":
         config.data.objective = "marked_text_to_text"
     config.data.converter = data["converter"]
     config.data.converter_settings = data["converter_settings"]

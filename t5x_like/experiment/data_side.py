@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import ml_collections
@@ -18,10 +18,7 @@ from t5x_like.batches import converters
 from t5x_like.experiment import completion
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches, source_rows
-from t5x_like.vocabularies.special_tokens import MarkedVocabulary
-
-if TYPE_CHECKING:
-    import seqio  # at run time after preprocessing, which silences TensorFlow
+from t5x_like.vocabularies import Vocabulary
 
 TARGETS = {
     "decoder_target_tokens": "decoder_loss_weights",
@@ -45,7 +42,7 @@ class Inputs:
     """
 
     config: ml_collections.ConfigDict
-    vocabulary: "seqio.Vocabulary"
+    vocabulary: Vocabulary
     converter: converters.Converter
     shards: int
     slice: tuple[int, int]
@@ -148,7 +145,7 @@ def build(
             f"data.vocabulary={data.vocabulary!r} has {vocabulary.vocab_size} ids, sentinels "
             f"included, and model.vocab_size={config.model.vocab_size} has no room for them"
         )
-    _check_marks(config, vocabulary)
+    _check_special_tokens(config, vocabulary)
     objective = objectives.build(data.objective, **data.objective_settings.to_dict())
     module = sources.load_module(data.module)
     settings = data.settings.to_dict()
@@ -175,10 +172,10 @@ def build(
     return inputs
 
 
-def _check_marks(config: ml_collections.ConfigDict, vocabulary: "seqio.Vocabulary") -> None:
-    """Makes sure that marks which the model itself writes are those of the vocabulary."""
+def _check_special_tokens(config: ml_collections.ConfigDict, vocabulary: Vocabulary) -> None:
+    """Check that the special tokens which the model itself writes are the vocabulary's."""
     for name in ("sep_id", "mask_id"):
-        ours, theirs = config.model.get(name), getattr(vocabulary, name, None)
+        ours, theirs = config.model.get(name), getattr(vocabulary, name)
         if ours not in (None, theirs):
             raise ValueError(
                 f"model.{name}={ours}, and data.vocabulary={config.data.vocabulary!r} has {theirs}"
@@ -188,7 +185,7 @@ def _check_marks(config: ml_collections.ConfigDict, vocabulary: "seqio.Vocabular
 def make_converter(
     data: ml_collections.ConfigDict,
     objective: objectives.Objective,
-    vocabulary: "seqio.Vocabulary",
+    vocabulary: Vocabulary,
 ) -> converters.Converter:
     """The converter of a config, set as objective and vocabulary have it unless the config says."""
     settings: dict[str, Any] = {}
@@ -197,7 +194,7 @@ def make_converter(
     # GPT-2 and BART begin a text with the token that ends one, LLaMA with one of its own; T5 with
     # padding, the default.
     starts = hasattr(converters.CONVERTERS.get(data.converter), "start")
-    if starts and isinstance(vocabulary, MarkedVocabulary):
+    if starts:
         settings["start"] = vocabulary.start_id
     return converters.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import numpy as np
-import seqio
 from jaxtyping import Array
 
 from t5x_like.preprocessing.objectives.labels.decoder_rows import ARRANGE, Rows, write_row
+from t5x_like.vocabularies import Vocabulary
 
 Item = Mapping[str, Any]  # `text_a`, `text_b`, `choices`
 
@@ -29,7 +29,7 @@ class Extracted:
     """
 
     objective: str
-    vocabulary: seqio.Vocabulary
+    vocabulary: Vocabulary
     labels: Sequence[str]
     length: int
     rows_of_one: int

@@ -17,7 +17,7 @@ from jaxtyping import Array, PyTree
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, Row, RowWriter, Window
 from t5x_like.decoding.spans import best_spans, join
 from t5x_like.names import choose
-from t5x_like.vocabularies.special_tokens import MarkedVocabulary
+from t5x_like.vocabularies import SpecialTokenVocabulary, Vocabulary, check_special_tokens
 
 Item = Mapping[str, Any]  # a text as it is asked about: `text_a`, `words`, `question`, ...
 Batch = dict[str, np.ndarray]
@@ -33,7 +33,7 @@ class Head(abc.ABC):
     """
 
     writer: RowWriter
-    vocabulary: MarkedVocabulary
+    vocabulary: SpecialTokenVocabulary
     labels: Sequence[str]
 
     def rows(self, item: Item) -> list[Any]:
@@ -154,7 +154,7 @@ def lay_out(rows: Sequence[Any], *, length: int, batch_size: int) -> Batch:
 
 @dataclasses.dataclass(frozen=True)
 class MaskedTokens(Head):
-    """Fills in the marks "[MASK]" (or "<mask>") of `text_a`, and of `text_b` if there is one.
+    """Fills in the mask tokens "[MASK]" (or "<mask>") of `text_a`, and of `text_b` if there is one.
 
     It says `prediction`, the text with the likeliest token at each of them, and `masks`, the `top`
     tokens of each with their probabilities.
@@ -163,12 +163,12 @@ class MaskedTokens(Head):
     top: int = 5
 
     def rows(self, item: Item) -> list[Row]:
-        """One, with the mark as the vocabulary writes it."""
-        mark = self.vocabulary.pieces[self.vocabulary.mask_id]
-        texts = [t.replace("[MASK]", mark).replace("<mask>", mark) for t in _texts(item)]
+        """One row, with the mask token as the vocabulary names it."""
+        mask = self.vocabulary.piece(self.vocabulary.required_id("mask_id"))
+        texts = [t.replace("[MASK]", mask).replace("<mask>", mask) for t in _texts(item)]
         row = self.writer.of_text(*texts)
         if self.vocabulary.mask_id not in row.tokens:
-            raise ValueError(f"{texts[0]!r} has no {mark} to fill in")
+            raise ValueError(f"{texts[0]!r} has no {mask} to fill in")
         return [row]
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
@@ -327,7 +327,7 @@ HEADS: dict[str, type[Head]] = {
 def make_head(
     name: str,
     *,
-    vocabulary: MarkedVocabulary,
+    vocabulary: Vocabulary,
     labels: Sequence[str],
     length: int,
     settings: Mapping[str, Any],
@@ -341,14 +341,16 @@ def make_head(
 
     Raises:
         ValueError: a head that says nothing in words, a setting that it does not have, or a
-            vocabulary without marks.
+            vocabulary without [CLS], [SEP] and [MASK].
     """
     make = choose("model.head", name, HEADS)
     known = set(inspect.signature(make).parameters) - {"writer", "vocabulary", "labels"}
     for setting in settings:
         choose(f"setting of predict for the head {name}", setting, dict.fromkeys(known))
     writer = RowWriter(vocabulary, length=length)
-    return make(writer=writer, vocabulary=vocabulary, labels=labels, **settings)
+    return make(
+        writer=writer, vocabulary=check_special_tokens(vocabulary), labels=labels, **settings
+    )
 
 
 def _texts(item: Item) -> list[str]:

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.linen as nn
 import ml_collections
@@ -24,9 +24,7 @@ from t5x_like.experiment import data_side
 from t5x_like.inference.likelihood import Batch, Form, Pair, Score, Scorer
 from t5x_like.preprocessing import objectives
 from t5x_like.pretrained import Pretrained
-
-if TYPE_CHECKING:
-    import seqio  # at run time after preprocessing, which silences TensorFlow
+from t5x_like.vocabularies import Vocabulary
 
 _SHORTEST = 16  # tokens of a row of prompts; longer rows are twice as long, and so on
 
@@ -43,7 +41,7 @@ class TextModel:
     def __init__(
         self,
         pretrained: Pretrained,
-        vocabulary: "seqio.Vocabulary",
+        vocabulary: Vocabulary,
         form: Form,
         *,
         batch_size: int,
@@ -82,7 +80,7 @@ class TextModel:
     def tokens(self, text: str, *, end: bool) -> list[int]:
         """The tokens of a text as the form begins it, and the end token if it is asked for."""
         own = [*self.form.begin, *self.vocabulary.encode(text)]
-        return [*own, self.vocabulary.eos_id] if end else own
+        return [*own, self.vocabulary.required_id("eos_id")] if end else own
 
     def pair(self, prompt: str, continuation: str) -> Pair:
         """The tokens of a prompt and of what comes after it.
@@ -101,7 +99,8 @@ class TextModel:
             # A prompt whose last word goes on is cut in another way: then its tokens stay.
             joined = whole[: len(own)] == own
             after = whole[len(own) :] if joined else self.tokens(continuation, end=False)
-        return Pair(own, [*after, self.vocabulary.eos_id] if continuation_ends else after)
+        end = [self.vocabulary.required_id("eos_id")] if continuation_ends else []
+        return Pair(own, [*after, *end])
 
     def prompt(self, text: str) -> list[int]:
         """The tokens of a prompt, without the one that begins it."""
@@ -202,7 +201,7 @@ class TextModel:
     def _read(self, prompts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """What is read of prompts: all, if they fit."""
         if self.encodes:
-            most, end = self.length, self.vocabulary.eos_id
+            most, end = self.length, self.vocabulary.required_id("eos_id")
             return [[*row[: most - 1], end] if len(row) > most else row for row in prompts]
         room = self.length - self.new_tokens
         if room < 1:
@@ -226,8 +225,7 @@ class TextModel:
 
     def piece(self, token: int) -> str:
         """A token as its vocabulary has it, "\u0120the" with a sign for the blank, or its text."""
-        pieces = getattr(self.vocabulary, "pieces", None)
-        return pieces[token] if pieces else self.vocabulary.decode([token])
+        return self.vocabulary.piece(token)
 
     def shown(self, token: int) -> str:
         """A token's text in quotes, to be looked at; what has none of its own in <brackets>."""
@@ -279,9 +277,7 @@ def build(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> TextMo
     )
 
 
-def _form(
-    module: nn.Module, data: ml_collections.ConfigDict, vocabulary: "seqio.Vocabulary"
-) -> Form:
+def _form(module: nn.Module, data: ml_collections.ConfigDict, vocabulary: Vocabulary) -> Form:
     objective = objectives.build(data.objective, **data.objective_settings.to_dict())
     converter = data_side.make_converter(data, objective, vocabulary)
     sizes = {name: size or 0 for name, size in data.lengths.items()}
@@ -302,5 +298,5 @@ def _form(
         start=getattr(converter, "start", 0),
         sees_prompt=getattr(module, "visibility", "causal") == "prefix",
         ends=(closed, closed),
-        begin=(vocabulary.cls_id,) if objective.marked else (),
+        begin=(vocabulary.required_id("cls_id"),) if objective.special_tokens else (),
     )

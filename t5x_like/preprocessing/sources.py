@@ -27,6 +27,8 @@ import tensorflow as tf
 from t5x_like.names import choose, hint
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.objectives import Objective
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
+from t5x_like.vocabularies import Vocabulary
 
 SPLITS = ("train", "validation")
 
@@ -198,7 +200,7 @@ def add_task(
     name: str,
     *,
     source: seqio.DataSource,
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     preprocessors: Sequence[Callable[..., tf.data.Dataset]],
     features: Sequence[str],
 ) -> None:
@@ -218,14 +220,14 @@ def add_task(
         source=source,
         preprocessors=list(preprocessors),
         output_features={
-            feature: seqio.Feature(vocabulary, dtype=_TYPES.get(feature, tf.int32))
+            feature: seqio.Feature(TaskVocabulary(vocabulary), dtype=_TYPES.get(feature, tf.int32))
             for feature in features
         },
     )
 
 
 def add_document_task(
-    name: str, *, source: seqio.DataSource, vocabulary: seqio.Vocabulary, objective: Objective
+    name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: Objective
 ) -> None:
     """Adds a task that cleans the documents of `source` and applies `objective` to them."""
     add_task(
@@ -238,7 +240,7 @@ def add_document_task(
 
 
 def add_pair_task(
-    name: str, *, source: seqio.DataSource, vocabulary: seqio.Vocabulary, objective: Objective
+    name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: Objective
 ) -> None:
     """Adds a task that cleans {"inputs", "targets"} and applies `objective` to them.
 

@@ -1,54 +1,57 @@
-"""LLaMA's and PaLM's vocabularies: SentencePiece models that give a text back as it was.
+"""LLaMA's and PaLM's vocabularies: SentencePiece models from which every text comes back unchanged.
 
 Nothing is normalized, blanks are pieces, each digit is one, and what has no piece is spelled in
-bytes. The ids are 0 unknown, 1 `<s>`, which begins a text, 2 `</s>`, which ends one, then 256
-bytes; there is no padding, for which batches have 0. The blank that the model puts before a text,
-so that its first word is as any other, is taken off when it is decoded. (Only U+2581 comes back as
-a blank: it is how SentencePiece writes one.)
+bytes. The ids are 0 for unknown, 1 for `<s>`, which begins a text, 2 for `</s>`, which ends one,
+then 256 bytes; there is no padding token, and batches are padded with 0. The model puts a blank
+before a text so that its first word is like any other, and decoding removes it. (Only U+2581 comes
+back as a blank: SentencePiece writes blanks that way.)
 
-The names of marks within a text are no marks: "<s>" is also a tag of HTML. (Hugging Face's
-tokenizer reads them as marks.)
+The name of a special token within a text is plain text: "<s>" is also a tag of HTML. (Hugging
+Face's tokenizer reads it as the special token.)
 """
 
 from collections.abc import Sequence
 
 import sentencepiece
 
-from t5x_like.vocabularies.special_tokens import MarkedVocabulary, cut
+from t5x_like.vocabularies.albert_pieces import BLANK, cut
+from t5x_like.vocabularies.base import Offsets
+from t5x_like.vocabularies.special_tokens import SpecialTokenVocabulary
 
-MARKS = ("<unk>", "<s>", "</s>")
-_BLANK = "\u2581"  # what SentencePiece puts before a word
+LLAMA_SPECIAL_TOKENS = ("<unk>", "<s>", "</s>")
 
 
-class LosslessSentencePiece(MarkedVocabulary):
-    """The vocabulary of a SentencePiece model with the ids above.
+class LosslessSentencePiece(SpecialTokenVocabulary):
+    """A SentencePiece model with the ids above (Touvron et al. 2023, section 2.1).
 
     Args:
-        model: the content of its file.
+        model: the content of the model's file.
     """
 
     def __init__(self, model: bytes):
         self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces = [self._model.IdToPiece(number) for number in range(len(self._model))]
-        super().__init__(pieces, marks=MARKS, contents=model)
+        super().__init__(pieces, special_tokens=LLAMA_SPECIAL_TOKENS, contents=model)
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenize a text."""
+        return self._model.EncodeAsIds(text)
 
     def _begins_word(self, piece: str) -> bool:
-        return piece.startswith(_BLANK)
+        return piece.startswith(BLANK)
 
-    def _encode(self, s: str) -> list[int]:
-        return self._model.EncodeAsIds(s)
-
-    def _encode_with_offsets(self, s: str) -> tuple[list[int], list[tuple[int, int]]]:
-        pieces = list(cut(s, model=self._model))
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        pieces = list(cut(text, model=self._model))
         return [one for one, *_ in pieces], [(first, end) for _, first, end in pieces]
 
     def _decode(self, ids: Sequence[int]) -> str:
-        """The text, with the names of marks, and of ids that are none as unknown."""
+        """The text, with special tokens by their names, and ids out of range as unknown."""
         parts: list[str] = []
         run: list[int] = []
         for one in ids:
             if one in self.special_ids or not 0 <= one < len(self.pieces):
-                name = self.pieces[one] if one in self.special_ids else MARKS[0]
+                is_special = one in self.special_ids
+                name = self.pieces[one] if is_special else LLAMA_SPECIAL_TOKENS[0]
                 parts += [self._model.DecodeIds(run), name]
                 run = []
             else:

@@ -1,4 +1,4 @@
-"""Training vocabularies from text: SentencePiece's pieces, WordPiece, byte-level BPE.
+"""Train vocabularies from text: SentencePiece, WordPiece, byte-level BPE and others.
 
 The same documents in the same order give the same file, byte for byte, and a file is written whole
 or not at all.
@@ -21,16 +21,23 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from t5x_like.names import choose, hint
-from t5x_like.vocabularies import special_tokens as marked
 from t5x_like.vocabularies import word_bpe
-from t5x_like.vocabularies.files import EOS, PAD, UNKNOWN
+from t5x_like.vocabularies.albert_pieces import AlbertText
+from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN
+from t5x_like.vocabularies.special_tokens import (
+    ALBERT_SPECIAL_TOKENS,
+    BERT_SPECIAL_TOKENS,
+    END_OF_TEXT,
+    ROBERTA_SPECIAL_TOKENS,
+)
+from t5x_like.vocabularies.tokenizer import CONTINUES, bert_normalizer
 
 # SentencePiece leaves out sentences over its limit in bytes, so longer lines are cut before.
 _LINE_CHARACTERS = 1000
 _LINE_BYTES = 4 * _LINE_CHARACTERS
-# A fixed number, since it decides in which order floats are added, and so the last pieces.
+# A fixed number, since it decides the order in which floats are added, and so the last pieces.
 _THREADS = 16
-# What occurs once teaches nothing about what occurs.
+# A pair that occurs once is not worth a piece.
 _LEAST_COUNT = 2
 
 
@@ -42,26 +49,26 @@ def train(
     kind: str = "unigram",
     **settings: Any,
 ) -> None:
-    """Trains a vocabulary and writes what `vocabularies.load` reads.
+    """Train a vocabulary and write its files for `vocabularies.load`.
 
     Args:
-        documents: of any length; they are read once, and all are kept in memory.
-        vocab_size: pieces, with padding, unknown and other marks, without T5's sentinels.
-        output: path of the file, vocab.txt for wordpiece, or of the folder for byte_bpe; it is
+        documents: texts of any length; they are read once, and all are kept in memory.
+        vocab_size: the number of pieces, with all special tokens, without T5's sentinels.
+        output: the path of the file, vocab.txt for wordpiece, or of the folder for byte_bpe; it is
             made where it is missing.
-        kind: of `KINDS`, whose functions say what they train.
-        settings: of that function.
+        kind: a name in `KINDS`.
+        settings: the settings of that kind, arguments of its function.
 
     Raises:
-        ValueError: no such kind, or a setting that it has not; no text; a size that the text does
-            not allow, with the limit.
+        ValueError: no such kind or no such setting; no text; a size that the text does not allow
+            (the message gives the limit).
     """
     make = choose("kind", kind, KINDS)
     allowed = [name for name in inspect.signature(make).parameters if name != "vocab_size"][1:]
     for name in settings:
         if name not in allowed:
-            raise ValueError(f"{name} is no setting of kind={kind!r}.{hint(name, allowed)}")
-    # Read before it starts: an error or Ctrl-C inside a library would come out as another.
+            raise ValueError(f"kind={kind!r} has no setting {name!r}.{hint(name, allowed)}")
+    # All of it is read first: an error or Ctrl-C inside a library would surface as another error.
     texts = [text for text in documents if text.strip()]
     if not texts:
         raise ValueError("There is no text to train a vocabulary on: all documents are empty.")
@@ -84,13 +91,13 @@ def _unigram(
     never holds the end of a word and the start of the next.
 
     Args:
-        byte_fallback: spell what is not covered by 256 pieces for bytes, in place of "unknown".
-        character_coverage: the part of the text's characters that must have a piece; the rarest
-            are left out. 1.0 suits an alphabet without noise, 0.9995 large sets of characters.
+        byte_fallback: spell uncovered characters with 256 pieces for bytes, in place of "unknown".
+        character_coverage: the share of the text's characters that must have a piece; the rarest
+            are left out. 1.0 suits a clean alphabet, 0.9995 large sets of characters.
         split_digits: give each digit a piece of its own.
-        keep_characters: without NFKC, as in Chinchilla (Hoffmann et al. 2022, section 4.1). Blanks
-            are still one; a line break, which is a blank to NFKC, is no piece, and so is spelled in
-            bytes if they are there.
+        keep_characters: without NFKC, as in Chinchilla (Hoffmann et al. 2022, section 4.1). Runs
+            of blanks are still one; a line break, which is a blank to NFKC, has no piece, and is
+            spelled in bytes if they are there.
     """
     content = _sentence_pieces(
         documents,
@@ -106,7 +113,7 @@ def _unigram(
     return {"": content}
 
 
-def _unigram_marks(
+def _albert(
     documents: Iterable[str],
     *,
     vocab_size: int,
@@ -115,13 +122,14 @@ def _unigram_marks(
     character_coverage: float = 0.9995,
     split_digits: bool = False,
 ) -> dict[str, bytes]:
-    """ALBERT's: the same over text without accents, with its marks in place of T5's ids.
+    """ALBERT's: the same over text without accents, with its special tokens in place of T5's.
 
     Args:
-        keep_case: leave upper case as it is; the others are those of `_unigram`.
+        keep_case: keep upper case.
+        byte_fallback, character_coverage, split_digits: as for `_unigram`.
     """
-    prepare = marked.AlbertText(lower_case=not keep_case)
-    _, _, *controls = marked.ALBERT_MARKS
+    prepare = AlbertText(lower_case=not keep_case)
+    _, _, *controls = ALBERT_SPECIAL_TOKENS
     content = _sentence_pieces(
         map(prepare, documents),
         vocab_size=vocab_size,
@@ -146,7 +154,7 @@ def _lossless(
     """LLaMA's, of byte pairs (Touvron et al. 2023, section 2.1), or PaLM's (section 2.2).
 
     Nothing is normalized, each digit is a piece, runs of blanks are pieces, and what is not covered
-    is spelled in bytes. Which of SentencePiece's models PaLM took is not told: here unigrams.
+    is spelled in bytes. PaLM's paper does not name SentencePiece's model type; here it is unigram.
     """
     content = _sentence_pieces(
         documents,
@@ -173,22 +181,24 @@ def _wordpiece(
     keep_case: bool = False,
     character_coverage: float = 0.9995,
 ) -> dict[str, bytes]:
-    """BERT's: marks, characters at the start of a word and within it, then longer pieces.
+    """BERT's: special tokens, characters that start or continue a word, then longer pieces.
 
-    How BERT's own was made was not published. As in the library `tokenizers`, longer pieces are
-    those of byte-pair encoding (Sennrich et al. 2016): the most frequent pair is merged first.
+    How BERT's was trained was not published. As in the library `tokenizers`, longer pieces come
+    from byte-pair encoding (Sennrich et al. 2016): the most frequent pair is merged first.
 
     Args:
-        keep_case: leave upper case and accents as they are.
-        character_coverage: as for unigram; a word with a rarer character will be unknown.
+        keep_case: keep upper case and accents.
+        character_coverage: as for `_unigram`; a word with a rarer character will be unknown.
     """
-    normalizer = marked.bert_normalizer(lower_case=not keep_case)
+    normalizer = bert_normalizer(lower_case=not keep_case)
     lines = [normalizer.normalize_str(line) for line in _lines(documents)]
     characters = _covered(lines, share=character_coverage)
-    # Given as marks, since the trainer would number them in an order that changes at each run.
-    first = [*marked.BERT_MARKS, *characters, *(marked.CONTINUES + one for one in characters)]
+    # Given as special tokens, since the trainer would number characters differently at each run.
+    first = [*BERT_SPECIAL_TOKENS, *characters, *(CONTINUES + one for one in characters)]
     if vocab_size < len(first):
-        raise ValueError(f"vocab_size={vocab_size}: {len(first)} marks and characters are needed.")
+        raise ValueError(
+            f"vocab_size={vocab_size}: {len(first)} special tokens and characters are needed."
+        )
     tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
@@ -209,16 +219,16 @@ def _word_bpe(
     """GPT's: unknown, characters within a word and at its end, merged pieces, and a line break.
 
     Args:
-        character_coverage: as for unigram; a word with a rarer character will be unknown.
+        character_coverage: as for `_unigram`; a word with a rarer character will be unknown.
     """
-    tokenizer = word_bpe.cutting_words(
+    tokenizer = word_bpe.word_tokenizer(
         models.BPE(unk_token=_UNKNOWN, end_of_word_suffix=word_bpe.ENDS_WORD)
     )
     normalize = tokenizer.normalizer.normalize_str
     lines = [normalize(line) for line in _lines(documents)]
     characters = _covered(lines, share=character_coverage)
     ends = [one + word_bpe.ENDS_WORD for one in characters]
-    first = [_UNKNOWN, *characters, *ends]  # as marks, as for WordPiece
+    first = [_UNKNOWN, *characters, *ends]  # as special tokens, as for WordPiece
     if vocab_size <= len(first):
         raise ValueError(f"vocab_size={vocab_size}: {len(first) + 1} characters are needed.")
     trainer = trainers.BpeTrainer(
@@ -236,11 +246,11 @@ def _word_bpe(
 def _byte_bpe(
     documents: Iterable[str], *, vocab_size: int, first: Sequence[str] = (), last: str
 ) -> dict[str, bytes]:
-    """Marks, 256 bytes, merged pieces (Radford et al. 2019, section 2.2), and one mark more."""
+    """Special tokens, 256 bytes, merged pieces (Radford et al. 2019, section 2.2), and `last`."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     least = len(first) + len(alphabet) + 1
     if vocab_size < least:
-        raise ValueError(f"vocab_size={vocab_size}: {least} marks and bytes are needed.")
+        raise ValueError(f"vocab_size={vocab_size}: {least} special tokens and bytes are needed.")
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -255,7 +265,7 @@ def _byte_bpe(
 
 
 def _bpe_files(tokenizer: Any, *, last: str, vocab_size: int) -> dict[str, bytes]:
-    """The merges and the pieces of a trained tokenizer, with one piece more."""
+    """The merges and the pieces of a trained tokenizer, with the piece `last` added."""
     ids = tokenizer.get_vocab()
     pieces = _all_of({**ids, last: len(ids)}, vocab_size=vocab_size)
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -267,13 +277,13 @@ def _bpe_files(tokenizer: Any, *, last: str, vocab_size: int) -> dict[str, bytes
     }
 
 
-_PAD, _UNKNOWN, _START, _END, _MASK = marked.ROBERTA_MARKS
+_PAD, _UNKNOWN, _START, _END, _MASK = ROBERTA_SPECIAL_TOKENS
 KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
     "unigram": _unigram,
-    "unigram_marks": _unigram_marks,
+    "albert": _albert,
     "wordpiece": _wordpiece,
     "byte_bpe": functools.partial(_byte_bpe, first=(_START, _PAD, _END, _UNKNOWN), last=_MASK),
-    "gpt2_bpe": functools.partial(_byte_bpe, last=marked.END_OF_TEXT),
+    "gpt2_bpe": functools.partial(_byte_bpe, last=END_OF_TEXT),
     "gpt_bpe": _word_bpe,
     "llama": functools.partial(_lossless, model_type="bpe"),
     "palm": functools.partial(_lossless, model_type="unigram"),
@@ -301,7 +311,7 @@ def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: A
 
 
 def _covered(lines: Iterable[str], *, share: float) -> list[str]:
-    """The most frequent characters that make up a share of all but blanks, sorted."""
+    """The most frequent characters that make up a share of all characters but blanks, sorted."""
     counts: collections.Counter[str] = collections.Counter()
     for line in lines:
         counts.update(line)
@@ -318,12 +328,12 @@ def _covered(lines: Iterable[str], *, share: float) -> list[str]:
 def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
     """The pieces in the order of their ids; raises ValueError if they are too few."""
     if len(ids) < vocab_size:
-        raise ValueError(f"vocab_size={vocab_size}: the text gives {len(ids)} pieces, and no more.")
+        raise ValueError(f"vocab_size={vocab_size}: the text gives only {len(ids)} pieces.")
     return sorted(ids, key=ids.__getitem__)
 
 
 def _lines(documents: Iterable[str]) -> Iterator[str]:
-    """Cuts documents at line breaks, and long lines at blanks, where no piece is lost by it."""
+    """Split documents at line breaks, and long lines at blanks, where no piece is lost."""
     for document in documents:
         for line in document.splitlines():
             if len(line) <= _LINE_CHARACTERS:

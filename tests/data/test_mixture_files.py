@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-import seqio
 
+from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
 mixture_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "mixture_files.py"))
 
-VOCABULARY = seqio.ByteVocabulary(extra_ids=0)
+VOCABULARY = vocabularies.load("bytes:0")
 LENGTH, ROWS = 16, 4
 
 

@@ -6,8 +6,8 @@ import pathlib
 
 import numpy as np
 import pytest
-import seqio
 
+from t5x_like import vocabularies
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 
@@ -35,7 +35,7 @@ def write(tmp_path):
 
 def register(**settings):
     objective = objectives.build("text_to_text")
-    prompted_files.register(seqio.ByteVocabulary(), objective, **settings)
+    prompted_files.register(vocabularies.load("bytes:0"), objective, **settings)
 
 
 def plain(row):
@@ -64,7 +64,7 @@ def test_pairs_can_be_trained_on(write):
     register(train=write("train.jsonl", ROWS))
     lengths = {"inputs": 24, "targets": 8}
     batches = Batches("prompted_files", split="train", batch_size=2, lengths=lengths)
-    vocabulary = seqio.ByteVocabulary()
+    vocabulary = vocabularies.load("bytes:0")
     texts = {vocabulary.decode(row.tolist()) for row in next(batches)["decoder_target_tokens"]}
     assert texts <= {"yes", "no"}
     documents = prompted_files.documents("train", train=write("train.jsonl", ROWS))

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import seqio
 from tokenizers.pre_tokenizers import ByteLevel
 
 from t5x_like import vocabularies
 from t5x_like.decoding.detokenization import Detokenizer, continued
-from t5x_like.vocabularies.special_tokens import byte_bpe
+from t5x_like.vocabularies.tokenizer import byte_bpe
 from t5x_like.vocabularies.trainers import train
 
 TEXT = "The café — 世界 \N{GRINNING FACE} is  open,\nfor ever. naïve"
@@ -21,7 +20,7 @@ def sentence_pieces(folder):
 
 def make(kind, folder):
     if kind == "bytes":
-        return seqio.ByteVocabulary()
+        return vocabularies.load("bytes:0")
     if kind == "byte_bpe":
         letters = {letter: number for number, letter in enumerate(sorted(ByteLevel.alphabet()))}
         merges = [("t", "h"), ("th", "e"), ("\u0120", "i")]

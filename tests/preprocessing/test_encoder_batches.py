@@ -8,6 +8,7 @@ import tensorflow as tf
 from t5x_like.batches import converters
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
 DOCUMENTS = 24
@@ -113,7 +114,9 @@ def test_the_cache_may_stand_after_tokenization():
         "cached_encoder_task",
         source=seqio.FunctionDataSource(read, splits=["train"]),
         preprocessors=[tokenize, seqio.CacheDatasetPlaceholder(), make_rows],
-        output_features={name: seqio.Feature(VOCABULARY) for name in objective.features},
+        output_features={
+            name: seqio.Feature(TaskVocabulary(VOCABULARY)) for name in objective.features
+        },
     )
     examples = task.get_dataset({"inputs": 32}, "train", shuffle=False).as_numpy_iterator()
     assert {example["label"].shape for example in examples} == {(1,)}

@@ -5,15 +5,17 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives.masked import masking, sentences
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
 STORE = "the man went to the store .\nhe bought a gallon of milk ."
 BALL = "an american foot ##ball game"
 VOCABULARY = WordVocabulary(sorted({*STORE.split(), *BALL.split(), "so", "it", "is"}))
-FEATURES = {"inputs": seqio.Feature(VOCABULARY)}
+FEATURES = {"inputs": seqio.Feature(TaskVocabulary(VOCABULARY))}
 
 
 def rows(name, texts, *, length=24, seed=0, **settings):
@@ -214,7 +216,7 @@ def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread():
     dataset = tf.data.Dataset.from_tensors({"tokens": [0], "sentence_lengths": [1]})
     with pytest.raises(ValueError, match=r"bert needs lengths.inputs of 8 or more, got 7"):
         make_rows(dataset, sequence_length={"inputs": 7}, output_features=FEATURES)
-    bytes_ = {"inputs": seqio.Feature(seqio.ByteVocabulary())}
+    bytes_ = {"inputs": seqio.Feature(TaskVocabulary(vocabularies.load("bytes:0")))}
     with pytest.raises(ValueError, match="has no cls_id, sep_id, mask_id"):
         make_rows(dataset, sequence_length={"inputs": 9}, output_features=bytes_)
     with pytest.raises(ValueError, match=r'a feature "text".*content'):

@@ -13,7 +13,7 @@ GENERATOR = np.random.default_rng
 
 
 def one_run(rows=ROWS, length=LENGTH, *, starts=None):
-    """Units over rows of text between two marks: tokens, or words that begin at `starts`."""
+    """Units, tokens or words that begin at `starts`, of rows of text between special tokens."""
     text = np.ones([rows, length], bool)
     text[:, [0, -1]] = False
     return encoder_rows.units(np.ones_like(text) if starts is None else starts, text=text)
@@ -90,7 +90,13 @@ def test_units_by_eye():
     found = encoder_rows.units(starts, text=text)
     assert found.counts.tolist() == [4]
     assert found.sizes.tolist() == [[2, 1, 1, 1]]
-    assert found.of_token[text].tolist() == [0, 0, 1, 2, 3]  # text after a mark begins a word
+    assert found.of_token[text].tolist() == [
+        0,
+        0,
+        1,
+        2,
+        3,
+    ]  # text begins a word
     assert (found.runs[0, :2] == found.runs[0, 0]).all()
     assert (found.runs[0, 2:] == found.runs[0, 2]).all()
     assert found.runs[0, 0] != found.runs[0, 2]
@@ -101,8 +107,8 @@ def test_budgets_are_rounded_shares_of_one_at_least():
     assert masking.budgets(text, rate=0.15).tolist() == [0, 1, 1, 2, 4, 19]
 
 
-class FiveMarks:
-    """What `encoder_rows.Marks` has, for ids from 5 to 1004."""
+class FiveSpecialTokens:
+    """What `encoder_rows.SpecialTokens` has, for ids from 5 to 1004."""
 
     mask = 4
     ordinary = np.arange(5, 1005, dtype=np.int32)
@@ -111,7 +117,7 @@ class FiveMarks:
 def test_spans_are_written_as_a_whole():
     tokens = np.full([ROWS, LENGTH], 2, np.int32)
     noise = np.repeat(np.arange(LENGTH // 4), 4)[None].repeat(ROWS, axis=0)  # 0 is none
-    written = masking.Writing(together="span")(GENERATOR(0), tokens, noise, FiveMarks())
+    written = masking.Writing(together="span")(GENERATOR(0), tokens, noise, FiveSpecialTokens())
     spans = written[:, 4:].reshape(-1, 4)
     kinds = {
         "masked": (spans == 4).all(axis=1),

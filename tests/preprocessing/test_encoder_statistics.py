@@ -11,6 +11,7 @@ import tensorflow as tf
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives.masked import formats
 from t5x_like.preprocessing.objectives.masked.formats import Documents
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
 SENTENCE, SENTENCES, DOCUMENTS = 5, 50, 100
@@ -33,7 +34,7 @@ def rows(name, length=64, *, seed=0, epochs=1, **settings):
             step = seqio.utils.add_kwargs_to_transform(
                 step,
                 sequence_length={"inputs": length},
-                output_features={"inputs": seqio.Feature(VOCABULARY)},
+                output_features={"inputs": seqio.Feature(TaskVocabulary(VOCABULARY))},
             )
             dataset = step(dataset)
     shapes = {k: [length] if k != "label" else [1] for k in dataset.element_spec}

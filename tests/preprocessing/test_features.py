@@ -278,7 +278,7 @@ def test_a_converter_of_another_kind():
     class Pairs(converters.Converter):
         """BERT's pairs, with the number of the sentence as a second channel."""
 
-        converters = ("first", "second")
+        features = ("first", "second")
 
         def row_lengths(self, lengths):
             return {"encoder": lengths["first"] + lengths["second"]}

@@ -1,4 +1,4 @@
-"""Rows of labelled text: marks and segments of each vocabulary, what is cut, words, windows."""
+"""Rows of labelled text: special tokens, segments, truncation, words, windows."""
 
 import json
 
@@ -125,7 +125,7 @@ def test_every_answer_is_found_as_it_stands(bert):
 
 
 def test_what_has_no_room_is_said(bert):
-    with pytest.raises(ValueError, match=r"lengths.inputs=4: .* 8 or more"):
+    with pytest.raises(ValueError, match=r"lengths.inputs=4: .* 8 tokens or more"):
         RowWriter(bert, length=4)
     with pytest.raises(ValueError, match=r"lengths.inputs=64: with longest_question=64 .* 75"):
         RowWriter(bert, length=64).check_windows(stride=128, longest_question=64)
@@ -135,7 +135,7 @@ def test_what_has_no_room_is_said(bert):
         RowWriter(vocabularies.load("bytes"), length=64)
 
 
-def test_an_empty_text_is_marks_alone(bert):
+def test_an_empty_text_is_special_tokens_alone(bert):
     writer = RowWriter(bert, length=40)
     assert pieces(bert, writer.of_text("", "")) == "[CLS] [SEP] [SEP]"
     [window] = writer.windows("", "")

@@ -11,6 +11,7 @@ from t5x_like.batches import converters
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
 VOCABULARY = WordVocabulary(["how", "do", "you", "?", "fine", ",", "thanks", "well"])
@@ -27,7 +28,9 @@ def rows(pairs, *, length=16, vocabulary=VOCABULARY, **settings):
             step = seqio.utils.add_kwargs_to_transform(
                 step,
                 sequence_length={"inputs": length},
-                output_features=dict.fromkeys(objective.features, seqio.Feature(vocabulary)),
+                output_features=dict.fromkeys(
+                    objective.features, seqio.Feature(TaskVocabulary(vocabulary))
+                ),
             )
             dataset = step(dataset)
     return list(dataset.as_numpy_iterator())
@@ -96,8 +99,8 @@ def test_documents_are_no_pairs():
         objective.preprocessors[1](documents, {"inputs": 99}, {})
 
 
-def test_a_vocabulary_without_marks_is_refused():
-    with pytest.raises(ValueError, match=r"CLS|marks"):
+def test_a_vocabulary_without_special_tokens_is_refused():
+    with pytest.raises(ValueError, match="has no cls_id, sep_id, mask_id"):
         rows([PAIR], vocabulary=vocabularies.load("bytes"), target_length=8)
 
 

@@ -7,14 +7,17 @@ import seqio
 import tensorflow as tf
 from seqio import FunctionDataSource, TaskRegistry
 
+from t5x_like import vocabularies
 from t5x_like.batches.converters import CONVERTERS
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives.running_text import denoising, language_modeling
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
+from tests.number_vocabulary import NumberVocabulary
 
 SENTENCE = "Thank you for inviting me to your party last week ."
 WORDS = SENTENCE.split()
-VOCABULARY = seqio.PassThroughVocabulary(size=120, eos_id=1)
-FEATURE = seqio.Feature(VOCABULARY)
+VOCABULARY = NumberVocabulary(120)
+FEATURE = seqio.Feature(TaskVocabulary(VOCABULARY))
 FEATURES = {"inputs": FEATURE, "targets": FEATURE}
 settings_of = lambda make: inspect.signature(make).parameters  # noqa: E731
 NAMES = {1: "EOS", 119: "<X>", 118: "<Y>", 117: "<Z>"}
@@ -138,13 +141,13 @@ def test_language_modeling_by_eye():
 
 
 def test_text_to_text_by_eye():
-    vocabulary = seqio.ByteVocabulary()
+    vocabulary = vocabularies.load("bytes:0")
     dataset = tf.data.Dataset.from_tensors({"inputs": "ab", "targets": "xyz", "id": 7})
     for step in objectives.get("text_to_text")().preprocessors:
         step = seqio.utils.add_kwargs_to_transform(
             step,
             sequence_length={"inputs": 9, "targets": 3},
-            output_features={k: seqio.Feature(vocabulary) for k in FEATURES},
+            output_features={k: seqio.Feature(TaskVocabulary(vocabulary)) for k in FEATURES},
         )
         dataset = step(dataset)
     [example] = dataset.as_numpy_iterator()
@@ -154,7 +157,7 @@ def test_text_to_text_by_eye():
 
 
 def test_features_without_eos_get_none_and_leave_its_place_to_text():
-    bare = {k: seqio.Feature(VOCABULARY, add_eos=False) for k in FEATURES}
+    bare = {k: seqio.Feature(TaskVocabulary(VOCABULARY), add_eos=False) for k in FEATURES}
     document = [3 + i % 90 for i in range(12)]
     [example] = run(denoising.mass_style(), [document], inputs=12, targets=12, features=bare)
     assert example["targets"] == document
@@ -180,7 +183,7 @@ OF_SENTENCES = {"bart", "mass"}
 )
 def test_every_objective_serves_as_a_seqio_task(name):
     objective = objectives.build(name)
-    vocabulary = seqio.ByteVocabulary(extra_ids=100)
+    vocabulary = vocabularies.load("bytes")
     texts = ["", "a", "été " * 40, "x" * 300]
     TaskRegistry.add(
         f"as_task_{name}",
@@ -191,7 +194,7 @@ def test_every_objective_serves_as_a_seqio_task(name):
             splits=["train"],
         ),
         preprocessors=objective.preprocessors,
-        output_features={f: seqio.Feature(vocabulary) for f in objective.features},
+        output_features={f: seqio.Feature(TaskVocabulary(vocabulary)) for f in objective.features},
     )
     lengths = dict.fromkeys(objective.features, 40)
     task = seqio.get_mixture_or_task(f"as_task_{name}")
@@ -286,8 +289,8 @@ def test_lengths_and_vocabularies_that_do_not_fit_are_refused_unread(
 def test_features_that_do_not_fit_are_refused():
     tokenize, corrupt = denoising.deshuffling().preprocessors
     lengths = {"inputs": 8, "targets": 8}
-    other = seqio.Feature(seqio.PassThroughVocabulary(size=99, eos_id=1))
-    no_eos = seqio.Feature(seqio.PassThroughVocabulary(size=120))
+    other = seqio.Feature(TaskVocabulary(NumberVocabulary(99)))
+    no_eos = seqio.Feature(TaskVocabulary(NumberVocabulary(120, eos=False)))
     for features, message in [
         ({"targets": FEATURE}, "needs a feature 'inputs'.*have .'targets'."),
         ({"inputs": FEATURE, "targets": other}, "same vocabulary"),

@@ -7,8 +7,10 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like import vocabularies
 from t5x_like.preprocessing.objectives import random_spans_lengths
-from t5x_like.preprocessing.objectives.running_text import lengths, noise
+from t5x_like.preprocessing.objectives.running_text import noise
+from tests.number_vocabulary import NumberVocabulary
 
 SETTINGS = [
     (rate, span)
@@ -138,6 +140,6 @@ def test_masks_of_the_shortest_chunks(length):
 
 
 def test_sentinels_are_the_extra_ids_or_else_the_last_hundred():
-    assert lengths.sentinel_count(seqio.ByteVocabulary(extra_ids=7)) == 7
-    assert lengths.sentinel_count(seqio.ByteVocabulary()) == 100  # as ByT5
-    assert lengths.sentinel_count(seqio.PassThroughVocabulary(size=50)) == 47
+    assert vocabularies.load("bytes:7").sentinels == 7
+    assert vocabularies.load("bytes:0").sentinels == 100  # as ByT5
+    assert NumberVocabulary(50).sentinels == 47

@@ -6,12 +6,14 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
+from tests.number_vocabulary import NumberVocabulary
 
 EOS = 1
 SENTINELS = 100
 FIRST = 400_099  # the last id
-VOCABULARY = seqio.PassThroughVocabulary(size=FIRST + 1, eos_id=EOS)
-FEATURES = {name: seqio.Feature(VOCABULARY) for name in ("inputs", "targets")}
+VOCABULARY = NumberVocabulary(FIRST + 1)
+FEATURES = {name: seqio.Feature(TaskVocabulary(VOCABULARY)) for name in ("inputs", "targets")}
 TOKENS = np.arange(3, 200_003, dtype=np.int32)  # no two alike, so text can be put together again
 
 

@@ -13,6 +13,7 @@ from t5x_like.batches.packing import to_batch
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives.pairs import document_noise
 from t5x_like.preprocessing.objectives.pairs import sequence_to_sequence as objective_file
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
 STORE = "the man went to the store .\nhe bought a full gallon of milk ."
@@ -29,7 +30,9 @@ def rows(name, texts, *, lengths=None, seed=0, vocabulary=VOCABULARY, **settings
             step = seqio.utils.add_kwargs_to_transform(
                 step,
                 sequence_length=lengths or LENGTHS,
-                output_features=dict.fromkeys(objective.features, seqio.Feature(vocabulary)),
+                output_features=dict.fromkeys(
+                    objective.features, seqio.Feature(TaskVocabulary(vocabulary))
+                ),
             )
             dataset = step(dataset)
     return list(dataset.as_numpy_iterator())
@@ -229,7 +232,7 @@ def test_marked_pairs_by_eye_and_cut_to_fit():
 
     def row(**lengths):
         dataset = tf.data.Dataset.from_tensor_slices(pair)
-        output_features = dict.fromkeys(pair, seqio.Feature(VOCABULARY))
+        output_features = dict.fromkeys(pair, seqio.Feature(TaskVocabulary(VOCABULARY)))
         for step in objective.preprocessors:
             dataset = seqio.utils.add_kwargs_to_transform(
                 step, sequence_length=lengths, output_features=output_features
@@ -253,7 +256,7 @@ def test_marked_pairs_by_eye_and_cut_to_fit():
         ("bart", {"rate": 1.5}, "bart: rate must lie between 0 and 1"),
         ("bart", {"mean_span": 0.0}, "bart: mean_span=0.0 must be 1 token or more"),
         ("bart", {"lengths": {"inputs": 24}}, "bart needs lengths.targets of 8 or more, got 0"),
-        ("bart", {"vocabulary": seqio.ByteVocabulary()}, "has no cls_id, sep_id, mask_id"),
+        ("bart", {"vocabulary": vocabularies.load("bytes:0")}, "has no cls_id, sep_id, mask_id"),
         ("mass", {"rate": 0.0}, "mass: rate=0.0 must be above 0 and at most 1"),
         ("mass", {"tokens": -1}, "tokens=-1 be 0 or more"),
         ("mass", {"random_rate": 0.6, "kept_rate": 0.6}, "together at most 1"),

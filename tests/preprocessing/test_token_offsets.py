@@ -6,7 +6,7 @@ from t5x_like import vocabularies
 from t5x_like.vocabularies.trainers import train
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(99)]
-KINDS = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "unigram_marks": "spiece.model"}
+KINDS = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "albert": "spiece.model"}
 # Accents in one character and in two, quotes that become one character, letters whose lower case
 # is two, marks, runs of blanks, a blank at each end, signs that no vocabulary here has.
 TRICKY = " The  CAFÉ number  cafe\u0301, it's ``of''  item\t[MASK] \u0130tem 7, 北京 value-name. "

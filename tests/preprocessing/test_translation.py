@@ -5,11 +5,13 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like import vocabularies
 from t5x_like.batches import packing
 from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 
-VOCABULARY = seqio.ByteVocabulary(extra_ids=0)
-FEATURES = {name: seqio.Feature(VOCABULARY) for name in ("inputs", "targets")}
+VOCABULARY = vocabularies.load("bytes:0")
+FEATURES = {name: seqio.Feature(TaskVocabulary(VOCABULARY)) for name in ("inputs", "targets")}
 
 
 def run(pairs, **lengths):

@@ -12,7 +12,7 @@ from t5x_like.vocabularies.trainers import KINDS, train
 TEXTS = [f"The value of item {n} is {n * n}, and its name is Café number {n}." for n in range(200)]
 SIZES = {
     "unigram": 70,
-    "unigram_marks": 70,
+    "albert": 70,
     "wordpiece": 110,
     "byte_bpe": 300,
     "gpt2_bpe": 290,
@@ -114,12 +114,12 @@ def test_any_text_survives_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "size", "message"),
     [
-        ("wordpiece", 9, r"vocab_size=9: \d+ marks and characters are needed"),
-        ("wordpiece", 9999, r"vocab_size=9999: the text gives \d+ pieces, and no more"),
-        ("gpt2_bpe", 256, r"vocab_size=256: 257 marks and bytes are needed"),
-        ("byte_bpe", 260, r"vocab_size=260: 261 marks and bytes are needed"),
-        ("byte_bpe", 9999, r"vocab_size=9999: the text gives 531 pieces, and no more"),
-        ("unigram_marks", 9999, r"vocab_size=9999: .* <= \d+"),
+        ("wordpiece", 9, r"vocab_size=9: \d+ special tokens and characters are needed"),
+        ("wordpiece", 9999, r"vocab_size=9999: the text gives only \d+ pieces"),
+        ("gpt2_bpe", 256, r"vocab_size=256: 257 special tokens and bytes are needed"),
+        ("byte_bpe", 260, r"vocab_size=260: 261 special tokens and bytes are needed"),
+        ("byte_bpe", 9999, r"vocab_size=9999: the text gives only 531 pieces"),
+        ("albert", 9999, r"vocab_size=9999: .* <= \d+"),
     ],
 )
 def test_a_size_that_the_text_does_not_allow_for_a_kind(kind, size, message, tmp_path):
@@ -131,7 +131,7 @@ def test_a_size_that_the_text_does_not_allow_for_a_kind(kind, size, message, tmp
 def test_a_kind_or_a_setting_that_does_not_exist(tmp_path):
     with pytest.raises(ValueError, match=r"kind='wordpieces' does not exist.* mean 'wordpiece'"):
         train(TEXTS, vocab_size=99, output=tmp_path / "vocab.txt", kind="wordpieces")
-    with pytest.raises(ValueError, match=r"split_digits is no setting of kind='wordpiece'.*keep_c"):
+    with pytest.raises(ValueError, match=r"kind='wordpiece' has no setting 'split_digits'.*keep_c"):
         train(
             TEXTS,
             vocab_size=99,

@@ -14,6 +14,7 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
     Sizes,
     plan,
 )
+from t5x_like.vocabularies import Vocabulary
 
 Preprocessor = Callable[..., tf.data.Dataset]
 Seeds = Sequence[tuple[tf.Tensor, tf.Tensor]]
@@ -37,7 +38,8 @@ class Objective:
             first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are aligned
             with the inputs token by token.
         converter_settings: of those converters, unless a config says otherwise.
-        marked: inputs and targets begin with the vocabulary's first mark too, as BART's do.
+        special_tokens: whether inputs and targets begin with [CLS] and end with [SEP], or <s> and
+            </s> as in BART.
     """
 
     name: str
@@ -45,14 +47,14 @@ class Objective:
     features: tuple[str, ...]
     converters: tuple[str, ...]
     converter_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    marked: bool = False
+    special_tokens: bool = False
 
 
 def objective_over_chunks(
     name: str,
     *,
     sizes: Callable[[int], Sizes],
-    corruption: Callable[[int, seqio.Vocabulary], Corrupt],
+    corruption: Callable[[int, Vocabulary], Corrupt],
     converters: tuple[str, ...],
 ) -> Objective:
     """The objective that makes each chunk of running text into one (inputs, targets) pair.
@@ -75,7 +77,7 @@ def objective_over_chunks(
         chunk_length = plan(
             name, sizes=sizes, sequence_length=sequence_length, output_features=output_features
         )
-        corrupt = corruption(chunk_length, output_features["targets"].vocabulary)
+        corrupt = corruption(chunk_length, output_features["targets"].vocabulary.plain)
 
         @seqio.map_over_dataset(num_seeds=SEEDS)
         def to_pair(example: dict[str, tf.Tensor], seeds: Seeds) -> dict[str, tf.Tensor]:

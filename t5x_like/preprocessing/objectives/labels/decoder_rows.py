@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing.objectives.labels.labelled import check_fields, to_text, write_examples
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
+from t5x_like.vocabularies import Vocabulary
 
 Rows = list[list[int]]  # of one example
 WriteRow = Callable[..., list[int]]  # of one text or two
@@ -64,7 +64,7 @@ def gpt_multiple_choice(*, choices: int = 4) -> Objective:
     return _objective("gpt_multiple_choice", fields, rows=choices)
 
 
-def write_row(*texts: str, vocabulary: seqio.Vocabulary, length: int) -> list[int]:
+def write_row(*texts: str, vocabulary: Vocabulary, length: int) -> list[int]:
     """One text, or two of which the longer one loses its end first, with the three tokens.
 
     Raises:
@@ -116,7 +116,7 @@ def _objective(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         there = check_fields(name, fields, there=dataset.element_spec, optional=optional)
-        vocabulary = output_features["inputs"].vocabulary
+        vocabulary = output_features["inputs"].vocabulary.plain
         length = ((sequence_length or {}).get("inputs") or 0) // rows
         row = functools.partial(write_row, vocabulary=vocabulary, length=length)
         row("")  # says what is wrong with the length before anything is read

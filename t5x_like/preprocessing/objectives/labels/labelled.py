@@ -162,7 +162,7 @@ def _objective(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         there = check_fields(name, fields, there=dataset.element_spec)
-        vocabulary = output_features["inputs"].vocabulary
+        vocabulary = output_features["inputs"].vocabulary.plain
         length = (sequence_length or {}).get("inputs") or 0
         write = make(RowWriter(vocabulary, length=length))
         told = f"{name} {settings} {length} {vocabulary}"

@@ -10,7 +10,7 @@ together over groups of documents (`grouping`). An example has the features
 Settings that several have:
 
     rate          share of the text that is noise, rounded to a number for each row
-    random_rate   share of the noise that becomes random tokens, uniform over all but marks
+    random_rate   share of the noise that becomes random tokens, uniform over all ordinary ones
     kept_rate     share of the noise that stays as it is; the rest becomes [MASK]
     short_rate    share of the rows that are to have a random number of tokens from 2 on
     copies        0 for new noise at each visit (dynamic), N for N fixed masks of a row (static)
@@ -25,7 +25,7 @@ import functools
 
 import numpy as np
 
-from t5x_like.batches.encoder_rows import Marks, TextRows
+from t5x_like.batches.encoder_rows import SpecialTokens, TextRows
 from t5x_like.names import choose
 from t5x_like.preprocessing.objectives.masked import formats, masking
 from t5x_like.preprocessing.objectives.masked.formats import Format, Pairing
@@ -148,11 +148,11 @@ def spanbert(
     write = Writing(random_rate=random_rate, kept_rate=kept_rate, together="span")
 
     def corrupt(
-        generator: np.random.Generator, rows: TextRows, marks: Marks
+        generator: np.random.Generator, rows: TextRows, special: SpecialTokens
     ) -> dict[str, np.ndarray]:
-        chosen = noise(generator, rows, marks)
+        chosen = noise(generator, rows, special)
         left, right = masking.boundaries(chosen)
-        inputs = write(generator, rows.tokens, chosen, marks)
+        inputs = write(generator, rows.tokens, chosen, special)
         return {
             "inputs": inputs,
             "loss_weights": chosen > 0,
@@ -232,10 +232,10 @@ def structbert(
     write = Writing(random_rate=random_rate, kept_rate=kept_rate)
 
     def corrupt(
-        generator: np.random.Generator, rows: TextRows, marks: Marks
+        generator: np.random.Generator, rows: TextRows, special: SpecialTokens
     ) -> dict[str, np.ndarray]:
-        chosen = noise(generator, rows, marks)
-        inputs = write(generator, rows.tokens, chosen, marks)
+        chosen = noise(generator, rows, special)
+        inputs = write(generator, rows.tokens, chosen, special)
         free = rows.text & (chosen == 0)
         inputs, shuffled = masking.shuffled_trigrams(generator, inputs, free, rate=shuffle_rate)
         return {"inputs": inputs, "loss_weights": chosen > 0, "shuffled": shuffled}
@@ -322,10 +322,13 @@ def _masked(noise: Choose, write: Writing) -> Corrupt:
     """Noise and its loss weights, and nothing else."""
 
     def corrupt(
-        generator: np.random.Generator, rows: TextRows, marks: Marks
+        generator: np.random.Generator, rows: TextRows, special: SpecialTokens
     ) -> dict[str, np.ndarray]:
-        chosen = noise(generator, rows, marks)
-        return {"inputs": write(generator, rows.tokens, chosen, marks), "loss_weights": chosen > 0}
+        chosen = noise(generator, rows, special)
+        return {
+            "inputs": write(generator, rows.tokens, chosen, special),
+            "loss_weights": chosen > 0,
+        }
 
     return corrupt
 

@@ -1,7 +1,7 @@
 """Which stretches of text make up a row of an encoder, and what the row is labelled.
 
 A format plans the rows of a group of documents; it sees where sentences and documents end, and no
-token. `batches.encoder_rows.lay_out` then writes the marks and the tokens, for all rows at once.
+token. `batches.encoder_rows.lay_out` then writes special tokens and text, for all rows at once.
 """
 
 import bisect
@@ -94,8 +94,8 @@ class Format:
     labelled: bool = False
 
     @property
-    def marks(self) -> int:
-        """Marks of a row at the least: one before it, one after it, and those within a pair."""
+    def special_count(self) -> int:
+        """The fewest special tokens of a row: one before it, one after it, those within a pair."""
         return 2 + self.separators
 
 

@@ -16,16 +16,15 @@ import seqio
 import tensorflow as tf
 from jaxtyping import Int
 
-from t5x_like import vocabularies
-from t5x_like.batches.encoder_rows import Marks, TextRows, lay_out
+from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
 from t5x_like.preprocessing.objectives.masked import sentences
 from t5x_like.preprocessing.objectives.masked.formats import Documents, Format
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 
-# (random numbers, rows, marks) -> the features that noise changes or adds, [B, L] each: "inputs",
-# "loss_weights" and others. Targets are the text itself.
-Corrupt = Callable[[np.random.Generator, TextRows, Marks], dict[str, np.ndarray]]
+# (random numbers, rows, special tokens) -> the features that noise changes or adds, [B, L] each:
+# "inputs", "loss_weights" and others. Targets are the text itself.
+Corrupt = Callable[[np.random.Generator, TextRows, SpecialTokens], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +53,17 @@ class Grouping:
         return ("inputs", "targets", "loss_weights", *self.features)
 
     def examples(
-        self, documents: Documents, *, length: int, marks: Marks, seed: Int[np.ndarray, "2"]
+        self,
+        documents: Documents,
+        *,
+        length: int,
+        special: SpecialTokens,
+        seed: Int[np.ndarray, "2"],
     ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B"]]:
         """(the aligned features of each row, its size in tokens, its label) of a group."""
         generator = np.random.default_rng(seed.astype(np.uint32))
         copies, draws = self._draws(documents, generator)
-        planned = self.format.plan(documents, length - self.format.marks, draws)
+        planned = self.format.plan(documents, length - self.format.special_count, draws)
         if not planned:
             nothing = np.zeros(0, np.int32)
             return np.zeros([0, len(self.aligned), length], np.int32), nothing, nothing
@@ -68,13 +72,13 @@ class Grouping:
             planned,
             length=length,
             separators=self.format.separators,
-            marks=marks,
+            special=special,
         )
         fields = {"targets": rows.tokens, "token_types": rows.token_types}
         if self.copies:
-            fields |= self._corrupt_each(rows, marks, copies[documents.numbers(rows.firsts)])
+            fields |= self._corrupt_each(rows, special, copies[documents.numbers(rows.firsts)])
         else:
-            fields |= self.corrupt(generator, rows, marks)
+            fields |= self.corrupt(generator, rows, special)
         out = np.stack([fields[name] for name in self.aligned], axis=1).astype(np.int32)
         return out, rows.sizes, np.array([row.label for row in planned], np.int32)
 
@@ -94,14 +98,14 @@ class Grouping:
         return copies, [random.Random(seed) for seed in seeds]
 
     def _corrupt_each(
-        self, rows: TextRows, marks: Marks, copies: Int[np.ndarray, "B"]
+        self, rows: TextRows, special: SpecialTokens, copies: Int[np.ndarray, "B"]
     ) -> dict[str, np.ndarray]:
         """As `corrupt`, with random numbers that follow from a row's tokens and copy alone."""
         found = []
         for row, copy in enumerate(copies):
             one = TextRows(**{k: v[row : row + 1] for k, v in vars(rows).items()})
             generator = np.random.default_rng(_hash(one.tokens[0, : one.sizes[0]], copy))
-            found.append(self.corrupt(generator, one, marks))
+            found.append(self.corrupt(generator, one, special))
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
@@ -122,7 +126,7 @@ def objective_over_groups(
 
     Raises:
         ValueError: `group` below 1 or `copies` below 0; when the dataset is built, before anything
-            is read, a length below 8 or a vocabulary without marks.
+            is read, a length below 8 or a vocabulary without [CLS], [SEP] and [MASK].
     """
     for setting, least in (("group", 1), ("copies", 0)):
         if getattr(grouping, setting) < least:
@@ -135,10 +139,9 @@ def objective_over_groups(
         length = (sequence_length or {}).get("inputs") or 0
         if length < 8:
             raise ValueError(f"{name} needs lengths.inputs of 8 or more, got {length}")
-        vocabulary = output_features["inputs"].vocabulary
-        vocabularies.check_marks(vocabulary)
-        told = f"{name} {dict(settings)} {length} {sentences.name_of(vocabulary)}"
-        return _rows(dataset, grouping, length=length, marks=Marks(vocabulary), told=told)
+        vocabulary = output_features["inputs"].vocabulary.plain
+        told = f"{name} {dict(settings)} {length} {vocabulary}"
+        return _rows(dataset, grouping, length=length, special=SpecialTokens(vocabulary), told=told)
 
     labels = ("label",) if grouping.format.labelled else ()
     features = (*grouping.aligned, *labels)
@@ -152,14 +155,14 @@ def objective_over_groups(
 
 
 def _rows(
-    dataset: tf.data.Dataset, grouping: Grouping, *, length: int, marks: Marks, told: str
+    dataset: tf.data.Dataset, grouping: Grouping, *, length: int, special: SpecialTokens, told: str
 ) -> tf.data.Dataset:
     def call(
         tokens: np.ndarray, lengths: np.ndarray, counts: np.ndarray, seed: np.ndarray, _: bytes
     ) -> tuple[np.ndarray, ...]:
-        longest = length - grouping.format.marks
+        longest = length - grouping.format.special_count
         documents = Documents.of(tokens, lengths, counts, longest=longest)
-        return grouping.examples(documents, length=length, marks=marks, seed=seed)
+        return grouping.examples(documents, length=length, special=special, seed=seed)
 
     @seqio.map_over_dataset(num_seeds=1)
     def of_group(group: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -7,8 +7,7 @@ import seqio
 import tensorflow as tf
 from jaxtyping import Int
 
-from t5x_like import vocabularies
-from t5x_like.batches.encoder_rows import Marks
+from t5x_like.batches.encoder_rows import SpecialTokens
 from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.objectives.masked.masking import Writing
 from t5x_like.preprocessing.objectives.objective import Objective
@@ -41,7 +40,8 @@ def masked_targets(
 
     Raises:
         ValueError: shares out of range; when the dataset is built, before it is read, a vocabulary
-            without marks, rows without room for a source, or a task of other rows than pairs.
+            without [CLS], [SEP] and [MASK], rows without room for a source, or a task without
+            pairs.
     """
     check_rate("masked_targets", rate=rate)
     check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
@@ -58,12 +58,11 @@ def masked_targets(
         if not 1 < target_length <= length - 3:
             raise ValueError(
                 f"masked_targets: target_length={target_length} must be 2 or more and leave room "
-                f"for a source and its marks in a row of lengths.inputs={length}"
+                f"for a source and its special tokens in a row of lengths.inputs={length}"
             )
-        vocabulary = output_features["inputs"].vocabulary
-        vocabularies.check_marks(vocabulary)
+        vocabulary = output_features["inputs"].vocabulary.plain
         rows = _Rows(
-            marks=Marks(vocabulary),
+            special=SpecialTokens(vocabulary),
             length=length,
             target_length=target_length,
             rate=rate,
@@ -84,7 +83,7 @@ def masked_targets(
 class _Rows:
     """How a pair of token sequences becomes a row."""
 
-    marks: Marks
+    special: SpecialTokens
     length: int
     target_length: int
     rate: float
@@ -95,14 +94,14 @@ class _Rows:
     ) -> Int[np.ndarray, "4 L"]:
         """The features, in order."""
         generator = np.random.default_rng(seed.astype(np.uint32))
-        sep = [self.marks.sep]
+        sep = [self.special.sep]
         target = np.concatenate([target[: self.target_length - 1], sep])
         source = source[: self.length - 2 - len(target)]
-        tokens = np.concatenate([[self.marks.cls], source, sep, target])
+        tokens = np.concatenate([[self.special.cls], source, sep, target])
         second = np.arange(len(tokens)) >= len(tokens) - len(target)
         budget = masking.budgets(second[None], rate=self.rate)
         noise = masking.single_tokens(generator, second[None], budget=budget)
-        inputs = self.write(generator, tokens[None], noise, self.marks)
+        inputs = self.write(generator, tokens[None], noise, self.special)
         return np.stack([inputs[0], tokens, noise[0] > 0, second]).astype(np.int32)
 
 

@@ -11,10 +11,10 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from t5x_like.batches.encoder_rows import Marks, TextRows, Units, units
+from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, Units, units
 
 Noise = Int[np.ndarray, "B L"]
-Choose = Callable[[np.random.Generator, TextRows, Marks], Noise]
+Choose = Callable[[np.random.Generator, TextRows, SpecialTokens], Noise]
 
 # Places that are tried for a span before its row is left with less noise than its budget.
 _TRIES = 32
@@ -40,8 +40,8 @@ def single_tokens(
 def tokens_at(rate: float) -> Choose:
     """Noise of single tokens anywhere in the text."""
 
-    def choose(generator: np.random.Generator, rows: TextRows, marks: Marks) -> Noise:
-        del marks
+    def choose(generator: np.random.Generator, rows: TextRows, special: SpecialTokens) -> Noise:
+        del special
         return single_tokens(generator, rows.text, budget=budgets(rows.text, rate=rate))
 
     return choose
@@ -56,8 +56,8 @@ def spans_at(
 ) -> Choose:
     """Noise of spans of whole words, or of tokens; as `spans`."""
 
-    def choose(generator: np.random.Generator, rows: TextRows, marks: Marks) -> Noise:
-        starts = marks.word_starts[rows.tokens] if of == "word" else np.ones_like(rows.text)
+    def choose(generator: np.random.Generator, rows: TextRows, special: SpecialTokens) -> Noise:
+        starts = special.word_starts[rows.tokens] if of == "word" else np.ones_like(rows.text)
         within = units(starts, text=rows.text)
         budget = budgets(rows.text, rate=rate)
         return spans(generator, within, budget=budget, chances=chances, apart=apart)
@@ -168,7 +168,8 @@ class Writing:
     """What becomes of noise: the mask, a random token, or the token itself (BERT, section 3.1).
 
     Attributes:
-        random_rate: share of the noise that becomes random tokens, uniform over all but marks.
+        random_rate: share of the noise that becomes random tokens, uniform over all ids but those
+            of special tokens.
         kept_rate: share that stays as it is.
         together: whether each token of a span draws on its own, or the span as a whole.
     """
@@ -178,15 +179,19 @@ class Writing:
     together: Literal["token", "span"] = "token"
 
     def __call__(
-        self, generator: np.random.Generator, tokens: np.ndarray, noise: Noise, marks: Marks
+        self,
+        generator: np.random.Generator,
+        tokens: np.ndarray,
+        noise: Noise,
+        special: SpecialTokens,
     ) -> Int[np.ndarray, "B L"]:
         """The tokens [B, L] with the noise written down."""
         draw = generator.random((tokens.shape[0], tokens.shape[1] + 1), np.float32)
         draw = np.take_along_axis(draw, noise, axis=1) if self.together == "span" else draw[:, :-1]
-        written = np.full_like(tokens, marks.mask)
+        written = np.full_like(tokens, special.mask)
         is_random = (noise > 0) & (draw < self.random_rate)
-        drawn = generator.integers(len(marks.ordinary), size=np.count_nonzero(is_random))
-        written[is_random] = marks.ordinary[drawn]
+        drawn = generator.integers(len(special.ordinary), size=np.count_nonzero(is_random))
+        written[is_random] = special.ordinary[drawn]
         return np.where((noise > 0) & (draw < 1 - self.kept_rate), written, tokens)
 
 

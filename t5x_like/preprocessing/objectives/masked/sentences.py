@@ -3,10 +3,10 @@
 import re
 
 import numpy as np
-import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing.objectives.running_text.lengths import OutputFeatures
+from t5x_like.vocabularies import Vocabulary
 
 # A full stop, question or exclamation mark, perhaps with a closing quote or bracket, then a blank
 # and what begins a sentence: no letter from a to z, after an opening quote or bracket at most.
@@ -29,8 +29,9 @@ def tokenize(
 ) -> tf.data.Dataset:
     """{"text": string or token ids} -> {"tokens": int32 [L], "sentence_lengths": int32 [S]}.
 
-    Each sentence is encoded on its own, by the vocabulary of "inputs", without marks. A text of
-    token ids is one sentence, or has its "sentence_lengths" with it. Other features are dropped.
+    Each sentence is tokenized on its own by the vocabulary of "inputs", without special tokens. A
+    text of token ids is one sentence, or comes with "sentence_lengths". Other features are
+    dropped.
 
     Args:
         between: put before every sentence but the first: a blank where a model is to write text,
@@ -46,13 +47,13 @@ def tokenize(
         )
     if dataset.element_spec["text"].dtype.is_integer:
         return dataset.map(_given, num_parallel_calls=tf.data.AUTOTUNE)
-    vocabulary = output_features["inputs"].vocabulary
+    vocabulary = output_features["inputs"].vocabulary.plain
 
     def encode(text: bytes, _: bytes) -> tuple[np.ndarray, np.ndarray]:
         return _encode(text.decode("utf-8", errors="replace"), vocabulary, between)
 
     def tokenized(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        arguments = [example["text"], tf.constant(name_of(vocabulary) + between)]
+        arguments = [example["text"], tf.constant(str(vocabulary) + between)]
         tokens, lengths = tf.numpy_function(encode, arguments, [tf.int32] * 2, stateful=False)
         tokens.set_shape([None])
         lengths.set_shape([None])
@@ -61,15 +62,7 @@ def tokenize(
     return dataset.map(tokenized, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def name_of(vocabulary: seqio.Vocabulary) -> str:
-    """What tells it from others, in every process alike.
-
-    For the fingerprint of a data position, which sees the constants of a graph, and no Python.
-    """
-    return re.sub(" at 0x[0-9a-f]+", "", str(vocabulary))
-
-
-def _encode(text: str, vocabulary: seqio.Vocabulary, between: str) -> tuple[np.ndarray, np.ndarray]:
+def _encode(text: str, vocabulary: Vocabulary, between: str) -> tuple[np.ndarray, np.ndarray]:
     found = split(text)
     sentences = [*found[:1], *(between + sentence for sentence in found[1:])]
     encoded = [vocabulary.encode(sentence) for sentence in sentences]

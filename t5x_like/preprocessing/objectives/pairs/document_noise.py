@@ -11,7 +11,7 @@ from t5x_like.preprocessing.objectives.running_text.noise import check_rate, noi
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Tokens without marks, at least one.
+    """Tokens without special tokens, at least one.
 
     Attributes:
         sentences: the number of the sentence that each token is of, from 0 on; a mask in place of

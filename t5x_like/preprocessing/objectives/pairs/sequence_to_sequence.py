@@ -14,8 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from t5x_like import vocabularies
-from t5x_like.batches.encoder_rows import Marks
+from t5x_like.batches.encoder_rows import SpecialTokens
 from t5x_like.names import choose
 from t5x_like.preprocessing.objectives.masked import formats, sentences
 from t5x_like.preprocessing.objectives.masked.formats import Documents
@@ -63,12 +62,12 @@ def bart(
         )
     steps = [choose("corruption of bart", name, known) for name in corruptions]
 
-    def make(marks: Marks, lengths: Mapping[str, int]) -> Write:
+    def make(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
         room = min(lengths["inputs"], lengths["targets"]) - 2
 
         def close(tokens: np.ndarray) -> np.ndarray:
             # Longer than it was is only a short text, and rarely, with several spans of length 0.
-            return np.concatenate([[marks.cls], tokens[: lengths["inputs"] - 2], [marks.sep]])
+            return np.concatenate([[special.cls], tokens[: lengths["inputs"] - 2], [special.sep]])
 
         def write(
             tokens: np.ndarray, sizes: np.ndarray, generator: np.random.Generator
@@ -77,14 +76,16 @@ def bart(
             for text in _rows(tokens, sizes, room=room):
                 noisy = text
                 for step in steps:
-                    noisy = step(generator, noisy, marks.mask)
+                    noisy = step(generator, noisy, special.mask)
                 rows.append({"inputs": close(noisy.tokens), "targets": close(text.tokens)})
             return rows
 
         return write
 
     told = f"bart {list(corruptions)} {rate} {mean_span}"
-    return dataclasses.replace(_over_documents("bart", make, told=told, between=" "), marked=True)
+    return dataclasses.replace(
+        _over_documents("bart", make, told=told, between=" "), special_tokens=True
+    )
 
 
 def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:
@@ -134,7 +135,7 @@ def mass(
     def fragment(size: int) -> int:
         return min(tokens or max(round(rate * size), 1), size)
 
-    def make(marks: Marks, lengths: Mapping[str, int]) -> Write:
+    def make(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
         longest = lengths["inputs"]
         if fragment(longest) > lengths["targets"]:
             raise ValueError(
@@ -147,10 +148,10 @@ def mass(
         ) -> list[Example]:
             document = Documents.of(text, sizes, np.array([len(sizes)]), longest=longest - 1)
             bounds = zip(document.ends, document.ends[1:], strict=False)
-            rows = [np.append(text[a:b], marks.sep) for a, b in bounds]
+            rows = [np.append(text[a:b], special.sep) for a, b in bounds]
             return [
                 _without_fragment(
-                    row, fragment(len(row)), writing=writing, marks=marks, generator=generator
+                    row, fragment(len(row)), writing=writing, special=special, generator=generator
                 )
                 for row in rows
             ]
@@ -163,19 +164,24 @@ def mass(
 
 
 def _without_fragment(
-    row: np.ndarray, count: int, *, writing: Writing, marks: Marks, generator: np.random.Generator
+    row: np.ndarray,
+    count: int,
+    *,
+    writing: Writing,
+    special: SpecialTokens,
+    generator: np.random.Generator,
 ) -> Example:
     """The example of a row that asks for `count` of its tokens."""
     first = generator.integers(len(row) - count + 1)
     places = np.arange(first, first + count)
     noise = np.isin(np.arange(len(row)), places).astype(np.int64)
-    inputs = writing(generator, row[None], noise[None], marks)[0]
+    inputs = writing(generator, row[None], noise[None], special)[0]
     return {"inputs": inputs, "targets": row[places], "positions": places}
 
 
 def _over_documents(
     name: str,
-    make: Callable[[Marks, Mapping[str, int]], Write],
+    make: Callable[[SpecialTokens, Mapping[str, int]], Write],
     *,
     told: str,
     between: str = "",
@@ -185,7 +191,7 @@ def _over_documents(
     """The objective that makes examples of each document by itself.
 
     Args:
-        make: from the vocabulary's marks and the lengths to what writes examples.
+        make: (special tokens of the vocabulary, lengths) -> the function that writes examples.
         told: all that the objective was made from, for the fingerprint of a data position.
         between: as for `sentences.tokenize`.
     """
@@ -198,11 +204,10 @@ def _over_documents(
             if length < 8:
                 raise ValueError(f"{name} needs lengths.{side} of 8 or more, got {length}")
         assert sequence_length is not None  # checked above; for the type checker
-        vocabulary = output_features["inputs"].vocabulary
-        vocabularies.check_marks(vocabulary)
+        vocabulary = output_features["inputs"].vocabulary.plain
         lengths = {side: sequence_length[side] for side in _BOTH}
-        write = make(Marks(vocabulary), lengths)
-        constant = f"{told} {lengths} {sentences.name_of(vocabulary)}"
+        write = make(SpecialTokens(vocabulary), lengths)
+        constant = f"{told} {lengths} {vocabulary}"
         return _map(dataset, write, features=features, told=constant)
 
     return Objective(

@@ -3,7 +3,7 @@
 import seqio
 import tensorflow as tf
 
-from t5x_like import vocabularies
+from t5x_like.batches.encoder_rows import SpecialTokens
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
@@ -13,7 +13,7 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 
 
 def text_to_text() -> Objective:
-    """{"inputs": string, "targets": string} -> their tokens, trimmed to fit and closed by EOS.
+    """{"inputs": string, "targets": string} -> their tokens, truncated to fit and ended by EOS.
 
     For fine-tuning and for supervised tasks in a mixture. Other features pass through, and the
     strings stay as "inputs_pretokenized" and "targets_pretokenized", for metrics.
@@ -27,26 +27,26 @@ def text_to_text() -> Objective:
 
 
 def marked_text_to_text() -> Objective:
-    """{"inputs": string, "targets": string} -> <s> text </s> on both sides, trimmed to fit.
+    """{"inputs": string, "targets": string} -> <s> text </s> on both sides, truncated to fit.
 
-    For BART, which reads and writes a text's first mark too. Strings as in `text_to_text`.
+    For BART, which reads and generates the special token that begins a text, too. The strings stay
+    as for `text_to_text`.
 
     Raises (when the dataset is built, before anything is read):
-        ValueError: a vocabulary without marks, or lengths without room for text between them.
+        ValueError: a vocabulary without [CLS] and [SEP], or lengths without room for text.
     """
 
-    def mark(
+    def add_special_tokens(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         name, both = "marked_text_to_text", ("inputs", "targets")
         check_features(name, names=both, lengths=sequence_length, features=output_features)
         assert sequence_length is not None  # checked above; for the type checker
         lengths = {side: sequence_length[side] - 2 for side in both}
-        vocabulary = output_features["inputs"].vocabulary
-        vocabularies.check_marks(vocabulary)
+        special = SpecialTokens(output_features["inputs"].vocabulary.plain)
 
         def close(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            first, last = [vocabulary.cls_id], [vocabulary.sep_id]
+            first, last = [special.cls], [special.sep]
             rows = {
                 side: tf.concat([first, tf.cast(example[side][:length], tf.int32), last], axis=0)
                 for side, length in lengths.items()
@@ -57,8 +57,8 @@ def marked_text_to_text() -> Objective:
 
     return Objective(
         name="marked_text_to_text",
-        preprocessors=(seqio.preprocessors.tokenize, mark),
+        preprocessors=(seqio.preprocessors.tokenize, add_special_tokens),
         features=("inputs", "targets"),
         converters=("encoder_decoder",),
-        marked=True,
+        special_tokens=True,
     )

@@ -20,11 +20,14 @@ def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.da
             'a pretraining objective reads examples with a feature "text", this dataset has '
             f"{sorted(dataset.element_spec)}"
         )
+    is_text = dataset.element_spec["text"].dtype == tf.string
     vocabulary = output_features["targets"].vocabulary
-    return dataset.map(
-        lambda example: {"targets": tf.cast(vocabulary.encode_tf(example["text"]), tf.int32)},
-        num_parallel_calls=tf.data.AUTOTUNE,
-    )
+
+    def encode(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        tokens = vocabulary.encode_tf(example["text"]) if is_text else example["text"]
+        return {"targets": tf.cast(tokens, tf.int32)}
+
+    return dataset.map(encode, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def end_with_eos(tokens: tf.Tensor, *, feature: seqio.Feature) -> tf.Tensor:

@@ -1,12 +1,12 @@
 """What happens to the noise: tokens and a noise mask in, the tokens of one feature out."""
 
-import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing.objectives.running_text.noise import Seed
+from t5x_like.vocabularies import Vocabulary
 
 
-def first_sentinel(vocabulary: seqio.Vocabulary) -> int:
+def first_sentinel(vocabulary: Vocabulary) -> int:
     """The id of sentinel <X>, the last one of the vocabulary; <Y> is one below it, and so on.
 
     It is also T5's shared mask token <M>, in the objectives that need only one.
@@ -63,7 +63,7 @@ def replace_tokens(
     tokens: tf.Tensor,
     mask: tf.Tensor,
     *,
-    vocabulary: seqio.Vocabulary,
+    vocabulary: Vocabulary,
     random_rate: float,
     kept_rate: float,
     seeds: tuple[Seed, Seed],

@@ -34,8 +34,9 @@ from t5x_like.preprocessing.objectives.running_text.noise import (
     random_tokens_mask,
     span_counts,
 )
+from t5x_like.vocabularies import Vocabulary
 
-Write = Callable[[tf.Tensor, tf.Tensor, seqio.Vocabulary, Seeds], tuple[tf.Tensor, tf.Tensor]]
+Write = Callable[[tf.Tensor, tf.Tensor, Vocabulary, Seeds], tuple[tf.Tensor, tf.Tensor]]
 
 _PAIRS = ("encoder_decoder", "prefix_lm")
 _ALIGNED = ("encoder_decoder", "prefix_lm", "encoder")  # a target token for each input token
@@ -106,7 +107,7 @@ def span_corruption(
     """
     check_spans("span_corruption", rate=rate, mean_span=mean_span)
 
-    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+    def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
         first = first_sentinel(vocabulary)
         counts = np.array(
             [span_counts(n, rate=rate, mean_span=mean_span) for n in range(chunk_length + 1)],
@@ -154,7 +155,7 @@ def iid_replace_spans(*, rate: float = 0.15) -> Objective:
         return Sizes(inputs=length, targets=tokens + spans + 1, sentinels=spans + 1)
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
     ) -> tuple[tf.Tensor, tf.Tensor]:
         del seeds
         first = first_sentinel(vocabulary)
@@ -182,7 +183,7 @@ def iid_drop_tokens(*, rate: float = 0.15) -> Objective:
         return Sizes(inputs=length - tokens, targets=tokens)
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
     ) -> tuple[tf.Tensor, tf.Tensor]:
         del vocabulary, seeds
         return tf.boolean_mask(tokens, ~mask), tf.boolean_mask(tokens, mask)
@@ -213,7 +214,7 @@ def bert_style(
     check_shares("bert_style", random_rate=random_rate, kept_rate=kept_rate)
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
     ) -> tuple[tf.Tensor, tf.Tensor]:
         inputs = replace_tokens(
             tokens,
@@ -246,7 +247,7 @@ def mass_style(*, rate: float = 0.15) -> Objective:
     """
 
     def write(
-        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: seqio.Vocabulary, seeds: Seeds
+        tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
     ) -> tuple[tf.Tensor, tf.Tensor]:
         del seeds
         return mask_tokens(tokens, mask, mask_token=first_sentinel(vocabulary)), tokens
@@ -263,7 +264,7 @@ def deshuffling() -> Objective:
     targets: Thank you for inviting me to your party last week . EOS
     """
 
-    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+    def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
         del chunk_length, vocabulary
         return lambda tokens, seeds: (seqio.stateless_shuffle(tokens, seeds[0]), tokens)
 
@@ -290,7 +291,7 @@ def _token_noise(
     """An objective whose noise is single tokens: a fixed number for a length, placed at random."""
     check_rate(name, rate=rate)
 
-    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+    def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
         counts = np.array([noise_count(n, rate=rate) for n in range(chunk_length + 1)], np.int32)
 
         def corrupt(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:

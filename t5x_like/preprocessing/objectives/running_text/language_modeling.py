@@ -1,6 +1,5 @@
 """Language modeling: the whole text as targets, or its second part after its first."""
 
-import seqio
 import tensorflow as tf
 
 from t5x_like.preprocessing.objectives.objective import (
@@ -17,6 +16,7 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
     check_features,
 )
 from t5x_like.preprocessing.objectives.running_text.noise import random_prefix_mask
+from t5x_like.vocabularies import Vocabulary
 
 
 def language_modeling() -> Objective:
@@ -60,7 +60,7 @@ def prefix_lm() -> Objective:
     long as the inputs.
     """
 
-    def corruption(chunk_length: int, vocabulary: seqio.Vocabulary) -> Corrupt:
+    def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
         del chunk_length, vocabulary
 
         def corrupt(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import seqio
 
+from t5x_like.vocabularies import Vocabulary
+
 Lengths = Mapping[str, int] | None
 OutputFeatures = Mapping[str, seqio.Feature]
-
-SENTINELS = 100  # what a vocabulary without extra ids lends: its last ids, as T5 and ByT5 do
 
 
 class Sizes(NamedTuple):
@@ -18,16 +18,6 @@ class Sizes(NamedTuple):
     inputs: int
     targets: int
     sentinels: int = 0
-
-
-def sentinel_count(vocabulary: seqio.Vocabulary) -> int:
-    """How many of the last ids of `vocabulary` may stand for spans that were taken out.
-
-    None of an encoder's vocabulary, which has a mark for masks: its last ids are words or marks.
-    """
-    if hasattr(vocabulary, "mask_id"):
-        return 0
-    return vocabulary.extra_ids or max(0, min(SENTINELS, vocabulary.vocab_size - 3))
 
 
 def check_features(
@@ -103,17 +93,16 @@ def plan(
             f"raw tokens, for which lengths.targets={sequence_length['targets']} must be "
             f"{needed.targets + targets.add_eos} or more; lengthen it or shorten the inputs"
         )
-    _check_sentinels(objective, needed.sentinels, vocabulary=targets.vocabulary)
+    _check_sentinels(objective, needed.sentinels, vocabulary=targets.vocabulary.plain)
     return raw_length
 
 
-def _check_sentinels(objective: str, needed: int, *, vocabulary: seqio.Vocabulary) -> None:
-    available = sentinel_count(vocabulary)
-    if needed > available:
+def _check_sentinels(objective: str, needed: int, *, vocabulary: Vocabulary) -> None:
+    if needed > vocabulary.sentinels:
         raise ValueError(
             f"{objective}: inputs of this length can need {needed} sentinels, the vocabulary of "
-            f"{vocabulary.vocab_size} has {available}; use fewer or longer spans, shorter inputs, "
-            "or a vocabulary with more extra_ids"
+            f"{vocabulary.vocab_size} has {vocabulary.sentinels}; use fewer or longer spans, "
+            "shorter inputs, or a vocabulary with more sentinels"
         )
 
 

@@ -1,4 +1,4 @@
-"""Vocabularies with marks: BERT's and RoBERTa's ids, words, TensorFlow, equality, clear errors."""
+"""Vocabularies with special tokens: ids, words, TensorFlow, equality, clear errors."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from t5x_like import vocabularies
 from t5x_like.preprocessing import objectives, streams
+from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.vocabularies.trainers import train
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "tokenizers.json").read_text("utf-8"))
@@ -51,7 +52,7 @@ def byte_bpe(tmp_path):
 @pytest.fixture(scope="module")
 def albert_path(tmp_path_factory):
     path = tmp_path_factory.mktemp("albert") / "spiece.model"
-    train(TEXTS, vocab_size=70, output=path, kind="unigram_marks")
+    train(TEXTS, vocab_size=70, output=path, kind="albert")
     return path
 
 
@@ -75,11 +76,11 @@ def test_wordpiece_takes_the_longest_piece_first(wordpiece):
     assert pieces_of(wordpiece, "北北") == ["北", "北"]
 
 
-def test_wordpiece_has_the_marks_of_its_file(tmp_path):
+def test_wordpiece_has_the_special_tokens_of_its_file(tmp_path):
     pieces = ["[PAD]", "[unused0]", "the", "[MASK]", "[UNK]", "[SEP]", "[CLS]", "##s"]
     vocabulary = vocabularies.load(write_wordpiece(tmp_path, pieces))
-    marks = (vocabulary.pad_id, vocabulary.mask_id, vocabulary.unk_id, vocabulary.sep_id)
-    assert marks == (0, 3, 4, 5)
+    ids = (vocabulary.pad_id, vocabulary.mask_id, vocabulary.unk_id, vocabulary.sep_id)
+    assert ids == (0, 3, 4, 5)
     assert (vocabulary.cls_id, vocabulary.bos_id, vocabulary.eos_id) == (6, 6, 5)
     assert vocabulary.special_ids == (0, 3, 4, 5, 6)
     assert (vocabulary.vocab_size, vocabulary.extra_ids) == (8, 0)
@@ -111,7 +112,7 @@ def test_byte_bpe_merges_in_order_and_keeps_blanks(byte_bpe):
     assert byte_bpe.decode(byte_bpe.encode(" hello\nhello  ")) == " hello\nhello  "
 
 
-def test_byte_bpe_has_the_marks_of_roberta(byte_bpe):
+def test_byte_bpe_has_the_special_tokens_of_roberta(byte_bpe):
     assert (byte_bpe.cls_id, byte_bpe.pad_id, byte_bpe.sep_id, byte_bpe.unk_id) == (0, 1, 2, 3)
     assert byte_bpe.mask_id == len(BYTE_IDS) - 1 == byte_bpe.vocab_size - 1
     assert byte_bpe.special_ids == (0, 1, 2, 3, byte_bpe.mask_id)
@@ -127,7 +128,7 @@ def test_a_byte_without_a_piece_is_unknown_and_not_lost(byte_bpe):
 # All
 
 
-def test_marks_in_a_text_are_read_as_marks(wordpiece, byte_bpe, albert):
+def test_names_of_special_tokens_in_a_text_are_read_as_special_tokens(wordpiece, byte_bpe, albert):
     assert pieces_of(wordpiece, "the [MASK]") == ["the", "[MASK]"]
     assert pieces_of(byte_bpe, "hello <mask> hello") == ["hello", "<mask>", "\u0120hello"]
     assert albert.mask_id in albert.encode("The [MASK] of item")
@@ -164,18 +165,22 @@ def test_tensorflow_gives_the_same_within_tf_data(wordpiece, byte_bpe, albert):
     texts = ["The dogs hello", "", "café 北 hello hello", *TEXTS[:20]]
     for vocabulary in (wordpiece, byte_bpe, albert):
         dataset = tf.data.Dataset.from_tensor_slices(texts)
-        dataset = dataset.map(vocabulary.encode_tf, num_parallel_calls=4)
+        dataset = dataset.map(TaskVocabulary(vocabulary).encode_tf, num_parallel_calls=4)
         assert dataset.element_spec == tf.TensorSpec([None], tf.int32)
         rows = [row.tolist() for row in dataset.as_numpy_iterator()]
         assert rows == [list(vocabulary.encode(text)) for text in texts]
-        decoded = [one.decode() for one in dataset.map(vocabulary.decode_tf).as_numpy_iterator()]
+        decoded = [
+            one.decode()
+            for one in dataset.map(TaskVocabulary(vocabulary).decode_tf).as_numpy_iterator()
+        ]
         assert decoded == [vocabulary.decode(row) for row in rows]
 
 
 def test_a_batch_is_decoded_at_once(wordpiece):
-    texts = wordpiece.decode_tf(tf.constant([[[2, 5], [9, 3]]]))
+    decode = TaskVocabulary(wordpiece).decode_tf
+    texts = decode(tf.constant([[[2, 5], [9, 3]]]))
     assert texts.numpy().tolist() == [[b"[CLS] the", b"dog [SEP]"]]
-    assert wordpiece.decode_tf(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
+    assert decode(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
 
 
 def test_equal_files_are_equal_vocabularies_wherever_they_lie(tmp_path):
@@ -193,16 +198,19 @@ def test_equal_files_are_equal_vocabularies_wherever_they_lie(tmp_path):
 def test_a_position_knows_the_vocabulary_by_its_content(tmp_path):
     def fingerprint(*pieces):
         vocabulary = vocabularies.load(write_wordpiece(tmp_path, [*PIECES, *pieces]))
+        task_vocabulary = TaskVocabulary(vocabulary)
         task = seqio.Task(
-            "marked",
+            "special",
             seqio.FunctionDataSource(
                 lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensors(
                     {"text": "dog"}
                 ),
                 splits=["train"],
             ),
-            preprocessors=[lambda data: data.map(lambda x: {"t": vocabulary.encode_tf(x["text"])})],
-            output_features={"t": seqio.Feature(vocabulary, add_eos=False)},
+            preprocessors=[
+                lambda data: data.map(lambda x: {"t": task_vocabulary.encode_tf(x["text"])})
+            ],
+            output_features={"t": seqio.Feature(task_vocabulary, add_eos=False)},
         )
         reading = streams.Reading("train", {"t": 8}, 0, False, False, 1, 1)
         return streams.TaskReader(task, reading=reading, features=("t",)).fingerprint
@@ -211,17 +219,17 @@ def test_a_position_knows_the_vocabulary_by_its_content(tmp_path):
     assert fingerprint() != fingerprint("more")
 
 
-def test_check_marks(wordpiece, byte_bpe, albert):
+def test_check_special_tokens(wordpiece, byte_bpe, albert):
     for vocabulary in (wordpiece, byte_bpe, albert):
-        vocabularies.check_marks(vocabulary)
+        vocabularies.check_special_tokens(vocabulary)
     with pytest.raises(ValueError, match=r"no cls_id, sep_id, mask_id.*--kind=wordpiece"):
-        vocabularies.check_marks(vocabularies.load("bytes"))
+        vocabularies.check_special_tokens(vocabularies.load("bytes"))
 
 
-# SentencePiece with marks
+# SentencePiece with special tokens
 
 
-def test_sentence_pieces_with_marks_have_the_ids_of_albert(albert):
+def test_sentence_pieces_with_special_tokens_have_the_ids_of_albert(albert):
     assert (albert.pad_id, albert.unk_id, albert.cls_id, albert.sep_id) == (0, 1, 2, 3)
     assert (albert.mask_id, albert.vocab_size, albert.extra_ids) == (4, 70, 0)
     assert albert.special_ids == (0, 1, 2, 3, 4)
@@ -229,14 +237,14 @@ def test_sentence_pieces_with_marks_have_the_ids_of_albert(albert):
     assert albert.encode("NAME is CAFÉ") == albert.encode("name is cafe")
 
 
-def test_words_of_sentence_pieces_begin_at_blanks_digits_and_marks(albert):
+def test_words_of_sentence_pieces_begin_at_blanks_digits_and_special_tokens(albert):
     starts = dict(zip(albert.pieces, albert.word_starts, strict=True))
     assert all(starts[piece] for piece in ("\u2581", "[MASK]", "<pad>", "7", ",", "."))
     assert not any(starts[piece] for piece in "abe")
 
 
 def test_case_of_sentence_pieces_is_kept_by_a_model_with_upper_case(tmp_path, albert):
-    train(TEXTS, vocab_size=80, output=tmp_path / "s.model", kind="unigram_marks", keep_case=True)
+    train(TEXTS, vocab_size=80, output=tmp_path / "s.model", kind="albert", keep_case=True)
     cased = vocabularies.load(tmp_path / "s.model")
     assert cased.decode(cased.encode("The value")) == "The value"
     assert albert.decode(albert.encode("The value")) == "the value"
@@ -295,12 +303,15 @@ def test_a_part_that_is_missing_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"vocab.jso' does not exist.* mean '.*vocab.json'"):
         vocabularies.load(tmp_path / "vocab.jso")
     (tmp_path / "merges.txt").unlink()
-    with pytest.raises(ValueError, match=r"merges.txt' has to stand beside"):
+    with pytest.raises(ValueError, match=r"needs the file .*merges.txt' beside it"):
         vocabularies.load(tmp_path)
 
 
 def test_t5_s_sentinels_are_not_taken_from_the_words_of_an_encoder(wordpiece):
-    features = {name: seqio.Feature(wordpiece, add_eos=False) for name in ("inputs", "targets")}
+    features = {
+        name: seqio.Feature(TaskVocabulary(wordpiece), add_eos=False)
+        for name in ("inputs", "targets")
+    }
     dataset = tf.data.Dataset.from_tensors({"text": "the dog"})
     tokenize, corrupt = objectives.build("span_corruption").preprocessors
     lengths = {"inputs": 16, "targets": 16}

@@ -1,0 +1,136 @@
+"""ALBERT's vocabulary: a SentencePiece model with [CLS], [SEP] and [MASK] over prepared text."""
+
+import dataclasses
+import re
+import string
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sentencepiece
+from sentencepiece import sentencepiece_pb2
+
+from t5x_like.vocabularies.base import Offsets
+from t5x_like.vocabularies.special_tokens import (
+    ALBERT_SPECIAL_TOKENS,
+    SpecialTokenVocabulary,
+    lowers_case,
+)
+
+BLANK = "\u2581"  # what SentencePiece puts before a word
+# A piece of these alone may continue a word.
+_WITHIN_WORDS = frozenset(string.ascii_letters + string.punctuation) - set("'<=>")
+
+
+@dataclasses.dataclass(frozen=True)
+class AlbertText:
+    """Text as ALBERT's models read it: plain quotes, no accents, lower case (Lan et al. 2020).
+
+    Attributes:
+        lower_case: whether letters become lower case.
+        keep_accents: whether accents stay.
+    """
+
+    lower_case: bool = True
+    keep_accents: bool = False
+
+    def __call__(self, text: str) -> str:
+        """The prepared text."""
+        text = text.replace("``", '"').replace("''", '"')
+        if not self.keep_accents:
+            letters = unicodedata.normalize("NFKD", text)
+            text = "".join(letter for letter in letters if not unicodedata.combining(letter))
+        return text.lower() if self.lower_case else text
+
+    def origins(self, text: str) -> list[tuple[int, int]]:
+        """For each character of the prepared text, the range of characters that it comes from."""
+        parts = re.finditer("``|''|.", text, re.DOTALL)
+        return [part.span() for part in parts for _ in self(part.group())]
+
+
+class AlbertPieces(SpecialTokenVocabulary):
+    """A SentencePiece model with special tokens (Lan et al. 2020).
+
+    A number's comma stays with its digit if there is such a piece, as in Hugging Face's ALBERT;
+    the original code splits it off.
+
+    Args:
+        model: the content of the model's file.
+        settings: do_lower_case and keep_accents of tokenizer_config.json.
+    """
+
+    def __init__(self, model: bytes, *, settings: Mapping[str, Any]):
+        self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        pieces = [self._model.IdToPiece(number) for number in range(len(self._model))]
+        self._prepare = AlbertText(
+            lower_case=lowers_case(pieces, settings=settings),
+            keep_accents=settings.get("keep_accents", False),
+        )
+        contents = model + repr(self._prepare).encode()
+        super().__init__(pieces, special_tokens=ALBERT_SPECIAL_TOKENS, contents=contents)
+        names = "|".join(map(re.escape, self.special_tokens))
+        self._split = re.compile(f"({names})").split
+
+    def __str__(self) -> str:
+        # The name is part of the data positions that earlier runs have saved.
+        return super().__str__().replace(type(self).__name__, "MarkedSentencePiece")
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenize a text."""
+        ids: list[int] = []
+        for place, part in enumerate(self._split(text)):
+            is_special = place % 2
+            ids += (
+                [self.special_tokens[part]]
+                if is_special
+                else self._model.EncodeAsIds(self._prepare(part))
+            )
+        return ids
+
+    def _begins_word(self, piece: str) -> bool:
+        """As in ALBERT's code, where only ASCII letters and punctuation continue a word."""
+        alone = len(piece) == 1 and piece in string.punctuation
+        return alone or piece.startswith((BLANK, "<")) or not _WITHIN_WORDS.issuperset(piece)
+
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        ids: list[int] = []
+        offsets: Offsets = []
+        start = 0
+        for place, part in enumerate(self._split(text)):
+            if place % 2:
+                ids.append(self.special_tokens[part])
+                offsets.append((start, start + len(part)))
+            elif part:
+                origins = [*self._prepare.origins(part), (len(part), len(part))]
+                for number, first, after_last in cut(self._prepare(part), model=self._model):
+                    last = max(first, after_last - 1)
+                    ids.append(number)
+                    offsets.append((start + origins[first][0], start + origins[last][1]))
+            start += len(part)
+        return ids, offsets
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        assert self.unk_id is not None  # for the type checker
+        size = len(self.pieces)
+        names = {number: name for name, number in self.special_tokens.items()}
+        parts: list[str] = []
+        run: list[int] = []
+        for one in [one if 0 <= one < size else self.unk_id for one in ids]:
+            if one in names:
+                parts += [self._model.DecodeIds(run), names[one]] if run else [names[one]]
+                run = []
+            else:
+                run.append(one)
+        return " ".join([*parts, self._model.DecodeIds(run)] if run else parts)
+
+
+def cut(
+    text: str, *, model: sentencepiece.SentencePieceProcessor
+) -> Iterator[tuple[int, int, int]]:
+    """Tokenize a text into (id, first character, the one after the last)."""
+    encoded = model.Encode(text, out_type="serialized_proto")
+    characters = [place for place, one in enumerate(text) for _ in one.encode()]
+    characters.append(len(text))  # by bytes, which is what it counts in
+    proto = sentencepiece_pb2.SentencePieceText  # type: ignore[attr-defined]  # made at import
+    for piece in proto.FromString(encoded).pieces:
+        yield piece.id, characters[piece.begin], characters[piece.end]

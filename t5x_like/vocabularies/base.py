@@ -1,0 +1,82 @@
+"""What every vocabulary has: text to token ids and back, and the ids of its special tokens."""
+
+import abc
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+Offsets = list[tuple[int, int]]  # of each token: its first character, and the one after its last
+
+
+class Vocabulary(abc.ABC):
+    """Text to token ids and back; two vocabularies with equal contents are equal.
+
+    Attributes:
+        vocab_size: the number of ids, V, with sentinels.
+        extra_ids: how many of the ids are sentinels that were added after the file's pieces.
+        pad_id: the id of padding in a batch; 0 where the file has no padding token.
+        unk_id: the id of the unknown token; None where there is none, as for all that follow.
+        bos_id, eos_id: the ids that begin and end a text.
+        cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK], or of <s>, </s> and <mask>.
+        special_ids: the ids of all special tokens, in order. An objective never corrupts them
+            and never samples them as random tokens.
+    """
+
+    pad_id: int = 0
+    unk_id: int | None = None
+    bos_id: int | None = None
+    eos_id: int | None = None
+    cls_id: int | None = None
+    sep_id: int | None = None
+    mask_id: int | None = None
+    special_ids: tuple[int, ...] = ()
+
+    def __init__(self, *, vocab_size: int, contents: bytes, extra_ids: int = 0):
+        """Takes the `contents` that decide how a text is encoded, for equality."""
+        self.vocab_size, self.extra_ids = vocab_size, extra_ids
+        self.digest = hashlib.sha256(contents).hexdigest()
+
+    @property
+    def start_id(self) -> int:
+        """The token that a decoder reads before a text; padding, as in T5, by default."""
+        return self.pad_id
+
+    @property
+    def sentinels(self) -> int:
+        """How many of the last ids can each stand for a span that was taken out of a text."""
+        return self.extra_ids
+
+    @abc.abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Tokenize a text, without an end-of-sequence token."""
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Detokenize ids [L]."""
+
+    def required_id(self, name: str) -> int:
+        """The id of a special token, "eos_id" and the like; raises ValueError if there is none."""
+        found: int | None = getattr(self, name)
+        if found is None:
+            raise ValueError(f"vocabulary={self} has no {name}: use one with this special token")
+        return found
+
+    def piece(self, token: int) -> str:
+        """The name of one token, by default its text."""
+        return self.decode([token])
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}(size={self.vocab_size}, sha256={self.digest[:12]})"
+
+
+def to_list(ids: Iterable[int]) -> list[int]:
+    """The ids [L] of a list, a NumPy or JAX array or a TensorFlow tensor as Python integers."""
+    # Iterating over a tensor itself would be hundreds of times as slow.
+    return np.asarray(ids, np.int64).tolist()

@@ -1,0 +1,82 @@
+"""T5's vocabularies: a SentencePiece model, or the bytes of UTF-8, with sentinels as the last ids.
+
+The ids are 0 for padding, 1 for the end of a sequence, 2 for unknown, then the pieces. The
+sentinels of span corruption are counted down from the last id: `<extra_id_0>` is
+`vocab_size - 1` (Raffel et al. 2020, section 3.1.4).
+"""
+
+from collections.abc import Iterable
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from t5x_like.vocabularies.base import Vocabulary, to_list
+
+PAD, EOS, UNKNOWN = 0, 1, 2
+_BORROWED = 100  # the most last ids that stand for spans where there are no sentinels
+
+
+class T5Vocabulary(Vocabulary):
+    """A vocabulary with T5's three special ids, whose last ids can be sentinels."""
+
+    pad_id, eos_id, unk_id = PAD, EOS, UNKNOWN
+
+    @property
+    def sentinels(self) -> int:
+        """The sentinels, or the last ids of a vocabulary that has none of its own, as in ByT5."""
+        return self.extra_ids or max(0, min(_BORROWED, self.vocab_size - 3))
+
+
+class SentencePiece(T5Vocabulary):
+    """A SentencePiece model with sentinels (Kudo and Richardson 2018).
+
+    Attributes:
+        model: the serialized model, sentinels included.
+        tokenizer: that model as the library loads it.
+
+    Args:
+        model: the content of the model's file.
+        extra_ids: the number of sentinels.
+    """
+
+    def __init__(self, model: bytes, *, extra_ids: int = 0):
+        proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
+        user_defined = proto.SentencePiece.USER_DEFINED
+        for number in reversed(range(extra_ids)):
+            piece = f"\u2581<extra_id_{number}>"
+            proto.pieces.add(piece=piece, score=0.0, type=user_defined)
+        self.model: bytes = proto.SerializeToString()
+        self.tokenizer = sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        super().__init__(vocab_size=len(self.tokenizer), contents=self.model, extra_ids=extra_ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenize a text; the name of a sentinel at the start of a word is that sentinel."""
+        return self.tokenizer.EncodeAsIds(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Detokenize ids up to the first end of sequence; ids out of range are unknown."""
+        kept = _up_to_end(to_list(ids))
+        return self.tokenizer.DecodeIds([i if i < self.vocab_size else UNKNOWN for i in kept])
+
+
+class Bytes(T5Vocabulary):
+    """The 256 bytes of UTF-8 after the three ids of T5 (Xue et al. 2022, ByT5, section 3.1)."""
+
+    first = 3  # the id of byte 0
+
+    def __init__(self, *, extra_ids: int = 0):
+        size = self.first + 256 + extra_ids
+        super().__init__(vocab_size=size, contents=b"bytes:%d" % extra_ids, extra_ids=extra_ids)
+
+    def encode(self, text: str) -> list[int]:
+        """The bytes of a text."""
+        return [self.first + byte for byte in text.encode()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the bytes up to the first end of sequence, other ids and errors left out."""
+        kept = (one - self.first for one in _up_to_end(to_list(ids)))
+        return bytes(one for one in kept if 0 <= one < 256).decode(errors="ignore")
+
+
+def _up_to_end(ids: list[int]) -> list[int]:
+    return ids[: ids.index(EOS) + 1] if EOS in ids else ids

@@ -1,0 +1,142 @@
+"""BERT's WordPiece, byte-level BPE, and every other tokenizer of the library `tokenizers`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from t5x_like.vocabularies.base import Offsets
+from t5x_like.vocabularies.special_tokens import (
+    BERT_SPECIAL_TOKENS,
+    END_OF_TEXT,
+    LLAMA_3_SPECIAL_TOKENS,
+    ROBERTA_SPECIAL_TOKENS,
+    SpecialTokenVocabulary,
+    lowers_case,
+)
+
+# Texts are tokenized one by one in threads of tf.data, so threads within a text would only contend.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+CONTINUES = "##"  # what WordPiece puts before a piece within a word
+_BLANK = "\u2581"  # what SentencePiece puts before a word
+# Byte-level BPE writes each byte as a character: these are blank, newline, return and tab.
+_BYTE_BLANKS = "\u0120\u010a\u010d\u0109"
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class TokenizerVocabulary(SpecialTokenVocabulary):
+    """A tokenizer of the library `tokenizers`, without the special tokens that it would add."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer):
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+        ids = tokenizer.get_vocab()
+        pieces = [_REPLACEMENT] * (max(ids.values(), default=-1) + 1)
+        for piece, number in ids.items():
+            pieces[number] = piece
+        model = tokenizer.model
+        self._continues = getattr(model, "continuing_subword_prefix", None)
+        self._blanks = _BLANK if any(piece.startswith(_BLANK) for piece in pieces) else _BYTE_BLANKS
+        names = (*BERT_SPECIAL_TOKENS, *ROBERTA_SPECIAL_TOKENS, END_OF_TEXT)
+        super().__init__(
+            pieces,
+            special_tokens=(*names, *LLAMA_3_SPECIAL_TOKENS),
+            contents=tokenizer.to_str().encode(),
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenize a text."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def _begins_word(self, piece: str) -> bool:
+        if self._continues:
+            return not piece.startswith(self._continues)
+        return piece.startswith(tuple(self._blanks))
+
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        return found.ids, found.offsets
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        unknown = _REPLACEMENT if self.unk_id is None else self.pieces[self.unk_id]
+        size = len(self.pieces)
+        pieces = [self.pieces[one] if 0 <= one < size else unknown for one in ids]
+        decoder = self._tokenizer.decoder
+        return decoder.decode(pieces) if decoder else " ".join(pieces)
+
+
+def wordpiece(pieces: Sequence[str], *, settings: Mapping[str, Any]) -> TokenizerVocabulary:
+    """BERT's vocabulary (Devlin et al. 2019): words of text, the longest piece first.
+
+    Args:
+        pieces: the lines of vocab.txt.
+        settings: do_lower_case, strip_accents and tokenize_chinese_chars of tokenizer_config.json.
+
+    Raises:
+        ValueError: a special token is missing, or a piece is there twice.
+    """
+    missing = [name for name in BERT_SPECIAL_TOKENS if name not in pieces]
+    if missing:
+        raise ValueError(f"lacks the pieces {', '.join(missing)} of BERT.")
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    twice = [piece for number, piece in enumerate(pieces) if ids[piece] != number]
+    if twice:
+        raise ValueError(f"has the piece {twice[0]!r} on two lines.")
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    tokenizer.normalizer = bert_normalizer(
+        lower_case=lowers_case(pieces, settings=settings),
+        strip_accents=settings.get("strip_accents"),
+        split_chinese=settings.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix=CONTINUES, cleanup=False)
+    tokenizer.add_special_tokens(list(BERT_SPECIAL_TOKENS))
+    return TokenizerVocabulary(tokenizer)
+
+
+def bert_normalizer(
+    *, lower_case: bool, strip_accents: bool | None = None, split_chinese: bool = True
+) -> normalizers.Normalizer:
+    """BERT's cleaning: no control characters, blanks around CJK, accents go with the case."""
+    return normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=split_chinese,
+        strip_accents=strip_accents,
+        lowercase=lower_case,
+    )
+
+
+def byte_bpe(
+    ids: Mapping[str, int], merges: Sequence[tuple[str, str]], *, settings: Mapping[str, Any]
+) -> TokenizerVocabulary:
+    """GPT-2's byte-level BPE (Radford et al. 2019), to which RoBERTa adds special tokens.
+
+    Args:
+        ids: the content of vocab.json.
+        merges: the pairs of merges.txt, in the order in which they are merged.
+        settings: add_prefix_space of tokenizer_config.json.
+
+    Raises:
+        ValueError: a merge has a part or a result that is no piece.
+    """
+    # Without it a byte that has no piece would be left out.
+    unknown = "<unk>" if "<unk>" in ids else None
+    try:
+        model = models.BPE(dict(ids), list(merges), unk_token=unknown)
+    except Exception as error:  # the library raises no narrower class
+        raise ValueError(f"merges.txt does not fit: {error}.") from error
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=settings.get("add_prefix_space", False)
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    names = [name for name in (*ROBERTA_SPECIAL_TOKENS, END_OF_TEXT) if name in ids]
+    # RoBERTa's mask takes the blank before it, as a word would.
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(name, lstrip=name == "<mask>", special=True) for name in names]
+    )
+    return TokenizerVocabulary(tokenizer)
