@@ -5,14 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.cores import cudnn_core, dense_core, select_core
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.multi_head import (
-    Attention,
-    KeyValues,
-    cudnn_core,
-    dense_core,
-    select_core,
-)
+from t5x_like.models.attention.multi_head import Attention
 
 BATCH, TARGETS, SOURCES, HEADS, WIDTH = 2, 3, 5, 4, 6
 

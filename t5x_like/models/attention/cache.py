@@ -2,13 +2,48 @@
 
 import dataclasses
 
+import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.attention.masks import AttentionMask, Visibility
-from t5x_like.models.attention.multi_head import KeyValues
+
+KEY_AXES = ("activation_batch", "activation_length", "activation_kv_heads", None)
+
+
+@flax.struct.dataclass
+class KeyValues:
+    """Keys and values of one layer, and so also one layer's cache."""
+
+    key: Float[Array, "B S G K"]
+    value: Float[Array, "B S G K"]
+
+    def write(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
+        """These, with `new` (one or more slots long) written from `slot` on."""
+
+        def update(old: Array, fresh: Array) -> Array:
+            old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=1)
+            return nn.with_logical_constraint(old, KEY_AXES)
+
+        return jax.tree.map(update, self, new)
+
+    def write_around(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
+        """These W slots as a ring: slot s is kept at place s modulo W until slot s + W comes."""
+        size, length = self.key.shape[1], new.key.shape[1]
+        kept = min(size, length)
+        places = (slot + length - kept + jnp.arange(kept)) % size
+
+        def update(old: Array, fresh: Array) -> Array:
+            old = old.at[:, places].set(fresh[:, length - kept :].astype(old.dtype))
+            return nn.with_logical_constraint(old, KEY_AXES)
+
+        return jax.tree.map(update, self, new)
+
+    def followed_by(self, new: "KeyValues") -> "KeyValues":
+        """These and then the new ones, as many slots as both have."""
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)], 1), self, new)
 
 
 @flax.struct.dataclass

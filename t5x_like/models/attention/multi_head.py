@@ -2,161 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import flax.linen as nn
-import flax.struct
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.models.attention.banded import banded
+from t5x_like.models.attention.cache import KEY_AXES, KeyValues
+from t5x_like.models.attention.cores import Core, dense_core, masked_scores, weighted_values
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.linear import Initializer, Linear
-from t5x_like.names import choose
 
-KEY_AXES = ("activation_batch", "activation_length", "activation_kv_heads", None)
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[Array, "B L H K"]]
-
-
-@flax.struct.dataclass
-class KeyValues:
-    """Keys and values of one layer, and so also one layer's cache."""
-
-    key: Float[Array, "B S G K"]
-    value: Float[Array, "B S G K"]
-
-    def write(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
-        """These, with `new` (one or more slots long) written from `slot` on."""
-
-        def update(old: Array, fresh: Array) -> Array:
-            old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=1)
-            return nn.with_logical_constraint(old, KEY_AXES)
-
-        return jax.tree.map(update, self, new)
-
-    def write_around(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
-        """These W slots as a ring: slot s is kept at place s modulo W until slot s + W comes."""
-        size, length = self.key.shape[1], new.key.shape[1]
-        kept = min(size, length)
-        places = (slot + length - kept + jnp.arange(kept)) % size
-
-        def update(old: Array, fresh: Array) -> Array:
-            old = old.at[:, places].set(fresh[:, length - kept :].astype(old.dtype))
-            return nn.with_logical_constraint(old, KEY_AXES)
-
-        return jax.tree.map(update, self, new)
-
-    def followed_by(self, new: "KeyValues") -> "KeyValues":
-        """These and then the new ones, as many slots as both have."""
-        return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)], 1), self, new)
-
-
-class Core(Protocol):
-    """Computes softmax(scale * q k^T + bias) v under a mask."""
-
-    def __call__(
-        self,
-        query: Float[Array, "B T H K"],
-        keys_values: KeyValues,
-        *,
-        bias: Float[Array, "B H T S"] | None,
-        mask: AttentionMask,
-        scale: float,
-        dropout: float = 0.0,
-        dropout_rng: Array | None = None,
-    ) -> Float[Array, "B T H K"]:
-        """The weighted values; `dropout_rng` None means no dropout."""
-
-
-def dense_core(
-    query: Float[Array, "B T H K"],
-    keys_values: KeyValues,
-    *,
-    bias: Float[Array, "B H T S"] | None,
-    mask: AttentionMask,
-    scale: float,
-    dropout: float = 0.0,
-    dropout_rng: Array | None = None,
-) -> Float[Array, "B T H K"]:
-    """Attention through the full score matrix, softmax in float32 (Vaswani et al. 2017, eq. 1).
-
-    Query heads are grouped over the G heads of keys (G = H is multi-head, G = 1 multi-query).
-    Dropout falls on the weights and is the same for every query, as T5 has it.
-    """
-    batch, targets, heads, width = query.shape
-    groups = keys_values.key.shape[2]
-    sources = keys_values.key.shape[1]
-    # Scaling the query is T*H*K products; scaling the scores would be T*S*H.
-    query = (query if scale == 1.0 else query * scale).reshape(
-        batch, targets, groups, heads // groups, width
-    )
-    scores = jnp.einsum(
-        "BTGRK,BSGK->BGRTS", query, keys_values.key, preferred_element_type=jnp.float32
-    ).reshape(batch, heads, targets, sources)
-    if bias is not None:
-        scores = scores + bias.astype(scores.dtype)
-    allowed = mask.dense(queries=targets, keys=sources)
-    if allowed is not None:
-        # Finite, so that a query that sees nothing (padding) gives a mean and not NaN.
-        scores = jnp.where(allowed, scores, -1e9)
-    weights = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
-    if dropout_rng is not None and dropout > 0.0:
-        keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, (batch, heads, 1, sources))
-        weights = weights * keep.astype(weights.dtype) / (1.0 - dropout)
-    weights = weights.reshape(batch, groups, heads // groups, targets, sources)
-    out = jnp.einsum("BGRTS,BSGK->BTGRK", weights, keys_values.value)
-    return out.reshape(batch, targets, heads, width)
-
-
-def cudnn_core(
-    query: Float[Array, "B T H K"],
-    keys_values: KeyValues,
-    *,
-    bias: Float[Array, "B H T S"] | None,
-    mask: AttentionMask,
-    scale: float,
-    dropout: float = 0.0,
-    dropout_rng: Array | None = None,
-) -> Float[Array, "B T H K"]:
-    """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
-
-    Raises:
-        ValueError: on float32, which the kernel does not take, or on dropout of the weights,
-            which it would draw by its own generator and so not the same on every layout.
-    """
-    if query.dtype not in (jnp.bfloat16, jnp.float16):
-        raise ValueError(
-            f"model.attention='cudnn' needs model.dtype='bfloat16', not {query.dtype}; "
-            "use model.attention='dense' for float32"
-        )
-    if dropout_rng is not None and dropout > 0.0:
-        raise ValueError("model.attention='cudnn' has no dropout: set model.dropout=0.0 or 'dense'")
-    allowed = mask.dense(queries=query.shape[1], keys=keys_values.key.shape[1])
-    return jax.nn.dot_product_attention(
-        query,
-        keys_values.key,
-        keys_values.value,
-        bias=None if bias is None else bias.astype(query.dtype),
-        mask=allowed,
-        scale=scale,
-        implementation="cudnn",
-    )
-
-
-def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
-    """The core called `dense` or `cudnn`, or for `auto` the best that this device has.
-
-    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `dense` elsewhere.
-
-    Raises:
-        ValueError: for a name that is none of the three.
-    """
-    cores: dict[str, Core] = {"dense": dense_core, "cudnn": cudnn_core}
-    if name == "auto":
-        fused = jax.default_backend() == "gpu" and jnp.dtype(dtype).itemsize == 2 and dropout == 0.0
-        return cudnn_core if fused else dense_core
-    return choose("model.attention", name, {"auto": dense_core, **cores})
 
 
 class Attention(nn.Module):
@@ -185,6 +43,7 @@ class Attention(nn.Module):
     window: int | None = None
     scale: float | None = None
     dropout: float = 0.0
+    dropout_broadcast: bool = True
     use_bias: bool = False
     query_init: Initializer = nn.initializers.lecun_normal()
     kernel_init: Initializer = nn.initializers.lecun_normal()
@@ -230,7 +89,7 @@ class Attention(nn.Module):
         shape = (batch, slots, self.kv_heads or self.heads, self.width)
         return KeyValues(key=jnp.zeros(shape, self.dtype), value=jnp.zeros(shape, self.dtype))
 
-    def remember(
+    def update_cache(
         self, new: KeyValues, cache: KeyValues | None, *, mask: AttentionMask, first: bool
     ) -> tuple[KeyValues, AttentionMask, KeyValues | None]:
         """What to attend to, under which mask, and the cache with the new keys and values.
@@ -256,8 +115,14 @@ class Attention(nn.Module):
         mask = mask.at_slots(jnp.concatenate([before, mask.offset + jnp.arange(length)]))
         return cache.followed_by(new), mask, kept
 
-    @nn.compact
     def __call__(
+        self, x: Float[Array, "B T D"], keys_values: KeyValues, **settings: Any
+    ) -> Float[Array, "B T D"]:
+        """The output of `attend` without the scores."""
+        return self.attend(x, keys_values, **settings)[0]
+
+    @nn.compact
+    def attend(
         self,
         x: Float[Array, "B T D"],
         keys_values: KeyValues,
@@ -265,31 +130,43 @@ class Attention(nn.Module):
         mask: AttentionMask,
         bias: Float[Array, "B H T S"] | None = None,
         positions: Int[Array, "B T"] | None = None,
+        extra: PyTree = None,
         deterministic: bool = True,
-    ) -> Float[Array, "B T D"]:
-        """What each position of `x` reads from `keys_values`."""
+        with_scores: bool = False,
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B H T S"] | None]:
+        """The output for each position of `x`, and the scores if they are asked for.
+
+        Args:
+            keys_values: of the context, from `keys_values`.
+            extra: `Shared.extra`, for `prepare_scores`.
+            with_scores: return the scores before the softmax, float32, `cores.MASKED` where the
+                mask hides the key.
+
+        Raises:
+            ValueError: scores are asked of a core that never has them all in memory.
+        """
         query = self.query(x)
         if self.position is not None:
             query = self.position(query, positions)
         axes = ("activation_batch", "activation_length", "activation_heads", None)
         query = nn.with_logical_constraint(query, axes)
+        query, bias = self.prepare_scores(query, keys_values, bias, mask=mask, extra=extra)
+        terms: dict[str, Any] = {"bias": bias, "mask": mask, "scale": self.scale_factor}
         drops = self.dropout > 0.0 and not deterministic
-        query, bias = self.relate(query, bias, keys=keys_values.key.shape[1], offset=mask.offset)
-        core = self.core
-        apart = mask.key_slots is not None  # a cache's: a few queries and no more keys than needed
-        if self.window is not None and bias is None and not apart:
-            core = banded(core, window=self.window)
-        values = core(
-            query,
-            keys_values,
-            bias=bias,
-            mask=mask,
-            scale=self.scale_factor,
-            dropout=self.dropout,
-            dropout_rng=self.make_rng("dropout") if drops else None,
-        )
+        dropout: dict[str, Any] = {
+            "dropout": self.dropout,
+            "dropout_rng": self.make_rng("dropout") if drops else None,
+            "dropout_broadcast": self.dropout_broadcast,
+        }
+        scores = None
+        if with_scores:
+            self._check_core_has_scores()
+            scores = masked_scores(query, keys_values, **terms)
+            values = weighted_values(scores, keys_values, dtype=query.dtype, **dropout)
+        else:
+            values = self._core(mask, bias)(query, keys_values, **terms, **dropout)
         values = nn.with_logical_constraint(values, axes)
-        return Linear(
+        out = Linear(
             (x.shape[-1],),
             axes=("heads", "kv", "embed"),
             contract=2,
@@ -297,21 +174,41 @@ class Attention(nn.Module):
             kernel_init=self.out_init,
             dtype=self.dtype,
             name="out",
-        )(values)
+        )
+        return out(values), scores
 
-    def relate(
+    def _core(self, mask: AttentionMask, bias: Array | None) -> Core:
+        # A cache's keys are in no order, and no more than the few queries need.
+        if self.window is not None and bias is None and mask.key_slots is None:
+            return banded(self.core, window=self.window)
+        return self.core
+
+    def _check_core_has_scores(self) -> None:
+        if self.core is not dense_core:
+            raise ValueError(
+                "collect has 'attention_scores', and only the dense core computes them all: set "
+                "model.attention='dense'"
+            )
+
+    def prepare_scores(
         self,
         query: Float[Array, "B T H K"],
+        keys_values: KeyValues,
         bias: Float[Array, "B H T S"] | None,
         *,
-        keys: int,
-        offset: int | Int[Array, ""],
+        mask: AttentionMask,
+        extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"] | None]:
-        """Query and bias as the core gets them; a subclass puts positions here that need both.
+        """The query and the bias that the core gets: subclasses add terms of the scores here.
+
+        The core computes scale * q k^T + bias, so terms in the bias are scaled here.
 
         Args:
-            keys: S.
-            offset: the slot of the first query.
+            keys_values: the S keys and values, those of a cache among them.
+            mask: the first query is in slot `mask.offset`; the keys are in slots 0, 1, ... unless
+                `mask.key_slots` names theirs.
+            extra: arrays that all layers share (`Shared.extra`), such as a table of relative
+                position embeddings.
         """
-        del keys, offset
+        del keys_values, mask, extra
         return query, bias

@@ -4,8 +4,10 @@ import dataclasses
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, PyTree
 
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
 
@@ -48,17 +50,19 @@ class TransformerXLAttention(Attention):
         self.content_bias = zeros("content_bias")
         self.distance_bias = zeros("distance_bias")
 
-    def relate(
+    def prepare_scores(
         self,
         query: Float[Array, "B T H K"],
+        keys_values: KeyValues,
         bias: Float[Array, "B H T S"] | None,
         *,
-        keys: int,
-        offset: int | Int[Array, ""],
+        mask: AttentionMask,
+        extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
         """The query plus u; the scaled scores of the distances, with `bias` if there is one."""
         # Of the last query to each key: those of the others are the same ones, some places on.
-        distances = offset + query.shape[1] - 1 - jnp.arange(keys)
+        keys = keys_values.key.shape[1]
+        distances = mask.offset + query.shape[1] - 1 - jnp.arange(keys)
         # The cheapest order of the two products is taken: for many queries the sines are projected,
         # once for all rows; for one, a step of decoding, the query is, and never all the sines.
         scores = jnp.einsum(

@@ -18,7 +18,12 @@ class LayerGroup(nn.Module):
 
     @nn.compact
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: Any) -> tuple[PyTree, Any]:
-        """The last carry, and a tuple of what each block gives per layer, as `per_layer` is."""
+        """The last carry, and a tuple of the outputs of the blocks.
+
+        Args:
+            carry, shared: any trees of arrays.
+            per_layer: None, or a tuple of g trees, one for each block.
+        """
         outs = []
         for n, make_block in enumerate(self.make_blocks):
             layer = None if per_layer is None else per_layer[n]

@@ -7,7 +7,8 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import LayerCache
 from t5x_like.models.blocks.residual import attend_to_own, constrain
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.dropout import make_dropout
 
 
 class ParallelBlock(nn.Module):
@@ -21,21 +22,27 @@ class ParallelBlock(nn.Module):
     make_self_attention: Callable[..., nn.Module]
     make_feed_forward: Callable[..., nn.Module]
     dropout: float = 0.0
+    dropout_broadcast: bool = True
 
     def setup(self) -> None:
         self.norm = self.make_norm()
         self.self_attention = self.make_self_attention()
         self.feed_forward = self.make_feed_forward()
-        self.drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
+        self.drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
 
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
-    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
-        """The layer's output, and its cache with these positions in it if one was given."""
+    ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
+        """The layer's output, and its cache with these positions in it if one was given.
+
+        Where `shared.collect` is not empty, a `Collected` takes the place of the cache.
+        """
         y = self.norm(x)
-        read, own = attend_to_own(self.self_attention, y, shared, cache)
+        read, own, scores = attend_to_own(self.self_attention, y, shared, cache)
         y = read + self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
         x = constrain(x + self.drop(y, shared.deterministic))
+        if shared.collect:
+            return x, shared.collected(x, scores)
         return x, None if own is None else LayerCache(own=own)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:

@@ -6,9 +6,9 @@ from typing import Any
 import flax.linen as nn
 from jaxtyping import Array, Float
 
-from t5x_like.models.attention.cache import LayerCache
-from t5x_like.models.attention.multi_head import KeyValues
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.attention.cache import KeyValues, LayerCache
+from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.dropout import make_dropout
 
 
 class PreNormBlock(nn.Module):
@@ -23,6 +23,7 @@ class PreNormBlock(nn.Module):
     make_feed_forward: Callable[..., nn.Module]
     make_cross_attention: Callable[..., nn.Module] | None = None
     dropout: float = 0.0
+    dropout_broadcast: bool = True
 
     def setup(self) -> None:
         self.self_attention_norm = self.make_norm()
@@ -32,17 +33,22 @@ class PreNormBlock(nn.Module):
         if self.make_cross_attention is not None:
             self.cross_attention_norm = self.make_norm()
             self.cross_attention = self.make_cross_attention()
-        self.drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
+        self.drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
 
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
-    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
-        """The layer's output, and its cache with these positions in it if one was given."""
-        x, own = self._attend_to_own(x, shared, cache)
-        x, memory = self._attend_to_memory(x, shared, cache)
+    ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
+        """The layer's output, and its cache with these positions in it if one was given.
+
+        Where `shared.collect` is not empty, a `Collected` takes the place of the cache.
+        """
+        x, own, scores = self._attend_to_own(x, shared, cache)
+        x, memory, cross_scores = self._attend_to_memory(x, shared, cache)
         y = self._enter(x, self.feed_forward_norm)
         y = self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
         x = self._leave(x, y, self.feed_forward_norm, shared)
+        if shared.collect:
+            return x, shared.collected(x, scores, cross_scores)
         return x, None if own is None else LayerCache(own=own, memory=memory)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
@@ -53,27 +59,28 @@ class PreNormBlock(nn.Module):
 
     def _attend_to_own(
         self, x: Array, shared: Shared, cache: LayerCache | None
-    ) -> tuple[Array, KeyValues | None]:
+    ) -> tuple[Array, KeyValues | None, Array | None]:
         y = self._enter(x, self.self_attention_norm)
-        y, own = attend_to_own(self.self_attention, y, shared, cache)
-        return self._leave(x, y, self.self_attention_norm, shared), own
+        y, own, scores = attend_to_own(self.self_attention, y, shared, cache)
+        return self._leave(x, y, self.self_attention_norm, shared), own, scores
 
     def _attend_to_memory(
         self, x: Array, shared: Shared, cache: LayerCache | None
-    ) -> tuple[Array, KeyValues | None]:
+    ) -> tuple[Array, KeyValues | None, Array | None]:
         if shared.memory is not None and self.make_cross_attention is not None:
             memory = self.cross_attention.keys_values(shared.memory)
         elif cache is not None and cache.memory is not None:
             memory = cache.memory
         else:
-            return x, None
-        y = self.cross_attention(
+            return x, None, None
+        y, scores = self.cross_attention.attend(
             self._enter(x, self.cross_attention_norm),
             memory,
             mask=shared.memory_mask,
             deterministic=shared.deterministic,
+            with_scores=shared.with_scores,
         )
-        return self._leave(x, y, self.cross_attention_norm, shared), memory
+        return self._leave(x, y, self.cross_attention_norm, shared), memory, scores
 
     def _enter(self, x: Array, norm: nn.Module) -> Array:
         """What a sublayer reads of its input."""
@@ -97,23 +104,34 @@ class PostNormBlock(PreNormBlock):
 
 def attend_to_own(
     attention: Any, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
-) -> tuple[Float[Array, "B T D"], KeyValues | None]:
-    """What each position reads from those so far and itself, and the cache with them if any."""
-    seen, mask, own = attention.remember(
+) -> tuple[Float[Array, "B T D"], KeyValues | None, Float[Array, "B H T S"] | None]:
+    """Self-attention: its output, the cache if there is one, and the scores if they are collected.
+
+    Raises:
+        ValueError: a cache and something to collect: both are outputs of the layer.
+    """
+    if shared.collect and cache is not None:
+        raise ValueError(
+            f"collect={shared.collect!r} needs a forward pass of whole texts, without a key-value "
+            "cache"
+        )
+    seen, mask, own = attention.update_cache(
         attention.keys_values(x, shared.positions),
         None if cache is None else cache.own,
         mask=shared.mask,
         first=shared.first,
     )
-    y = attention(
+    y, scores = attention.attend(
         x,
         seen,
         mask=mask,
         bias=shared.bias,
         positions=shared.positions,
+        extra=shared.extra,
         deterministic=shared.deterministic,
+        with_scores=shared.with_scores,
     )
-    return y, own
+    return y, own, scores
 
 
 def constrain(x: Float[Array, "B T D"]) -> Any:

@@ -70,6 +70,10 @@ class SharedStack(nn.Module):
         carry, outs = self._run(apply, carry, params, (tree, keys))
         return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), outs)
 
+    def split(self, stacked: PyTree) -> PyTree:
+        """A tree of arrays with a first axis of N * I in the form of `per_layer`: the same."""
+        return stacked
+
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
         """The blocks' caches, [N * I, ...]."""
         block = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)

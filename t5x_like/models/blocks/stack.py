@@ -37,8 +37,17 @@ class Stack(nn.Module):
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
         """The last carry, and the layers' outputs.
 
-        What goes in and comes out per layer is stacked along a new first axis for `scan`, where
-        each layer's part is copied, and a tuple for `unroll`, where it is not.
+        Args:
+            carry, shared: any trees of arrays.
+            per_layer: None, or any tree of arrays whose first axis is N for `scan`, where each
+                layer's part is copied, and a tuple of N trees for `unroll`, where it is not.
+                `split` makes either of an array for all layers.
+
+        Returns:
+            The outputs per layer have the form of `per_layer`.
+
+        Raises:
+            ValueError: an unknown `loop` or `remat`, or a `per_layer` of other than N trees.
         """
 
         def apply(block: nn.Module, carry: Any, shared: Any, per_layer: Any) -> Any:
@@ -60,10 +69,22 @@ class Stack(nn.Module):
             return scanned(self.make_block(name="block"), carry, shared, per_layer)
         choose("model.loop", self.loop, {"scan": None, "unroll": None})
         outs = []
-        for n, layer in enumerate(per_layer or [None] * self.layers):
+        layers = (None,) * self.layers if per_layer is None else per_layer
+        if type(layers) is not tuple or len(layers) != self.layers:
+            raise ValueError(
+                f"per_layer of a looped stack must be a tuple of {self.layers} trees, one for each "
+                "layer: make it with `split`"
+            )
+        for n, layer in enumerate(layers):
             carry, out = apply(self.make_block(name=f"layer_{n}"), carry, shared, layer)
             outs.append(out)
         return carry, tuple(outs)
+
+    def split(self, stacked: PyTree) -> PyTree:
+        """A tree of arrays with a first axis of N in the form of `per_layer`."""
+        if self.loop == "scan":
+            return stacked
+        return tuple(jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.layers))
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
         """The blocks' caches, in the form of `per_layer`."""

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.dropout import make_dropout
 from t5x_like.models.linear import Initializer, Linear
 
 HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
@@ -23,6 +24,7 @@ class MLP(nn.Module):
     hidden: int
     activation: Callable[[Array], Array] = nn.relu
     dropout: float = 0.0
+    dropout_broadcast: bool = True
     use_bias: bool = False
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()
@@ -48,8 +50,8 @@ class MLP(nn.Module):
     ) -> Float[Array, "B L D"]:
         """The layer's output, without residual or norm. It does not look at the tokens' ids."""
         hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
-        # One mask for all positions, as T5 draws it: L times fewer random numbers.
-        hidden = nn.Dropout(self.dropout, broadcast_dims=(-2,))(hidden, deterministic)
+        drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
+        hidden = drop(hidden, deterministic)
         return Linear(
             (x.shape[-1],),
             axes=("mlp", "embed"),

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.models.blocks.residual import constrain
+from t5x_like.models.dropout import make_dropout
 from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
 from t5x_like.models.linear import Initializer
 from t5x_like.names import choose
@@ -44,6 +45,7 @@ class Experts(nn.Module):
     activation: Callable[[Array], Array] = nn.relu
     gated: bool = False
     dropout: float = 0.0
+    dropout_broadcast: bool = True
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()
     dtype: Any = jnp.float32
@@ -73,11 +75,12 @@ class Experts(nn.Module):
             hidden = self.activation(into_hidden("wi_0")) * into_hidden("wi_1")
         else:
             hidden = self.activation(into_hidden("wi"))
-        alike: tuple[int, ...] = ()
-        if hidden.ndim == len(HIDDEN):
+        in_slots = hidden.ndim == len(HIDDEN)
+        if in_slots:
             hidden = nn.with_logical_constraint(hidden, HIDDEN)
-            alike = (-2,)  # one mask for what an expert has of a group, as `MLP` has one for a row
-        hidden = nn.Dropout(self.dropout, broadcast_dims=alike)(hidden, deterministic)
+        # One mask for the slots that an expert has of a group, as `MLP` has one for a row.
+        drop = make_dropout(self.dropout, broadcast=in_slots and self.dropout_broadcast)
+        hidden = drop(hidden, deterministic)
         kernel = Kernel(
             self.experts, (self.hidden, width), ("mlp", "embed"), self.wo_init, name="wo"
         )

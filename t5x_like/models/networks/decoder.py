@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -37,8 +37,17 @@ class Decoder(nn.Module):
         self.decoder = self.make_decoder()
         self.lm_head = self.make_head()
 
-    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T V"]:
-        """Float32 logits of every position; `decoder_causal_attention` marks a prefix."""
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Any:
+        """Float32 logits [B, T, V] of every position; `decoder_causal_attention` marks a prefix.
+
+        Args:
+            collect: `hidden_states` or `attention_scores`, or both.
+
+        Returns:
+            The logits; with `collect` the logits and the `Collected` of each tower by its name.
+        """
         tokens = batch["decoder_input_tokens"]
         segments = batch.get("decoder_segment_ids")
         prefix = batch.get("decoder_causal_attention")
@@ -53,9 +62,11 @@ class Decoder(nn.Module):
             positions=positions_of(batch, "decoder", tokens),
             tokens=tokens,
             deterministic=deterministic,
+            collect=collect,
         )
-        x, _ = self.decoder(self.token_embedder(tokens), shared)
-        return self.lm_head(x, self.token_embedder.embedding)
+        x, collected = self.decoder(self.token_embedder(tokens), shared)
+        logits = self.lm_head(x, self.token_embedder.embedding)
+        return (logits, {"decoder": collected}) if collect else logits
 
     def prefill(
         self,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.types import Batch, Outputs
 
@@ -29,11 +29,14 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
         super().setup()
         self.head = self.make_label_head()
 
-    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:  # type: ignore[override]
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
         """`logits` of the next tokens, float32 [B, C, L, V], and `label_logits`, [B, labels].
 
         Args:
             batch: `decoder_input_tokens` and `decoder_segment_ids` [B, C, L], 0 on padding.
+            collect: as in `Decoder`; the rows of a batch are B * C there.
         """
         tokens, segments = batch["decoder_input_tokens"], batch["decoder_segment_ids"]
         examples, rows, length = tokens.shape
@@ -42,17 +45,19 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
             mask=AttentionMask(visibility="causal"),
             positions=jnp.broadcast_to(jnp.arange(length), (examples * rows, length)),
             deterministic=deterministic,
+            collect=collect,
         )
         x = self.token_embedder(tokens.reshape(examples * rows, length))
-        x, _ = self.decoder(x, shared)
+        x, collected = self.decoder(x, shared)
         logits = self.lm_head(x, self.token_embedder.embedding)
         sizes = jnp.sum(segments > 0, axis=2)
         last = jnp.maximum(sizes - 1, 0).reshape(-1, 1, 1)
         states = jnp.take_along_axis(x, last, axis=1).reshape(examples, rows, -1)
-        return {
+        outputs = {
             "logits": logits.reshape(*tokens.shape, -1),
             "label_logits": self.head(states, sizes > 0, deterministic=deterministic),
         }
+        return (outputs, {"decoder": collected}) if collect else outputs
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.linear import keep_whole
 from t5x_like.models.types import Batch, Outputs
 
@@ -48,21 +48,42 @@ class Encoder(nn.Module):
         """The head, or where there are several those of all tasks, of which `task` runs."""
         return self.make_head() if self.task is None else self.make_head(task=self.task)
 
-    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
-        """What the head says of a batch.
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
+        """The outputs of the head, and what is collected of the layers.
 
         Args:
             batch: `encoder_input_tokens` and `encoder_segment_ids` (0 is padding; a document sees
-                itself alone), what the embeddings read, and what the head does.
+                itself alone), and the fields that the embeddings and the head read.
+            collect: `hidden_states` or `attention_scores`, or both.
+
+        Returns:
+            The outputs of the head; with `collect` also the `Collected` of each tower by its name.
         """
-        hidden = self.encode(batch, deterministic=deterministic)
-        return self.head(hidden, self.embeddings.table, batch, deterministic=deterministic)
+        hidden, collected = self._encode(batch, deterministic=deterministic, collect=collect)
+        outputs = self.head(hidden, self.table(), batch, deterministic=deterministic)
+        return (outputs, collected) if collect else outputs
 
     def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
         """The output of the last layer."""
-        tokens = batch["encoder_input_tokens"]
-        shared = Shared(mask=self.mask(batch), tokens=tokens, deterministic=deterministic)
-        return self.encoder(self.embed(batch), shared)[0]
+        return self._encode(batch, deterministic=deterministic, collect=())[0]
+
+    def table(self) -> Float[Array, "V E"]:
+        """The token embeddings, for a head that is tied to them."""
+        return self.embeddings.table
+
+    def _encode(
+        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
+    ) -> tuple[Float[Array, "B L D"], dict[str, Any]]:
+        shared = Shared(
+            mask=self.mask(batch),
+            tokens=batch["encoder_input_tokens"],
+            deterministic=deterministic,
+            collect=collect,
+        )
+        hidden, collected = self.encoder(self.embed(batch), shared)
+        return hidden, {"encoder": collected}
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
         """What the first layer reads."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -41,9 +41,20 @@ class EncoderDecoder(nn.Module):
         self.decoder = self.encoder if self.make_decoder is None else self.make_decoder()
         self.lm_head = self.make_head()
 
-    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T V"]:
-        """Float32 logits of every target position (teacher forcing)."""
-        memory, segments = self.encode(batch, deterministic=deterministic)
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Any:
+        """Float32 logits [B, T, V] of every target position (teacher forcing).
+
+        Args:
+            collect: `hidden_states` or `attention_scores`, or both.
+
+        Returns:
+            The logits; with `collect` the logits and the `Collected` of each tower by its name.
+        """
+        memory, segments, of_encoder = self._encode(
+            batch, deterministic=deterministic, collect=collect
+        )
         tokens = batch["decoder_input_tokens"]
         own = batch.get("decoder_segment_ids")
         shared = Shared(
@@ -53,14 +64,21 @@ class EncoderDecoder(nn.Module):
             memory=memory,
             memory_mask=AttentionMask(query_segments=own, key_segments=segments),
             deterministic=deterministic,
+            collect=collect,
         )
-        x, _ = self.decoder(self.token_embedder(tokens), shared)
-        return self.lm_head(x, self.token_embedder.embedding)
+        x, of_decoder = self.decoder(self.token_embedder(tokens), shared)
+        logits = self.lm_head(x, self.token_embedder.embedding)
+        return (logits, {"encoder": of_encoder, "decoder": of_decoder}) if collect else logits
 
     def encode(
         self, batch: Batch, *, deterministic: bool = True
     ) -> tuple[Float[Array, "B S D"], Int[Array, "B S"]]:
-        """The encoder's output and its segments (0 is padding: token 0 unless told)."""
+        """The encoder's output, and its segments (0 is padding; by default token 0 is)."""
+        return self._encode(batch, deterministic=deterministic, collect=())[:2]
+
+    def _encode(
+        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
+    ) -> tuple[Array, Array, Any]:
         tokens = batch["encoder_input_tokens"]
         segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
         # Padding sees the first document. What it makes of that counts in a sparse layer, where it
@@ -71,9 +89,10 @@ class EncoderDecoder(nn.Module):
             positions=positions_of(batch, "encoder", tokens),
             tokens=tokens,
             deterministic=deterministic,
+            collect=collect,
         )
-        x, _ = self.encoder(self.read(tokens, shared), shared)
-        return x, segments
+        x, collected = self.encoder(self.read(tokens, shared), shared)
+        return x, segments, collected
 
     def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
         """What the encoder reads of its tokens."""

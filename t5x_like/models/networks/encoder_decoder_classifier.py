@@ -1,6 +1,7 @@
 """A text that the encoder reads and the decoder reads again, for what is said of it as a whole."""
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.networks.encoder import Encoder
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.models.types import Batch
 
 
 class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
@@ -34,27 +35,32 @@ class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]
         self.decoder = self.make_decoder()
         self.head = self.make_task_head()
 
-    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
-        """What the head says of a batch: `encoder_input_tokens`, `encoder_segment_ids` [B, L]."""
-        hidden = self.encode(batch, deterministic=deterministic)
-        return self.head(hidden, self.token_embedder.embedding, batch, deterministic=deterministic)
+    def table(self) -> Float[Array, "V E"]:
+        """The token embeddings, for a head that is tied to them."""
+        return self.token_embedder.embedding
 
-    def encode(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B L D"]:
+    def _encode(
+        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
+    ) -> tuple[Float[Array, "B L D"], dict[str, Any]]:
         """The output of the decoder's last layer."""
         tokens, segments = batch["encoder_input_tokens"], batch["encoder_segment_ids"]
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         seen = AttentionMask(key_segments=segments)
-        shared = Shared(mask=seen, positions=positions, deterministic=deterministic)
-        memory, _ = self.encoder(self.token_embedder(tokens), shared)
+        shared = Shared(
+            mask=seen, positions=positions, deterministic=deterministic, collect=collect
+        )
+        memory, of_encoder = self.encoder(self.token_embedder(tokens), shared)
         shared = Shared(
             mask=AttentionMask(key_segments=segments, visibility="causal"),
             positions=positions,
             memory=memory,
             memory_mask=seen,
             deterministic=deterministic,
+            collect=collect,
         )
         again = self.token_embedder(self._shifted(tokens, segments))
-        return self.decoder(again, shared)[0]
+        hidden, of_decoder = self.decoder(again, shared)
+        return hidden, {"encoder": of_encoder, "decoder": of_decoder}
 
     def _shifted(self, tokens: Int[Array, "B L"], segments: Int[Array, "B L"]) -> Array:
         """What the decoder reads: each text moved right by one, after the start."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 
+from t5x_like.models.blocks.shared import Collected
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs
 
@@ -27,12 +28,14 @@ class GeneratorAndDiscriminator(Encoder, kw_only=True):  # type: ignore[call-arg
         # The module itself where else a new one would be made: that is what ties the two.
         self.generator = self.make_generator(make_embeddings=lambda: self.embeddings)
 
-    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
-        """What the discriminator says of tokens of which some may be replaced."""
-        if self.is_initializing():  # then all parameters must be met
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
+        """The discriminator's outputs, as `Encoder` returns them."""
+        if self.is_initializing():  # the generator's parameters are made by calling it
             self.generate(batch)
-        return super().__call__(batch, deterministic=deterministic)
+        return super().__call__(batch, deterministic=deterministic, collect=collect)
 
     def generate(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
-        """What the generator says of masked tokens."""
+        """The generator's outputs: logits of the masked tokens."""
         return self.generator(batch, deterministic=deterministic)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from t5x_like.models.blocks.shared import Collected
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs
 
@@ -28,11 +29,13 @@ class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
         super().setup()
         self.teacher = self.make_teacher()
 
-    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Outputs:
-        """What the student's head says of a batch."""
-        if self.is_initializing():  # then all parameters must be met
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
+        """The student's outputs, as `Encoder` returns them."""
+        if self.is_initializing():  # the teacher's parameters are made by calling it
             self.teacher(batch)
-        return super().__call__(batch, deterministic=deterministic)
+        return super().__call__(batch, deterministic=deterministic, collect=collect)
 
     def compare(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, Outputs]:
         """What the student and the teacher say, with `hidden` [B, L, D] of their last layers.
@@ -75,8 +78,8 @@ class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
 
 def _with_hidden(network: Encoder, batch: Batch, *, deterministic: bool) -> Outputs:
     hidden = network.encode(batch, deterministic=deterministic)
-    table = network.embeddings.table
-    return network.head(hidden, table, batch, deterministic=deterministic) | {"hidden": hidden}
+    outputs = network.head(hidden, network.table(), batch, deterministic=deterministic)
+    return outputs | {"hidden": hidden}
 
 
 def _thin(stack: PyTree, *, layers: int) -> PyTree:

@@ -118,7 +118,7 @@ class UnifiedEncoder(Encoder):
         }
         shared = Shared(mask=mask, positions=positions)
         hidden, layers = self.encoder(self.embed(batch), shared, cache.layers)
-        logits = self.head(hidden[:, -1:], self.embeddings.table, {})["logits"]
+        logits = self.head(hidden[:, -1:], self.table(), {})["logits"]
         # The token that comes next takes the slot of the [MASK].
         return logits, dataclasses.replace(cache, layers=layers, length=cache.length - 1)
 

@@ -1,0 +1,170 @@
+"""Attention cores: softmax(scale * q k^T + bias) v under a mask, dense or fused."""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.names import choose
+
+# The score of a key that a query may not see. Finite, so that a query that sees no key (padding)
+# gives a mean and not NaN.
+MASKED = -1e9
+
+
+class Core(Protocol):
+    """Computes softmax(scale * q k^T + bias) v under a mask."""
+
+    def __call__(
+        self,
+        query: Float[Array, "B T H K"],
+        keys_values: KeyValues,
+        *,
+        bias: Float[Array, "B H T S"] | None,
+        mask: AttentionMask,
+        scale: float,
+        dropout: float = 0.0,
+        dropout_rng: Array | None = None,
+        dropout_broadcast: bool = True,
+    ) -> Float[Array, "B T H K"]:
+        """The weighted values.
+
+        Args:
+            dropout: rate at which attention weights are set to 0.
+            dropout_rng: None for no dropout.
+            dropout_broadcast: all queries of a head have the same dropout mask.
+        """
+
+
+def dense_core(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    bias: Float[Array, "B H T S"] | None,
+    mask: AttentionMask,
+    scale: float,
+    dropout: float = 0.0,
+    dropout_rng: Array | None = None,
+    dropout_broadcast: bool = True,
+) -> Float[Array, "B T H K"]:
+    """Attention through the full score matrix, softmax in float32 (Vaswani et al. 2017, eq. 1).
+
+    Query heads are grouped over the G heads of keys (G = H is multi-head, G = 1 multi-query).
+    """
+    scores = masked_scores(query, keys_values, bias=bias, mask=mask, scale=scale)
+    return weighted_values(
+        scores,
+        keys_values,
+        dtype=query.dtype,
+        dropout=dropout,
+        dropout_rng=dropout_rng,
+        dropout_broadcast=dropout_broadcast,
+    )
+
+
+def masked_scores(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    bias: Float[Array, "B H T S"] | None,
+    mask: AttentionMask,
+    scale: float,
+) -> Float[Array, "B H T S"]:
+    """The float32 scores before the softmax: scale * q k^T + bias, and `MASKED` under the mask."""
+    batch, targets, heads, width = query.shape
+    sources, groups = keys_values.key.shape[1:3]
+    # Scaling the query is T*H*K products; scaling the scores would be T*S*H.
+    query = (query if scale == 1.0 else query * scale).reshape(
+        batch, targets, groups, heads // groups, width
+    )
+    scores = jnp.einsum(
+        "BTGRK,BSGK->BGRTS", query, keys_values.key, preferred_element_type=jnp.float32
+    ).reshape(batch, heads, targets, sources)
+    if bias is not None:
+        scores = scores + bias.astype(scores.dtype)
+    allowed = mask.dense(queries=targets, keys=sources)
+    return scores if allowed is None else jnp.where(allowed, scores, MASKED)
+
+
+def weighted_values(
+    scores: Float[Array, "B H T S"],
+    keys_values: KeyValues,
+    *,
+    dtype: Any,
+    dropout: float = 0.0,
+    dropout_rng: Array | None = None,
+    dropout_broadcast: bool = True,
+) -> Float[Array, "B T H K"]:
+    """The values weighted by the softmax of the scores, in `dtype`."""
+    batch, heads, targets, sources = scores.shape
+    groups, width = keys_values.value.shape[2:]
+    weights = jax.nn.softmax(scores, axis=-1).astype(dtype)
+    if dropout_rng is not None and dropout > 0.0:
+        shape = (batch, heads, 1 if dropout_broadcast else targets, sources)
+        keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
+        weights = weights * keep.astype(weights.dtype) / (1.0 - dropout)
+    weights = weights.reshape(batch, groups, heads // groups, targets, sources)
+    out = jnp.einsum("BGRTS,BSGK->BTGRK", weights, keys_values.value)
+    return out.reshape(batch, targets, heads, width)
+
+
+def masked_as_zero(scores: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The scores with 0 at the places that are masked, as TinyBERT compares them.
+
+    Jiao et al. 2019, section 3.2, equation 7, and the authors' code.
+    """
+    return jnp.where(scores > MASKED / 2, scores, 0.0)
+
+
+def cudnn_core(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    bias: Float[Array, "B H T S"] | None,
+    mask: AttentionMask,
+    scale: float,
+    dropout: float = 0.0,
+    dropout_rng: Array | None = None,
+    dropout_broadcast: bool = True,
+) -> Float[Array, "B T H K"]:
+    """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
+
+    Raises:
+        ValueError: on float32, which the kernel does not take, or on dropout of the weights,
+            which it would draw by its own generator and so not the same on every layout.
+    """
+    if query.dtype not in (jnp.bfloat16, jnp.float16):
+        raise ValueError(
+            f"model.attention='cudnn' needs model.dtype='bfloat16', not {query.dtype}; "
+            "use model.attention='dense' for float32"
+        )
+    if dropout_rng is not None and dropout > 0.0:
+        raise ValueError("model.attention='cudnn' has no dropout: set model.dropout=0.0 or 'dense'")
+    allowed = mask.dense(queries=query.shape[1], keys=keys_values.key.shape[1])
+    return jax.nn.dot_product_attention(
+        query,
+        keys_values.key,
+        keys_values.value,
+        bias=None if bias is None else bias.astype(query.dtype),
+        mask=allowed,
+        scale=scale,
+        implementation="cudnn",
+    )
+
+
+def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
+    """The core called `dense` or `cudnn`, or for `auto` the best that this device has.
+
+    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `dense` elsewhere.
+
+    Raises:
+        ValueError: for a name that is none of the three.
+    """
+    cores: dict[str, Core] = {"dense": dense_core, "cudnn": cudnn_core}
+    if name == "auto":
+        fused = jax.default_backend() == "gpu" and jnp.dtype(dtype).itemsize == 2 and dropout == 0.0
+        return cudnn_core if fused else dense_core
+    return choose("model.attention", name, {"auto": dense_core, **cores})
