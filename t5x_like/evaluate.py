@@ -41,6 +41,7 @@ from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.hf import folder as files
 from t5x_like.inference import predictions, text_model
+from t5x_like.inference.encoder_predictions import Answers
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.training import metrics
 
@@ -114,28 +115,27 @@ def measure_answers(model: Experiment, params: PyTree, data: Inputs, task: str) 
     Call it on all processes, within the layout.
     """
     settings = data.config
-    head = predictions.make_head(
-        settings.model.head,
-        vocabulary=data.vocabulary,
-        labels=(),
-        length=settings.data.lengths.inputs,
-        settings={**settings.data.objective_settings.to_dict(), **settings.predict.to_dict()},
-    )
-    assert isinstance(head, predictions.Answers)  # for the type checker
-    predict = predictions.Predictor(
-        model.module,
-        params,
-        head,
-        length=settings.data.lengths.inputs,
-        batch_size=settings.data.batch_size,
-        put=lambda batch: model.put(data.part(batch)),
-    )
+    pretrained = _pretrained(model, params, settings)
+    predict = predictions.build(pretrained, settings)
+    assert isinstance(predict.prediction, Answers)  # for the type checker
     number = settings.evaluate.batches * settings.data.batch_size or None
     rows = list(itertools.islice(data.held_out_rows(task), number))
     said = predict([{k: row[k].decode() for k in ("question", "context")} for row in rows])
     answers = [Answer(one["answer"], one["null_margin"]) for one in said]
     references = [[answer.decode() for answer in row["answers"]] for row in rows]
-    return question_answering.measure(answers, references, threshold=head.threshold)
+    return question_answering.measure(answers, references, threshold=predict.prediction.threshold)
+
+
+def _pretrained(
+    model: Experiment, params: PyTree, settings: ml_collections.ConfigDict
+) -> Pretrained:
+    return Pretrained(
+        model.module,
+        params,
+        system=settings.system,
+        config=settings.model.to_dict(),
+        mesh=model.mesh,
+    )
 
 
 def measure_texts(
@@ -147,13 +147,7 @@ def measure_texts(
     is, but each document is read from its own beginning.
     """
     settings = data.config
-    pretrained = Pretrained(
-        model.module,
-        params,
-        system=settings.system,
-        config=settings.model.to_dict(),
-        mesh=model.mesh,
-    )
+    pretrained = _pretrained(model, params, settings)
     cleaned = isinstance(kind, Documents)  # as the model has read them; references as they stand
     rows = scoring.text_rows(task, split="validation", cleaned=cleaned)
     some = list(itertools.islice(rows, scoring.limit(settings)))

@@ -1,4 +1,4 @@
-"""What an encoder says: masks filled in, answers out of windows, the same in any batch; errors."""
+"""Predictions of encoders: mask tokens, answers in windows, the same in any batch; errors."""
 
 import io
 import json
@@ -8,6 +8,7 @@ import pytest
 
 from t5x_like import config, infer, vocabularies
 from t5x_like.inference import predictions
+from t5x_like.inference.predictor import Predictor
 from t5x_like.pretrained import from_pretrained
 from tests.programs import command_flags, tiny_encoder
 
@@ -32,12 +33,14 @@ def predictor(folder):
             kept = {"head": head} if head == "pretraining" else {"head": head, "labels": 3}
             model = from_pretrained(folder, **kept)
             vocabulary = vocabularies.load(folder)
-            asked = predictions.make_head(
-                head, vocabulary=vocabulary, labels=labels, length=LENGTH, settings=settings
+            prediction = predictions.make(
+                predictions.name_of(model),
+                vocabulary=vocabulary,
+                labels=labels,
+                length=LENGTH,
+                settings=settings,
             )
-            made[key] = predictions.Predictor(
-                model.module, model.params, asked, length=LENGTH, batch_size=batch_size
-            )
+            made[key] = Predictor(model, prediction, batch_size=batch_size)
         return made[key]
 
     return make
@@ -130,7 +133,9 @@ def test_an_item_that_lacks_something_is_told(head, item, message, predictor):
 
 
 def test_other_mistakes_are_told(predictor):
-    with pytest.raises(ValueError, match=r"for the head pretraining='tpo' .* Did you mean 'top'"):
+    with pytest.raises(
+        ValueError, match=r"predict setting of masked_tokens='tpo' .* Did you mean 'top'"
+    ):
         predictor("pretraining", tpo=3)
     with pytest.raises(ValueError, match=r"model.head='features' does not exist"):
         predictor("features")
@@ -161,7 +166,7 @@ def test_an_encoder_neither_types_nor_converses(folder, flag, monkeypatch, capsy
     command_flags.give(monkeypatch, **{flag: True}, **given)
     with pytest.raises(SystemExit):
         infer.infer(made)
-    assert f"--{flag} is for a model that writes text" in capsys.readouterr().err
+    assert f"--{flag} needs a model that generates text" in capsys.readouterr().err
 
 
 def test_infer_shows_held_out_texts_with_their_masks_filled_in(

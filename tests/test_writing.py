@@ -17,6 +17,7 @@ import pytest
 from t5x_like import config, evaluate, infer
 from t5x_like.experiment import completion
 from t5x_like.inference import interactive, text_model
+from t5x_like.preprocessing import sources
 from t5x_like.pretrained import from_pretrained
 from tests.programs import command_flags, tiny_encoder, tiny_writer
 
@@ -257,7 +258,7 @@ def test_the_loss_of_a_language_model_has_bits_per_byte_beside_it(folders, monke
 
 
 def _held_out(number, lines, folders):
-    module = infer.inputs.sources.load_module(str(ROOT / "data/text_files.py"))
+    module = sources.load_module(str(ROOT / "data/text_files.py"))
     texts = module.documents("validation", files=str(folders / "text.txt"), held_out=0.5)
     found = [row["text"].decode() for row in texts.as_numpy_iterator()]
     assert len(found) == number

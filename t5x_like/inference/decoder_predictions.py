@@ -1,61 +1,42 @@
-"""What a decoder that was tuned on labelled text says of texts: a class, or which answer fits."""
+"""Predictions of decoders fine-tuned on labelled text: a class, or one of several choices."""
 
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
+import ml_collections
 import numpy as np
 from jaxtyping import Array
 
+from t5x_like.inference.encoder_predictions import string_in
+from t5x_like.inference.predictor import Batch, Item, Prediction, Results
+from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives.labels.decoder_rows import ARRANGE, Rows, write_row
-from t5x_like.vocabularies import Vocabulary
-
-Item = Mapping[str, Any]  # `text_a`, `text_b`, `choices`
 
 
 @dataclasses.dataclass(frozen=True)
-class Extracted:
-    """Asks a `DecoderClassifier` as its objective did in training.
-
-    It says `prediction`, a class or the text of a choice, and the `probabilities` of all.
+class DecoderPrediction(Prediction):
+    """A prediction from the last token of each row (Radford et al. 2018, section 3.3).
 
     Attributes:
-        objective: one of `extraction.ARRANGE`.
-        labels: names of the classes.
-        length: tokens a row.
-        rows_of_one: rows of an example, at the most.
+        objective: the objective of the fine-tuning, a name in `decoder_rows.ARRANGE`.
+        max_rows: rows of an example at most, C.
     """
 
     objective: str
-    vocabulary: Vocabulary
-    labels: Sequence[str]
-    length: int
-    rows_of_one: int
+    max_rows: int
 
-    def rows(self, item: Item) -> list[Rows]:
-        """One example.
+    @classmethod
+    def settings_in(cls, data: ml_collections.ConfigDict) -> dict[str, Any]:
+        """The objective, and the rows of its examples."""
+        made = objectives.build(data.objective, **data.objective_settings.to_dict())
+        return {"objective": made.name, "max_rows": made.converter_settings["rows"]}
 
-        Raises:
-            ValueError: the item lacks a field, or has more choices than rows.
-        """
-        names = [name for name in ("text_a", "text_b") if name == "text_a" or name in item]
-        wanted = ["text_a", "text_b"] if self.objective == "gpt_similarity" else names
-        for name in wanted:
-            if not isinstance(item.get(name), str):
-                raise ValueError(f"a row needs the string {name!r}, and has {', '.join(item)}")
-        values: list[Any] = [item[name] for name in wanted]
-        if self.objective == "gpt_multiple_choice":
-            values.insert(0, self._choices(item))
-        write = functools.partial(write_row, vocabulary=self.vocabulary, length=self.length)
-        return [ARRANGE[self.objective](write, *values)]
-
-    def lay_out(
-        self, rows: Sequence[Rows], *, length: int, batch_size: int
-    ) -> dict[str, np.ndarray]:
-        """Examples as the fields of a batch [B, C, L]."""
-        tokens, segments = np.zeros([2, batch_size, self.rows_of_one, length], np.int32)
+    def collate(self, rows: Sequence[Rows], *, batch_size: int) -> Batch:
+        """Pad examples into the fields of a batch [B, C, L]."""
+        tokens, segments = np.zeros([2, batch_size, self.max_rows, self.length], np.int32)
         for number, example in enumerate(rows):
             for place, row in enumerate(example):
                 tokens[number, place, : len(row)] = row
@@ -66,20 +47,67 @@ class Extracted:
         """The probability of each class or choice."""
         return {"probabilities": jax.nn.softmax(outputs["label_logits"])}
 
-    def say(
-        self, item: Item, rows: Sequence[Rows], results: Sequence[Mapping[str, np.ndarray]]
+    def _texts(self, item: Item) -> list[str]:
+        both = self.objective == "gpt_similarity" or "text_b" in item
+        return [string_in(item, name) for name in ("text_a", *(["text_b"] if both else []))]
+
+    def _arrange(self, *fields: Any) -> list[Rows]:
+        write = functools.partial(write_row, vocabulary=self.vocabulary, length=self.length)
+        return [ARRANGE[self.objective](write, *fields)]
+
+
+@dataclasses.dataclass(frozen=True)
+class DecoderClasses(DecoderPrediction):
+    """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
+
+    has_labels: ClassVar[bool] = True
+
+    def rows(self, item: Item) -> list[Rows]:
+        """One example, of one row, or of a row for each order of two texts.
+
+        Raises:
+            ValueError: the item lacks a field.
+        """
+        return self._arrange(*self._texts(item))
+
+    def predict(
+        self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
     ) -> dict[str, Any]:
-        """See the class; of choices also `answer`, the number of the one that is said."""
+        """See the class."""
         probabilities = [float(p) for p in results[0]["probabilities"]]
+        named = {self.label(number): p for number, p in enumerate(probabilities)}
+        return {"prediction": self.label(int(np.argmax(probabilities))), "probabilities": named}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices(DecoderPrediction):
+    """The one of `choices` that fits `text_a`, or `text_a` and `text_b` after it.
+
+    `prediction` is its text, `answer` its number, `probabilities` are those of all choices.
+    """
+
+    def rows(self, item: Item) -> list[Rows]:
+        """One example, with a row for each choice.
+
+        Raises:
+            ValueError: the item lacks a field, or has more choices than an example has rows.
+        """
+        return self._arrange(self._choices(item), *self._texts(item))
+
+    def predict(
+        self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        probabilities = [float(p) for p in results[0]["probabilities"]][: len(item["choices"])]
         best = int(np.argmax(probabilities))
-        if self.objective == "gpt_multiple_choice":
-            kept = probabilities[: len(item["choices"])]
-            return {"prediction": item["choices"][best], "answer": best, "probabilities": kept}
-        named = dict(zip(self.labels, probabilities, strict=True))
-        return {"prediction": self.labels[best], "probabilities": named}
+        return {
+            "prediction": item["choices"][best],
+            "answer": best,
+            "probabilities": probabilities,
+        }
 
     def _choices(self, item: Item) -> list[str]:
         choices = item.get("choices")
-        if not isinstance(choices, list) or not 1 <= len(choices) <= self.rows_of_one:
-            raise ValueError(f"a row needs `choices`, up to {self.rows_of_one} strings")
+        if not isinstance(choices, list) or not 1 <= len(choices) <= self.max_rows:
+            raise ValueError(f"an item needs `choices`, up to {self.max_rows} strings")
         return choices

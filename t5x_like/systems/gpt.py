@@ -186,8 +186,8 @@ SYSTEM = System(
     build=build,
     tasks={
         "language_modeling": Task(loss=loss, prediction="text"),
-        "classification": Task(loss=fine_tuning_loss, prediction="labels_of_decoder"),
-        "multiple_choice": Task(loss=fine_tuning_loss, prediction="labels_of_decoder"),
+        "classification": Task(loss=fine_tuning_loss, prediction="decoder_classes"),
+        "multiple_choice": Task(loss=fine_tuning_loss, prediction="choices"),
     },
     new_rows={"token_embedder/embedding": ("vocab_size", "added_tokens")},
 )

@@ -1,0 +1,279 @@
+"""Predictions of encoders: masked tokens, a class, a number, tags of words, a span as an answer."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+from jaxtyping import Array
+
+from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, Row, RowWriter, Window
+from t5x_like.decoding.spans import best_spans, join
+from t5x_like.inference.predictor import Batch, Item, Prediction, Results
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderPrediction(Prediction):
+    """A prediction from rows [CLS] text_a [SEP] text_b [SEP].
+
+    Attributes:
+        writer: tokenizes texts into rows with special tokens.
+
+    Raises:
+        ValueError: a vocabulary without [CLS], [SEP] and [MASK].
+    """
+
+    writer: RowWriter = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writer", RowWriter(self.vocabulary, length=self.length))
+
+    def rows(self, item: Item) -> list[Any]:
+        """One row, of `text_a` and of `text_b` if there is one.
+
+        Raises:
+            ValueError: the item lacks a field.
+        """
+        return [self.writer.of_text(*_texts(item))]
+
+    def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
+        """Pad rows into the fields of a batch [B, L]; `allowed` is 1 on the context of a question.
+
+        Args:
+            rows: each a `Row` or a `Window`.
+        """
+        tokens, types, segments, allowed = np.zeros([4, batch_size, self.length], np.int32)
+        for number, one in enumerate(rows):
+            row = one.row if isinstance(one, Window) else one
+            tokens[number, : len(row.tokens)] = row.tokens
+            types[number, : len(row.tokens)] = row.token_types
+            segments[number, : len(row.tokens)] = 1
+            if isinstance(one, Window):
+                allowed[number, one.first : one.first + len(one.offsets)] = 1
+        return {
+            "encoder_input_tokens": tokens,
+            "encoder_token_types": types,
+            "encoder_segment_ids": segments,
+            "allowed": allowed,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedTokens(EncoderPrediction):
+    """Fill in the mask tokens "[MASK]" (or "<mask>") of `text_a`, and of `text_b` if there is one.
+
+    `prediction` is the text with the likeliest token in place of each mask token, `masks` the `top`
+    likeliest tokens of each with their probabilities.
+    """
+
+    top: int = 5
+
+    from_batches: ClassVar[bool] = True
+
+    def example(self, row: Mapping[str, Any]) -> tuple[Item, Any]:
+        """The one or two texts of a row of a batch, and the original text."""
+        size = int(np.sum(row["encoder_segment_ids"] > 0))
+        types = row.get("encoder_token_types", np.zeros(size, np.int32))[:size]
+        tokens = row["encoder_input_tokens"][:size]
+        parts = [tokens[types == number][1 - number : -1] for number in (0, 1)]
+        names = ("text_a", "text_b") if np.any(types) else ("text_a",)
+        decode = self.vocabulary.decode
+        item = {name: decode(part) for name, part in zip(names, parts, strict=False)}
+        return item, decode(row["encoder_target_tokens"][1 : size - 1])
+
+    def can_predict(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of a batch has a mask token."""
+        return bool(np.any(row["encoder_input_tokens"] == self.vocabulary.mask_id))
+
+    def rows(self, item: Item) -> list[Row]:
+        """One row, with the mask token as the vocabulary spells it."""
+        mask = self.vocabulary.piece(self.vocabulary.required_id("mask_id"))
+        texts = [t.replace("[MASK]", mask).replace("<mask>", mask) for t in _texts(item)]
+        row = self.writer.of_text(*texts)
+        if self.vocabulary.mask_id not in row.tokens:
+            raise ValueError(f"{texts[0]!r} has no {mask} to fill in")
+        return [row]
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The likeliest tokens at each position."""
+        # A model may have more rows than its vocabulary has pieces.
+        logits = outputs["logits"][..., : self.vocabulary.vocab_size]
+        probabilities, tokens = jax.lax.top_k(jax.nn.softmax(logits), self.top)
+        return {"probabilities": probabilities, "tokens": tokens}
+
+    def predict(
+        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        [row], [found] = rows, results
+        places = np.flatnonzero(row.tokens == self.vocabulary.mask_id)
+        filled = row.tokens.copy()
+        filled[places] = found["tokens"][places, 0]
+        masks = [
+            [
+                {
+                    "token": self.vocabulary.decode([token]).strip(),
+                    "probability": float(probability),
+                }
+                for token, probability in zip(
+                    found["tokens"][place], found["probabilities"][place], strict=True
+                )
+            ]
+            for place in places
+        ]
+        return {"prediction": self.vocabulary.decode(filled[1:-1]).strip(), "masks": masks}
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes(EncoderPrediction):
+    """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
+
+    has_labels: ClassVar[bool] = True
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The probability of each class."""
+        return {"probabilities": jax.nn.softmax(outputs["logits"])}
+
+    def predict(
+        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        [found] = results
+        probabilities = {
+            self.label(number): float(p) for number, p in enumerate(found["probabilities"])
+        }
+        best = max(probabilities, key=lambda name: probabilities[name])
+        return {"prediction": best, "probabilities": probabilities}
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(EncoderPrediction):
+    """A number for `text_a`, or for the pair with `text_b`: regression."""
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The number."""
+        return {"value": outputs["logits"][:, 0]}
+
+    def predict(
+        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        return {"prediction": float(results[0]["value"])}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tags(EncoderPrediction):
+    """A tag for each of `words`, a list or a text; None for words beyond the row's length."""
+
+    has_labels: ClassVar[bool] = True
+
+    def rows(self, item: Item) -> list[Row]:
+        """One row, in which the first token of each word predicts its tag."""
+        return [self.writer.of_words(self._words(item))[0]]
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The likeliest tag at each position."""
+        return {"tags": jnp.argmax(outputs["logits"], axis=-1)}
+
+    def predict(
+        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        _, places = self.writer.of_words(self._words(item))
+        tags = results[0]["tags"]
+        return {"prediction": [self.label(tags[p]) if p else None for p in places]}
+
+    def _words(self, item: Item) -> list[str]:
+        words = item.get("words", item.get("text_a"))
+        words = words.split() if isinstance(words, str) else words
+        if not words or not all(isinstance(word, str) and word.strip() for word in words):
+            raise ValueError(f"an item needs `words`, a list of strings or a text, not {words!r}")
+        return words
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers(EncoderPrediction):
+    """The span of `context` that answers `question`, and the `null_margin` of no answer.
+
+    Attributes:
+        longest_answer: in tokens.
+        no_answer: whether the prediction may be "", no answer (SQuAD 2.0).
+        null_threshold: the prediction is no answer where `null_margin` is above this; see
+            `decoding.spans.Answer`.
+        stride, longest_question: as for the objective question_answering.
+    """
+
+    longest_answer: int = 30
+    no_answer: bool = False
+    null_threshold: float = 0.0
+    stride: int = STRIDE
+    longest_question: int = LONGEST_QUESTION
+
+    @classmethod
+    def settings_in(cls, data: ml_collections.ConfigDict) -> dict[str, Any]:
+        """The settings of the objective."""
+        return data.objective_settings.to_dict()
+
+    @property
+    def threshold(self) -> float | None:
+        """The `null_margin` above which there is no answer; None if there always is one."""
+        return self.null_threshold if self.no_answer else None
+
+    def rows(self, item: Item) -> list[Window]:
+        """A row for each window of the context."""
+        question, context = (string_in(item, name) for name in ("question", "context"))
+        self.writer.check_windows(stride=self.stride, longest_question=self.longest_question)
+        return self.writer.windows(
+            question, context, stride=self.stride, longest_question=self.longest_question
+        )
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The best span of each window."""
+        found = best_spans(
+            outputs["start_logits"],
+            outputs["end_logits"],
+            allowed=batch["allowed"] > 0,
+            max_length=self.longest_answer,
+        )
+        return found._asdict()
+
+    def predict(
+        self, item: Item, rows: Sequence[Window], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class; `answer` is the best span, also where the prediction is no answer."""
+        parts = []
+        for window, found in zip(rows, results, strict=True):
+            text = ""
+            if np.isfinite(found["score"]):  # else the window has only spaces
+                first, last = window.characters(int(found["start"]), int(found["end"]))
+                text = item["context"][first:last]
+            parts.append((text, float(found["score"]), float(found["null_score"])))
+        answer = join(parts)
+        predicted = answer.text if self.threshold is None else answer.under(self.threshold)
+        return {
+            "prediction": predicted,
+            "answer": answer.text,
+            "null_margin": answer.null_margin,
+        }
+
+
+def _texts(item: Item) -> list[str]:
+    """The one or two texts of an item."""
+    name = next((name for name in ("text_a", "text", "inputs") if name in item), "text_a")
+    return [string_in(item, one) for one in (name, "text_b") if one == name or one in item]
+
+
+def string_in(item: Item, name: str) -> str:
+    """A field of an item.
+
+    Raises:
+        ValueError: the item has no such string.
+    """
+    if not isinstance(item.get(name), str):
+        raise ValueError(
+            f"an item needs the string {name!r}, and has {', '.join(item) or 'nothing'}"
+        )
+    return item[name]

@@ -1,0 +1,112 @@
+"""Held-out examples as a person reads them: what the model predicts beside the original."""
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SENTINEL = re.compile(r"<extra_id_(\d+)>")
+
+_CONTEXT = 60  # characters of a text that are kept on each side of a blank
+_ELLIPSIS = " ... "
+_LABEL = 11  # characters of "    model: "
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A blank of a text: its number there, and the words for it, the model's and the original's."""
+
+    number: int
+    predicted: str
+    original: str
+
+    @property
+    def right(self) -> bool:
+        """Whether the model's words are exactly the original's."""
+        return self.predicted == self.original
+
+
+def spans(masked: str, predicted: str, original: str) -> list[Span]:
+    """The blanks of a text whose spans are replaced by sentinels, in order.
+
+    Args:
+        masked: "The <extra_id_0> sat on <extra_id_1> mat."
+        predicted, original: each sentinel followed by the words in its place.
+    """
+    filled = [_filled(text) for text in (predicted, original)]
+    names = SENTINEL.findall(masked)
+    return [
+        Span(number, *(one.get(name, "") for one in filled))
+        for number, name in enumerate(names, start=1)
+    ]
+
+
+def describe_spans(masked: str, found: Sequence[Span], *, width: int) -> str:
+    """A text with numbered blanks, and under it a line for each blank, right or wrong.
+
+    Of a long text only what stands near the blanks is kept.
+
+    Args:
+        width: characters of a line.
+    """
+    texts = [" ".join(text.split()) for text in SENTINEL.split(masked)[::2]]
+    last = len(texts) - 1
+    near = [
+        _shorten(text, first=_CONTEXT * (n > 0), last=_CONTEXT * (n < last))
+        for n, text in enumerate(texts)
+    ]
+    blanks = [f"__{span.number}__" for span in found] + [""]
+    sentence = " ".join(part for pair in zip(near, blanks, strict=True) for part in pair if part)
+    room = (width - 16) // 2 - len(_ELLIPSIS)
+    rows = [("model", "original"), *((span.predicted, span.original) for span in found)]
+    cells = [[_shorten(text, first=room, last=0) for text in row] for row in rows]
+    wide = max(len(cell) for cell, _ in cells)
+    marks = ["", *(f"{'right' if one.right else 'wrong'} __{one.number}__" for one in found)]
+    table = [
+        f"  {mark:12}{cell:{wide}}  {original}".rstrip()
+        for mark, (cell, original) in zip(marks, cells, strict=True)
+    ]
+    return "\n".join([textwrap.fill(sentence, width), *table])
+
+
+def describe_fields(fields: Mapping[str, Any], *, width: int) -> str:
+    """A line for each field, `name: value`; a long value is wrapped, and cut in its middle.
+
+    Args:
+        width: characters of a line.
+    """
+    lines = []
+    for name, value in fields.items():
+        text = _shorten(" ".join(str(value).split()), first=2 * width, last=2 * width)
+        indent = " " * _LABEL
+        lines.append(
+            textwrap.fill(
+                text, width, initial_indent=f"{name:>{_LABEL - 2}}: ", subsequent_indent=indent
+            )
+            if text
+            else f"{name:>{_LABEL - 2}}: "
+        )
+    return "\n".join(lines)
+
+
+def describe_share(found: Sequence[Span]) -> str:
+    """How many of the spans are filled exactly."""
+    right = sum(span.right for span in found)
+    return f"{right} of {len(found)} spans are filled exactly ({right / len(found):.0%})"
+
+
+def _filled(text: str) -> dict[str, str]:
+    """The words after each sentinel."""
+    parts = SENTINEL.split(text)
+    words = (" ".join(part.split()) for part in parts[2::2])
+    return dict(zip(parts[1::2], words, strict=True))
+
+
+def _shorten(text: str, *, first: int, last: int) -> str:
+    """The first and the last characters of a text, with dots for what is left out between."""
+    if len(text) <= first + last + len(_ELLIPSIS):
+        return text
+    start = text[:first].rsplit(" ", 1)[0] if first else ""
+    end = text[len(text) - last :].split(" ", 1)[-1] if last else ""
+    return f"{start}{_ELLIPSIS}{end}".strip()

@@ -1,0 +1,133 @@
+"""Run a model on items in batches, and turn its outputs into predictions."""
+
+import abc
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import ml_collections
+import numpy as np
+from jax.experimental import multihost_utils
+from jaxtyping import Array, PyTree
+
+from t5x_like.experiment import data_side
+from t5x_like.pretrained import Pretrained
+from t5x_like.vocabularies import Vocabulary
+
+Item = Mapping[str, Any]  # the fields of an example without its label: `text_a`, `words`, ...
+Batch = dict[str, np.ndarray]
+Results = Mapping[str, np.ndarray]  # of one row
+
+_FIELDS = ("text_a", "text_b", "choices", "words", "question", "context")
+_LABELS = ("label", "value", "tags", "answers", "answer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction(abc.ABC):
+    """How items become rows of a batch, and how the outputs of a network become predictions.
+
+    Attributes:
+        vocabulary: tokenizes the items.
+        labels: names of the classes or tags; one without a name is predicted by its number.
+        length: tokens a row.
+    """
+
+    vocabulary: Vocabulary
+    labels: Sequence[str]
+    length: int
+
+    has_labels: ClassVar[bool] = False  # whether the data has names of classes or tags for it
+    from_batches: ClassVar[bool] = False  # held-out examples are rows of batches, not of the source
+
+    @classmethod
+    def settings_in(cls, data: ml_collections.ConfigDict) -> dict[str, Any]:
+        """The settings that a config has under `data`; the others are under `predict`."""
+        return {}
+
+    @abc.abstractmethod
+    def rows(self, item: Item) -> list[Any]:
+        """Tokenize an item into one row or several.
+
+        Raises:
+            ValueError: the item lacks a field.
+        """
+
+    @abc.abstractmethod
+    def collate(self, rows: Sequence[Any], *, batch_size: int) -> Batch:
+        """Pad rows into the fields of a batch, whose other rows are padding."""
+
+    @abc.abstractmethod
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """What a prediction needs of the network's outputs, [B, ...]; traced."""
+
+    @abc.abstractmethod
+    def predict(
+        self, item: Item, rows: Sequence[Any], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """The `prediction` for an item, and more of what the model finds, as JSON values."""
+
+    def example(self, row: Mapping[str, Any]) -> tuple[Item, Any]:
+        """A held-out row as an item, and its label."""
+        values = {name: data_side.plain(value) for name, value in row.items()}
+        label = next(values[name] for name in _LABELS if name in values)
+        return {name: values[name] for name in _FIELDS if name in values}, label
+
+    def can_predict(self, row: Mapping[str, Any]) -> bool:
+        """Whether there is something to predict in a held-out row."""
+        return True
+
+    def label(self, number: int) -> str:
+        """The name of a class or tag."""
+        return self.labels[number] if number < len(self.labels) else str(number)
+
+
+class Predictor:
+    """Run a model on items in batches of `batch_size` rows."""
+
+    def __init__(self, pretrained: Pretrained, prediction: Prediction, *, batch_size: int):
+        self.prediction = prediction
+        self._pretrained, self._batch_size = pretrained, batch_size
+
+        def results(params: PyTree, batch: Mapping[str, Array]) -> dict[str, Array]:
+            outputs = pretrained.module.apply({"params": params}, batch)
+            return prediction.results(outputs, batch)
+
+        self._results = jax.jit(results)
+
+    def __call__(self, items: Sequence[Item]) -> list[dict[str, Any]]:
+        """Predict each item; with several processes call it on all of them, with the same items.
+
+        Returns:
+            `prediction` and more for each item, see the subclasses of `Prediction`.
+
+        Raises:
+            ValueError: an item lacks a field.
+        """
+        rows = [self._rows(item) for item in items]
+        flat = [row for own in rows for row in own]
+        results: list[Results] = []
+        for start in range(0, len(flat), self._batch_size):
+            results += self._run(flat[start : start + self._batch_size])
+        predicted = []
+        for item, own in zip(items, rows, strict=True):
+            predicted.append(self.prediction.predict(item, own, results[: len(own)]))
+            results = results[len(own) :]
+        return predicted
+
+    def _rows(self, item: Item) -> list[Any]:
+        try:
+            return self.prediction.rows(item)
+        except ValueError as error:
+            raise ValueError(f"{error}: {json.dumps(item, default=str):.200}") from error
+
+    def _run(self, rows: Sequence[Any]) -> list[Results]:
+        # One shape for all batches, so that one compiled program serves them all.
+        batch = self.prediction.collate(rows, batch_size=self._batch_size)
+        with self._pretrained.layout():
+            found = self._results(self._pretrained.params, self._pretrained.put(batch))
+        if jax.process_count() > 1:
+            found = multihost_utils.process_allgather(found, tiled=True)
+        arrays = {name: np.asarray(array) for name, array in found.items()}
+        return [{name: array[n] for name, array in arrays.items()} for n in range(len(rows))]
