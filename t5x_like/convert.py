@@ -67,6 +67,7 @@ def _write_checkpoint(model: Pretrained, target: pathlib.Path) -> None:
     metadata: dict[str, Any] = {
         "config": {"system": model.system, "model": model.config},
         "generation": dataclasses.asdict(model.generation),
+        "model_type": model.model_type,
     }
     with Checkpoints(target / "checkpoints", metadata=metadata) as checkpoints:
         checkpoints.save(0, _Weights(params=model.params, step=jnp.zeros((), jnp.int32)))

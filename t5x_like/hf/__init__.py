@@ -29,8 +29,16 @@ def find(system: str) -> HuggingFaceFormat:
     return formats()[system]
 
 
-def model_types() -> dict[str, str]:
-    """The supported values of a config.json's `model_type` -> the system of such a folder."""
-    return {
-        model_type: name for name, record in formats().items() for model_type in record.model_types
-    }
+def readers(model_type: str) -> list[str]:
+    """The systems that a folder can be read as, the default one first.
+
+    Raises:
+        ValueError: no system supports this `model_type`.
+    """
+    found = [record for record in formats().values() if model_type in record.model_types]
+    if not found:
+        known = sorted({each for record in formats().values() for each in record.model_types})
+        raise ValueError(
+            f"model_type={model_type!r} is not supported; supported are {', '.join(known)}"
+        )
+    return [record.system for record in sorted(found, key=lambda record: record.on_request)]

@@ -1,8 +1,9 @@
-"""Which head a Hugging Face folder has: the class that its config.json names, and back."""
+"""The head of a Hugging Face folder: the class that its config.json names, and back."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from t5x_like.hf.settings import COUNT, OBJECT, Allowed, one_of, or_null
 from t5x_like.names import choose
 
 # The head by the end of the class's name: BertForMaskedLM has `masked_lm`.
@@ -20,50 +21,68 @@ _CLASSES = {head: name for name, head in _HEADS.items()} | {
     "regression": "ForSequenceClassification",
     "discriminator": "ForPreTraining",
 }
+_PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+CLASS = Allowed(
+    "a list of the name of one class",
+    lambda value: isinstance(value, list) and len(value) == 1 and isinstance(value[0], str),
+)
 
 
 def read_head(config: Mapping[str, Any], *, exported_as: Mapping[str, str]) -> dict[str, Any]:
     """The settings `head` and `labels` of a config.json.
 
     Args:
-        exported_as: heads that Hugging Face has not, by the system: what it has of them. A run of
-            ELECTRA's `pretraining` is saved as the `discriminator`, and ElectraForPreTraining is
-            one.
+        exported_as: heads that Hugging Face does not have, by the system -> the head that they are
+            saved as. A run of ELECTRA's `pretraining` is saved as the `discriminator`, and
+            ElectraForPreTraining is one.
 
     Raises:
-        ValueError: it names no class, or one with a head that there is none of here.
+        ValueError: it names no class, or one with a head that is not supported.
     """
-    classes = config.get("architectures") or []
-    if len(classes) != 1:
-        raise ValueError(
-            f"config.json has architectures={classes!r}: one class must say which head there is"
-        )
-    ends = (end for end in ("LMHeadModel", "Model") if classes[0].endswith(end))
-    ending = next(ends, "For" + classes[0].rpartition("For")[2])
+    CLASS.check("architectures", config.get("architectures"))
+    (name,) = config["architectures"]
+    ends = (end for end in ("LMHeadModel", "Model") if name.endswith(end))
+    ending = next(ends, "For" + name.rpartition("For")[2])
     head = choose("the head of config.json's architectures", ending, _HEADS)
     head = exported_as.get(head, head)
-    labels = config.get("num_labels", len(config.get("id2label", (0, 1))))
+    labels = _read_labels(config)
     one_number = config.get("problem_type") == "regression" or labels == 1
     if head == "classification" and one_number:
         head = "regression"
     return {"head": head, "labels": labels}
 
 
+def _read_labels(config: Mapping[str, Any]) -> int:
+    or_null(one_of(*_PROBLEMS)).check("problem_type", config.get("problem_type"))
+    or_null(COUNT).check("num_labels", config.get("num_labels"))
+    names = config.get("id2label")
+    or_null(OBJECT).check("id2label", names)
+    return config.get("num_labels") or len(names or (0, 1))
+
+
 def write_head(
-    config: Mapping[str, Any], *, class_prefix: str, exported_as: Mapping[str, str]
+    settings: Mapping[str, Any], *, class_prefix: str, exported_as: Mapping[str, str]
 ) -> dict[str, Any]:
     """The inverse of `read_head` for a model's settings.
 
     Args:
         class_prefix: what the names of the family's classes begin with: "Bert".
         exported_as: as for `read_head`.
+
+    Raises:
+        ValueError: the model has the heads of several tasks.
     """
-    head = exported_as.get(config["head"], config["head"])
+    if not isinstance(settings["head"], str):
+        raise ValueError(
+            f"model.head has the tasks {', '.join(settings['head'])}, and a model of Hugging Face "
+            "has one head: load it with from_pretrained(folder, head='features') and save that"
+        )
+    head = exported_as.get(settings["head"], settings["head"])
     written: dict[str, Any] = {"architectures": [class_prefix + _CLASSES[head]]}
     if head == "regression":
         written |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}}
     if head in ("classification", "tagging"):
-        written["id2label"] = {str(n): f"LABEL_{n}" for n in range(config["labels"])}
+        written["id2label"] = {str(n): f"LABEL_{n}" for n in range(settings["labels"])}
     if "id2label" in written:
         written["label2id"] = {name: int(n) for n, name in written["id2label"].items()}
     return written

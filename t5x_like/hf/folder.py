@@ -13,11 +13,12 @@ from t5x_like.hf.weight_map import Tensor
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_DTYPES = ("F64", "F32", "F16", "BF16")
 _OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5")
 
 
 def is_hugging_face(folder: pathlib.Path) -> bool:
-    """Whether a folder is one of Hugging Face's, whose config.json names a model_type."""
+    """Whether Hugging Face wrote a folder: its config.json names a model_type."""
     config = folder / CONFIG
     return config.is_file() and "model_type" in read_json(config)
 
@@ -26,19 +27,21 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     """The settings in a JSON file.
 
     Raises:
-        ValueError: it is not JSON of a mapping.
+        ValueError: it is not a JSON object.
     """
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{path} is not valid JSON: it is nested too deeply") from error
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(settings, dict):
-        raise ValueError(f"{path} holds {type(settings).__name__}, not settings by name")
+        raise ValueError(f"{path} holds {type(settings).__name__}, not a JSON object of settings")
     return settings
 
 
 def write_json(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
-    """Writes settings as Hugging Face does, in the order of their names."""
+    """Write settings as Hugging Face does, sorted by name."""
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -46,7 +49,8 @@ class TensorFiles:
     """The tensors of a folder, read one at a time: `model.safetensors`, or shards and their index.
 
     Raises:
-        ValueError: no such files, only other formats, a shard that is missing or damaged.
+        ValueError: there are no such files, or only other formats; a shard is missing, damaged or
+            outside the folder.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -71,8 +75,19 @@ class TensorFiles:
         return tuple(self._readers[self._files[name]].get_slice(name).get_shape())
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor; bfloat16 is that of ml_dtypes."""
-        return self._readers[self._files[name]].get_tensor(name)
+        """A tensor of floating-point numbers; bfloat16 is that of ml_dtypes.
+
+        Raises:
+            ValueError: it has another dtype.
+        """
+        reader = self._readers[self._files[name]]
+        dtype = reader.get_slice(name).get_dtype()
+        if dtype not in _DTYPES:
+            raise ValueError(
+                f"{self.folder}: {name} has dtype {dtype}; allowed: {', '.join(_DTYPES)}. "
+                "Quantized weights are not supported: dequantize the model and save it again"
+            )
+        return reader.get_tensor(name)
 
     def _open(self, name: str) -> Any:
         path = self.folder / name
@@ -87,33 +102,40 @@ class TensorFiles:
         path = self.folder / _INDEX
         files = read_json(path).get("weight_map")
         if not isinstance(files, dict):
-            raise ValueError(f"{path} has no weight_map, which tells the file of each tensor")
+            raise ValueError(f"{path} has no weight_map: the file of each tensor")
+        for tensor, file in files.items():
+            if not isinstance(file, str) or pathlib.PurePath(file).parts != (file,) or file == "..":
+                raise ValueError(
+                    f"{path} lists {file!r} for {tensor}; allowed: the name of a file in the folder"
+                )
         return files
 
     def _check_shards(self) -> None:
         held = {name: set(reader.keys()) for name, reader in self._readers.items()}
         for tensor, file in self._files.items():
             if tensor not in held[file]:
-                raise ValueError(f"{self.folder / file} lacks {tensor}, which the index has there")
+                raise ValueError(
+                    f"{self.folder / file} lacks {tensor}, which {_INDEX} lists for it"
+                )
 
 
 def _explain_absence(folder: pathlib.Path) -> str:
     others = [name for name in _OTHER_FORMATS if (folder / name).is_file()]
     if others:
         return (
-            f"{folder} holds {others[0]}, which is not read: only {_SINGLE} is. Load and save the "
-            "model once with transformers, save_pretrained(folder, safe_serialization=True)"
+            f"{folder} holds {others[0]}, which is not supported: {_SINGLE} is. Load the model "
+            "with transformers and save it with save_pretrained(folder, safe_serialization=True)"
         )
     return f"{folder} holds neither {_SINGLE} nor {_INDEX}"
 
 
 def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_size: int) -> None:
-    """Writes tensors in the order of their names, in shards with an index if one file is too small.
+    """Write tensors in the order of their names, in shards with an index if one file is too small.
 
-    Older tensor files of the folder are removed, so that the two do not mix.
+    Older tensor files in the folder are removed.
 
     Args:
-        max_shard_size: bytes of tensors in a file; a larger tensor has a file of its own.
+        max_shard_size: largest file, in bytes of tensors; a larger tensor has a file of its own.
     """
     tensors = sorted(tensors, key=lambda tensor: tensor.name)
     shards = _plan(tensors, max_shard_size)
@@ -123,7 +145,7 @@ def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_
     for old in [*folder.glob("model-*-of-*.safetensors"), folder / _SINGLE, folder / _INDEX]:
         old.unlink(missing_ok=True)
     for name, shard in zip(names, shards, strict=True):
-        # Transformers refuses a file that does not say which framework's layouts it has.
+        # Transformers refuses a file without the name of the framework whose layouts it has.
         arrays = {tensor.name: tensor.load() for tensor in shard}
         save_file(arrays, folder / name, metadata={"format": "pt"})
     if len(shards) > 1:

@@ -10,8 +10,21 @@ from absl import logging
 
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
+from t5x_like.hf.settings import (
+    COUNT,
+    FLAG,
+    POSITIVE,
+    RATE,
+    TEXT,
+    TOKEN,
+    integers,
+    numbers,
+    one_of,
+    or_list,
+    or_null,
+)
 
-# Settings that Hugging Face has and this has not, with the values at which they do nothing.
+# Hugging Face's settings that are not supported, with the values at which they have no effect.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "bad_words_ids": (),
     "begin_suppress_tokens": (),
@@ -32,19 +45,46 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "typical_p": (1.0,),
 }
 _ID = r"(?!forced_)\w+_token_id$"  # of a token, in config.json
+_LENGTH, _TOKENS = integers(0, 2**31 - 1), or_list(TOKEN)
+_ALLOWED = {
+    "max_new_tokens": COUNT,
+    "max_length": COUNT,
+    "max_extra_tokens": _LENGTH,
+    "min_new_tokens": _LENGTH,
+    "min_length": _LENGTH,
+    "num_beams": COUNT,
+    "do_sample": FLAG,
+    "temperature": POSITIVE,
+    "top_k": _LENGTH,
+    "top_p": RATE,
+    "length_penalty": numbers(-1e30, 1e30),
+    "length_penalty_kind": TEXT,
+    "early_stopping": one_of(True, False, "never"),
+    "num_return_sequences": COUNT,
+    "no_repeat_ngram_size": _LENGTH,
+    "eos_token_id": or_null(_TOKENS),
+    "pad_token_id": integers(-1, 2**31 - 1),  # -1, of the first LLaMA folders: no padding token
+    "decoder_start_token_id": TOKEN,
+    "forced_bos_token_id": TOKEN,
+    "forced_eos_token_id": _TOKENS,
+    "seed": _LENGTH,
+}
 
 
 def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> GenerationSettings:
     """The settings of a folder: generation_config.json, or in older folders config.json.
 
-    Those that have no counterpart here are named in one warning.
+    One warning names those that are not supported.
 
     Args:
-        config: what config.json holds; it also gives the ids that generation_config.json lacks.
+        config: the settings of config.json, which has the ids that generation_config.json lacks.
+
+    Raises:
+        ValueError: a setting has a value that is not allowed.
     """
     path = folder / files.GENERATION
     stored = files.read_json(path) if path.is_file() else config
-    # Not `forced_...`, which a generation_config.json has itself if it is so.
+    # Not `forced_...`: a generation_config.json has these itself.
     ids = {name: value for name, value in config.items() if re.match(_ID, name)}
     settings = {
         name: value
@@ -54,10 +94,12 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
     }
     ignored = [f"{name}={settings[name]!r}" for name in _UNSUPPORTED if _acts(name, settings)]
     if ignored:
-        logging.warning("%s: generate() goes without %s", path, ", ".join(ignored))
-    names = [field.name for field in dataclasses.fields(GenerationSettings)]
-    settings = {name: settings[name] for name in names if name in settings}
-    # What begins the decoder's text is padding in T5, and old folders do not say so.
+        logging.warning("%s: generate() does not support %s", path, ", ".join(ignored))
+    settings = {name: settings[name] for name in _ALLOWED if name in settings}
+    where = path.name if path.is_file() else files.CONFIG
+    for name, value in settings.items():
+        _ALLOWED[name].check(name, value, where=where)
+    # T5's decoder starts with the padding token, and old folders lack this setting.
     settings.setdefault("decoder_start_token_id", settings.get("pad_token_id", 0))
     return GenerationSettings(**settings)
 
@@ -67,7 +109,7 @@ def _acts(name: str, settings: Mapping[str, Any]) -> bool:
 
 
 def write_generation(folder: pathlib.Path, settings: GenerationSettings) -> None:
-    """Writes generation_config.json: the ids, and what differs from the defaults."""
+    """Write generation_config.json: the ids, and the settings that differ from the defaults."""
     ids = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
     stored = {
         name: value

@@ -4,31 +4,50 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from t5x_like.hf import architectures
+from t5x_like.hf.settings import Setting, one_of, or_null, read_settings, write_settings
 from t5x_like.hf.weight_map import WeightMap
 
 Settings = Mapping[str, Any]
 
 
-class FromConfig(Protocol):
-    """Turns a config.json into the settings of the system's `build`."""
+class DeriveSettings(Protocol):
+    """Computes those settings of the system's `build` that are not settings of config.json."""
 
-    def __call__(self, config: Settings, *, names: Collection[str]) -> dict[str, Any]:
-        """The settings for `config`, in a folder whose tensors have these names.
+    def __call__(
+        self, config: Settings, settings: Settings, names: Collection[str], /
+    ) -> dict[str, Any]:
+        """The further settings.
+
+        Args:
+            config: the config.json, checked.
+            settings: those that were read from it, over the defaults.
+            names: the names of the folder's tensors.
 
         Raises:
-            ValueError: a setting is missing, or has a value that the system does not support.
+            ValueError: the system does not support this combination of settings.
         """
 
 
-class ToConfig(Protocol):
-    """Turns the settings of the system's `build` into a config.json."""
+class DeriveConfig(Protocol):
+    """Computes those settings of config.json that are not settings of the system's `build`."""
 
-    def __call__(self, config: Settings, /) -> dict[str, Any]:
-        """The config.json with which Hugging Face builds the same network.
+    def __call__(self, settings: Settings, /) -> dict[str, Any]:
+        """The further settings of config.json.
 
         Raises:
             ValueError: Hugging Face has no such network.
         """
+
+
+def _no_settings(config: Settings, settings: Settings, names: Collection[str], /) -> dict[str, Any]:
+    del config, settings, names
+    return {}
+
+
+def _no_config(settings: Settings, /) -> dict[str, Any]:
+    del settings
+    return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,14 +56,18 @@ class HuggingFaceFormat:
 
     Attributes:
         system: its name in t5x_like.systems.
+        model_types: the values of `model_type` in the config.json of its folders -> the beginning
+            of the names of Hugging Face's classes: {"bert": "Bert"}. The first is written by
+            default.
+        on_request: the folders are read as another system unless this one is asked for, since
+            Hugging Face does not have it.
+        class_suffix: the end of the class's name, of a system without heads.
+        defaults: settings of the system's `build`, for those that no config.json has.
+        settings: those of config.json, by its names, with their allowed values.
+        fixed: the only supported values of further settings, which a config.json may lack.
+        derive_settings: see `DeriveSettings`.
+        derive_config: see `DeriveConfig`.
         weights: our parameters -> tensors, in the notation of `weight_map`.
-        from_config: see `FromConfig`.
-        to_config: see `ToConfig`.
-        model_types: what `model_type` is in the config.json of its folders. Empty for a system that
-            Hugging Face does not have, and whose weights are stored as another system's.
-        also_reads: model types of another system whose folders can be read as this one on request.
-        class_prefix: the beginning of the names of Hugging Face's classes: "Bert", where the end
-            names the head. Empty for a system without heads.
         aliases: other names of tensors in old or headless folders, and of copies -> the name in
             `weights`; one `*` stands for the same text on both sides.
         unused: tensors that folders contain and the network does not need.
@@ -53,13 +76,53 @@ class HuggingFaceFormat:
     """
 
     system: str
+    model_types: Mapping[str, str]
+    on_request: bool = False
+    class_suffix: str = ""
+    defaults: Settings
+    settings: Mapping[str, Setting]
+    fixed: Settings = dataclasses.field(default_factory=dict)
+    derive_settings: DeriveSettings = _no_settings
+    derive_config: DeriveConfig = _no_config
     weights: WeightMap
-    from_config: FromConfig
-    to_config: ToConfig
-    model_types: tuple[str, ...] = ()
-    also_reads: tuple[str, ...] = ()
-    class_prefix: str = ""
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: tuple[str, ...] = ()
     exported_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
     not_exported: tuple[str, ...] = ()
+
+    def from_config(self, config: Settings, *, names: Collection[str]) -> dict[str, Any]:
+        """The settings of the system's `build` for a config.json.
+
+        Args:
+            names: the names of the folder's tensors.
+
+        Raises:
+            ValueError: a setting is missing, or has a value that is not supported.
+        """
+        or_null(architectures.CLASS).check("architectures", config.get("architectures"))
+        for key, value in self.fixed.items():
+            one_of(value).check(key, config.get(key, value))
+        settings = {**self.defaults, **read_settings(config, self.settings)}
+        settings |= self.derive_settings(config, settings, names)
+        if "head" in settings:
+            settings |= architectures.read_head(config, exported_as=self.exported_as)
+        return settings
+
+    def to_config(self, settings: Settings, *, model_type: str = "") -> dict[str, Any]:
+        """The config.json with which Hugging Face builds the network of some settings.
+
+        Args:
+            model_type: one of the record's; empty for its first.
+
+        Raises:
+            ValueError: Hugging Face has no such network.
+        """
+        config = {"model_type": model_type or next(iter(self.model_types))}
+        config |= {**self.fixed, **write_settings(settings, self.settings)}
+        config |= self.derive_config(settings)
+        prefix = self.model_types[config["model_type"]]
+        if "head" not in settings:
+            return config | {"architectures": [prefix + self.class_suffix]}
+        return config | architectures.write_head(
+            settings, class_prefix=prefix, exported_as=self.exported_as
+        )

@@ -217,12 +217,13 @@ def check_names(wanted: Collection[str], present: Collection[str], *, where: str
     """Checks that a file has the tensors that the model needs, and no others.
 
     Raises:
-        ValueError: the first missing and unused names, with the nearest that are there.
+        ValueError: there are missing or unused names; the message has the first of both, and the
+            nearest unused name to the first missing one.
     """
     missing = [name for name in wanted if name not in present]
     unused = [name for name in present if name not in wanted]
     if missing:
-        near = hint(missing[0], unused or present).partition(" Allowed: ")[0]
+        near = hint(missing[0], unused).partition(" Allowed: ")[0]
         rest = f"; it also has {_some(unused)} that the model does not use" if unused else ""
         raise ValueError(f"{where} lacks {_some(missing)} that the model needs{rest}.{near}")
     if unused:

@@ -1,8 +1,8 @@
-"""From a folder, Hugging Face's or one of our checkpoints, to a model with its parameters."""
+"""Load a model with its parameters from a Hugging Face folder or a checkpoint."""
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -17,8 +17,7 @@ from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
 
-# What a model may have anew where it is read with another head than the folder's.
-_HEAD = "head/"
+_HEAD = "head/"  # parameters of a head may be new where the folder has another head
 
 
 def from_pretrained(
@@ -31,23 +30,24 @@ def from_pretrained(
     average: int = 1,
     **settings: Any,
 ) -> Pretrained:
-    """Reads a Hugging Face folder, or one of our checkpoints.
+    """Load a model from a Hugging Face folder, a checkpoint or a run.
 
     Args:
-        folder: with config.json and model.safetensors or its shards; or of a checkpoint, or a run.
-        system: what to read a Hugging Face folder as, if not as what its model_type names: `unilm`
-            for one of `bert`.
-        dtype: of the computation and of the parameters: `float32` or `bfloat16`.
-        param_dtype: of the parameters, if not `dtype`; float32 to train on in bfloat16.
-        mesh: to spread the parameters over (`partitioning.make_mesh`); None for one device.
-        average: of a run, how many of its newest checkpoints to take the mean of.
-        settings: of the system's `build`, in place of the folder's: attention, dropout, remat, ...
-            For an encoder also `head` and `labels`: what the folder lacks of another head than its
-            own is drawn at random.
+        folder: a folder with config.json and model.safetensors or its shards, a checkpoint, or the
+            folder of a run (then its newest checkpoint).
+        system: the system to read a Hugging Face folder as, if not the default one of its
+            model_type: `unilm` for a folder of `bert`.
+        dtype: the dtype of the computation and of the parameters: `float32` or `bfloat16`.
+        param_dtype: the dtype of the parameters, if not `dtype`; float32 to train in bfloat16.
+        mesh: devices to shard the parameters over (`partitioning.make_mesh`); None for one device.
+        average: number of the newest checkpoints of a run to average.
+        settings: settings of the system's `build` that replace the folder's: attention, dropout,
+            remat, ... For an encoder also `head` and `labels`: the parameters of another head that
+            the folder lacks are randomly initialized.
 
     Raises:
-        ValueError: no such folder, a model or a setting that does not exist here, or tensors
-            that are missing, left over or of the wrong shape.
+        ValueError: there is no such folder, its model or a setting is not supported, or tensors
+            are missing, left over or of the wrong shape.
     """
     source = open_source(pathlib.Path(folder).expanduser(), system=system, average=average)
     config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
@@ -68,6 +68,7 @@ def from_pretrained(
         config=config,
         generation=source.generation,
         mesh=mesh,
+        model_type=source.model_type,
     )
 
 
@@ -87,29 +88,37 @@ def load(
     mesh: Mesh | None,
     seed: int = 0,
 ) -> PyTree:
-    """The parameters of a module, read from a source; of a head that is not the source's, drawn.
+    """Read the parameters of a module; those of another head than the source's may be new.
 
-    So are the rows of a table that the system allows to be longer than the source's (`new_rows`).
+    New parameters are randomly initialized, and so are the rows that a table has more than the
+    source's, where the system allows it (`System.new_rows`).
 
     Args:
-        system, config: what the module was built as, and its settings.
-        seed: of what is drawn.
+        system, config: the module's system and settings.
+        seed: the seed of new parameters.
 
     Raises:
         ValueError: as `from_pretrained`.
     """
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
     wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
-    kinds = [
-        (name, settings.get("head"), settings.get("labels"))
-        for name, settings in ((source.system, source.config), (system, config))
-    ]
-    declared = systems.find(system)
-    rows = declared.copied_rows
-    if kinds[0] == kinds[1]:
-        found = _read(source, wanted, whole=True, rows=rows)
-        return flax.traverse_util.unflatten_dict(found, sep="/")
-    available = source.available(wanted)
+    if _kind(source.system, source.config) == _kind(system, config):
+        found = _read(source, wanted, system=system, whole=True)
+    else:
+        found = _read_known(source, module, wanted, system=system, mesh=mesh, seed=seed)
+    return flax.traverse_util.unflatten_dict(found, sep="/")
+
+
+def _kind(system: str, config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Models of one kind have the same parameters but for their sizes."""
+    return system, config.get("head"), config.get("labels")
+
+
+def _read_known(
+    source: Source, module: nn.Module, wanted: Leaves, *, system: str, mesh: Mesh | None, seed: int
+) -> Leaves:
+    """The parameters that the source has, and new ones for the rest."""
+    declared, available = systems.find(system), source.available(wanted)
     may_be_new = (_HEAD, *declared.new_parameters)
     new = {
         path: leaf
@@ -117,33 +126,31 @@ def load(
         if path.startswith(may_be_new) and path not in available
     }
     shorter = {
-        path: _shortened(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)
+        path: _first_rows(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)
         for path, names in declared.new_rows.items()
         if path in wanted and path not in available and source.system == system
     }
     known = {path: leaf for path, leaf in wanted.items() if path not in new} | shorter
-    drawn = _draw(module, new | {path: wanted[path] for path in shorter}, seed=seed)
-    found = drawn | _read(source, known, whole=False, rows=rows)
+    initial = _initialize(module, new | {path: wanted[path] for path in shorter}, seed=seed)
+    found = initial | _read(source, known, system=system, whole=False)
     for path, leaf in shorter.items():
-        table = jnp.concatenate([found[path], drawn[path][leaf.shape[0] :]])
+        table = jnp.concatenate([found[path], initial[path][leaf.shape[0] :]])
         found[path] = jax.device_put(table, wanted[path].sharding)
-    return flax.traverse_util.unflatten_dict(found, sep="/")
+    return found
 
 
-def _shortened(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStruct:
-    """The first rows of a table, whole on every device: they may not divide as all of them do."""
-    whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-    return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype, sharding=whole)
+def _first_rows(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStruct:
+    """The first rows of a table, replicated: their number may not divide by the devices."""
+    replicated = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+    return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype, sharding=replicated)
 
 
-def _read(
-    source: Source, wanted: Leaves, *, whole: bool, rows: Mapping[str, Sequence[int]]
-) -> Leaves:
-    """What is wanted of a source.
+def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves:
+    """Read parameters; a table with fewer rows in the source is copied row by row.
 
-    Args:
-        rows: of tables that may have fewer rows there: which of those ours are copies of.
+    The rows are those of `System.copied_rows`.
     """
+    rows = systems.find(system).copied_rows
     fewer = {}
     for path in rows.keys() & wanted.keys():
         leaf = wanted[path]
@@ -158,26 +165,26 @@ def _read(
 def load_part(
     source: Source, module: nn.Module, *, part: str, system: str, dtype: Any, mesh: Mesh | None
 ) -> PyTree:
-    """The parameters of one part of a module, a network by itself, all read from a source.
+    """Read the parameters of a submodule that is a network by itself, such as a teacher.
 
     Args:
         part: its name in the module's parameters.
-        system: of the part.
+        system: the system of the submodule.
 
     Raises:
-        ValueError: as `from_pretrained`; or the source is of another system.
+        ValueError: as `from_pretrained`; or the source is a model of another system.
     """
     if source.system != system:
         raise ValueError(
-            f"the folder holds a model of {source.system!r}, and the {part} is one of {system!r}"
+            f"the folder has a model of {source.system!r}, and the {part} needs one of {system!r}"
         )
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)[part]
     wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
     return flax.traverse_util.unflatten_dict(source.read(wanted, whole=False), sep="/")
 
 
-def _draw(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
-    """Some of a module's initial parameters, without making the others."""
+def _initialize(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
+    """The initial values of some parameters, without those of the others in memory."""
 
     def init() -> Leaves:
         boxed = module.init(jax.random.key(seed), module.example_batch())["params"]
@@ -189,13 +196,13 @@ def _draw(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
 
 
 def parameter_shapes(module: nn.Module, *, dtype: Any, mesh: Mesh | None) -> PyTree:
-    """The parameters' shapes, with a dtype and their place on a mesh, without allocating them.
+    """The shapes, dtypes and shardings of a module's parameters, without allocating them.
 
     Raises:
-        ValueError: the mesh does not cut a parameter evenly.
+        ValueError: an axis of a parameter is not divisible by its share of the mesh.
     """
     boxed = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch())["params"])
-    # Under a mesh unboxing constrains, which only a traced array can be.
+    # Under a mesh, unboxing applies a sharding constraint, which only traced arrays allow.
     axes, shapes = nn.get_partition_spec(boxed), jax.eval_shape(nn.unbox, boxed)
     if mesh is None:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), shapes)

@@ -24,7 +24,6 @@ from t5x_like.decoding.generator import Generator
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
-from t5x_like.hf.architectures import write_head
 from t5x_like.hf.generation_config import write_generation
 from t5x_like.names import hint
 from t5x_like.pretrained import arguments as inputs
@@ -60,6 +59,8 @@ class Pretrained:
         system, config: the module of t5x_like.systems and the settings it was built with.
         generation: what `generate` does unless told otherwise.
         mesh: the devices that the parameters are spread over, or None.
+        model_type: what `save_pretrained` writes as Hugging Face's `model_type`; empty for the
+            system's default. XLM-R is a RoBERTa of model_type `xlm-roberta`.
     """
 
     def __init__(
@@ -71,8 +72,9 @@ class Pretrained:
         config: Mapping[str, Any],
         generation: GenerationSettings | None = None,
         mesh: Mesh | None = None,
+        model_type: str = "",
     ):
-        self.module, self.params = module, params
+        self.module, self.params, self.model_type = module, params, model_type
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
@@ -215,11 +217,7 @@ class Pretrained:
             )
         record = hf.find(self.system)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-        config = record.to_config(self.config)
-        if "head" in self.config:
-            config |= write_head(
-                self.config, class_prefix=record.class_prefix, exported_as=record.exported_as
-            )
+        config = record.to_config(self.config, model_type=self.model_type)
         # What the system says of a token goes before what `generate` would do with it.
         config = {name: getattr(self.generation, name) for name in ids} | config
         left_out = record.not_exported

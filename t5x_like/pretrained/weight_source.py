@@ -1,4 +1,4 @@
-"""What a folder holds: a model of Hugging Face's, or one of our checkpoints."""
+"""The folder that a model is read from: a Hugging Face folder, or a checkpoint."""
 
 import dataclasses
 import pathlib
@@ -8,25 +8,26 @@ from typing import Any, Protocol
 import flax.traverse_util
 import jax
 import numpy as np
+from absl import logging
 
 from t5x_like import checkpoints, hf, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
-from t5x_like.hf.architectures import read_head
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.record import HuggingFaceFormat
+from t5x_like.hf.settings import TEXT
 from t5x_like.names import choose, hint
 
 Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel"
 
 
 class Source(Protocol):
-    """What a folder describes, before its arrays are read."""
+    """A model in a folder, before its arrays are read."""
 
     @property
     def system(self) -> str:
-        """The name of its module in t5x_like.systems."""
+        """The name of the model's system in t5x_like.systems."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -34,30 +35,37 @@ class Source(Protocol):
 
     @property
     def generation(self) -> GenerationSettings:
-        """How to generate."""
+        """The generation settings."""
+
+    @property
+    def model_type(self) -> str:
+        """Hugging Face's `model_type`; empty for a checkpoint."""
 
     def available(self, wanted: Leaves) -> set[str]:
-        """The paths that it has, with the shapes that are wanted."""
+        """The paths of the wanted parameters that the folder has, in the wanted shapes."""
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
-        """Arrays for ShapeDtypeStructs with dtypes and shardings.
+        """Read arrays with the dtypes and shardings of the wanted ShapeDtypeStructs.
 
         Args:
-            whole: the folder must hold nothing else.
+            whole: the folder must have no other parameters.
+
+        Raises:
+            ValueError: a parameter is missing, left over, of the wrong shape or not floating-point.
         """
 
 
 def open_source(path: pathlib.Path, *, system: str | None = None, average: int = 1) -> Source:
-    """Finds out what a folder is, and reads its settings.
+    """Read the settings of a Hugging Face folder, a run or a checkpoint.
 
     Args:
-        system: what to read a folder of Hugging Face's as, where several systems have its form;
-            None for the one that its model_type names.
+        system: the system to read a Hugging Face folder as, where several systems support its
+            model_type; None for the default one.
         average: see `checkpoints.restore_params`; of a run or a folder of checkpoints.
 
     Raises:
-        ValueError: there is no such folder, it is neither of the two, or it holds a model that no
-            system here is, or one to be averaged with none.
+        ValueError: there is no such folder, it has no model, or its model is not supported; or
+            `average` is set for a folder with one model.
     """
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
@@ -65,14 +73,15 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
         if average != 1:
             raise ValueError(
-                f"average={average} is for our checkpoints, and {path} holds one model"
+                f"average={average}: {path} holds one model; only the checkpoints of a run can be "
+                "averaged"
             )
         return _open_hugging_face(path, settings, system)
     if any(path.glob("*.safetensors")):
-        raise ValueError(f"{path} has tensors, but no {files.CONFIG} that says of what model_type")
+        raise ValueError(f"{path} has tensors, but no {files.CONFIG} with a model_type")
     source = _open_checkpoint(path, average=average)
     if system not in (None, source.system):
-        raise ValueError(f"{path} is a checkpoint of {source.system!r}, and no {system!r}")
+        raise ValueError(f"system={system!r}: {path} is a checkpoint of {source.system!r}")
     return source
 
 
@@ -80,7 +89,7 @@ def _explain_absence(path: pathlib.Path) -> str:
     names = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
     near = hint(path.name, names).partition(" Allowed: ")[0]
     download = (
-        f" Models are not downloaded by name: `hf download {path} --local-dir=FOLDER` does it."
+        f" Models are not downloaded by name; use `hf download {path} --local-dir=FOLDER`."
         if not path.is_absolute() and len(path.parts) == 2 and not near
         else ""
     )
@@ -90,24 +99,21 @@ def _explain_absence(path: pathlib.Path) -> str:
 def _open_hugging_face(
     path: pathlib.Path, settings: Mapping[str, Any], wanted: str | None
 ) -> Source:
-    name = _system_of(settings["model_type"], wanted)
-    record = hf.find(name)
+    TEXT.check("model_type", settings["model_type"])
+    if settings.get("quantization_config") is not None:
+        raise ValueError(
+            f"{path / files.CONFIG} has a quantization_config, and quantized weights are not "
+            "supported: dequantize the model and save it again"
+        )
+    readers = {name: name for name in hf.readers(settings["model_type"])}
+    default = next(iter(readers))
+    model_type = f"model_type {settings['model_type']!r}"
+    name = choose(f"system of a folder of {model_type}", wanted or default, readers)
     tensors = files.TensorFiles(path)
-    config = record.from_config(settings, names=tensors.names)
-    if "head" in config:
-        config |= read_head(settings, exported_as=record.exported_as)
-    told = {k: v for k, v in _generation(name, config).items() if settings.get(k) is None}
-    return _HuggingFace(name, config, read_generation(path, {**settings, **told}), tensors)
-
-
-def _system_of(model_type: str, wanted: str | None) -> str:
-    """The system that a config.json of that model_type describes, or the one that is wanted."""
-    own = choose("model_type", model_type, hf.model_types())
-    if wanted in (None, own):
-        return own
-    others = {name for name, record in hf.formats().items() if model_type in record.also_reads}
-    allowed = {name: name for name in (own, *others)}
-    return choose(f"system of a folder of model_type {model_type!r}", wanted, allowed)
+    config = hf.find(name).from_config(settings, names=tensors.names)
+    implied = {k: v for k, v in _generation(name, config).items() if settings.get(k) is None}
+    generation = read_generation(path, {**settings, **implied})
+    return _HuggingFace(name, config, generation, settings["model_type"], tensors)
 
 
 def _generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +128,7 @@ class _HuggingFace:
     system: str
     config: dict[str, Any]
     generation: GenerationSettings
+    model_type: str
     tensors: files.TensorFiles
 
     def available(self, wanted: Leaves) -> set[str]:
@@ -153,11 +160,17 @@ class _HuggingFace:
             array = weight_map.assemble(
                 leaf.shape,
                 parts[path],
-                lambda name: self.tensors.read(originals[name]),
+                lambda name: self._read_tensor(originals[name]),
                 dtype=leaf.dtype,
             )
             arrays[path] = jax.device_put(array, leaf.sharding)
         return arrays
+
+    def _read_tensor(self, name: str) -> np.ndarray:
+        tensor = self.tensors.read(name)
+        if not np.isfinite(tensor).all():
+            logging.warning("%s: %s has NaN or infinite values", self.tensors.folder, name)
+        return tensor
 
     @property
     def _record(self) -> HuggingFaceFormat:
@@ -168,7 +181,7 @@ class _HuggingFace:
         return weight_map.pieces(self._record.weights, shapes)
 
     def _names(self, wanted: Iterable[str]) -> dict[str, list[str]]:
-        """The tensors of the files: by the names in WEIGHTS, those in the files."""
+        """The names of tensors in the weight map -> their names in the files."""
         used = set(wanted)
         return weight_map.canonical_names(
             set(self.tensors.names) - (set(self._record.unused) - used),
@@ -177,19 +190,19 @@ class _HuggingFace:
         )
 
     def _original(self, name: str, names: list[str], shape: tuple[int, ...]) -> str:
-        """The name in the files of a tensor, checked."""
+        """The name of a tensor in the files, after checks of its shape and of its copies."""
         original, *copies = names
         if self.tensors.shape(original) != shape:
             raise ValueError(
                 f"{self.tensors.folder}: {original} has shape "
-                f"{list(self.tensors.shape(original))}, and by config.json the model has "
+                f"{list(self.tensors.shape(original))}, and by config.json it should be "
                 f"{list(shape)}"
             )
         for copy in copies:
             if not np.array_equal(self.tensors.read(copy), self.tensors.read(original)):
                 raise ValueError(
-                    f"{self.tensors.folder}: {copy} differs from {original}, which the model ties "
-                    "it to"
+                    f"{self.tensors.folder}: {copy} differs from {original}, and the model has one "
+                    "parameter for both"
                 )
         return original
 
@@ -198,21 +211,25 @@ def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
     stored = checkpoints.read_metadata(path)
     config = stored.get("config", {})
     if "system" not in config or "model" not in config:
-        raise ValueError(f"the checkpoint {path} does not hold the config it was trained with")
+        raise ValueError(f"the checkpoint {path} lacks the config of its run")
     settings = _generation(config["system"], config["model"]) | stored.get("generation", {})
     generation = GenerationSettings(**settings)
-    return _Checkpoint(config["system"], dict(config["model"]), generation, path, average)
+    model_type = stored.get("model_type", "")
+    return _Checkpoint(
+        config["system"], dict(config["model"]), generation, path, average, model_type
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Checkpoint:
-    """A checkpoint of ours, or a run, or the mean of its newest checkpoints."""
+    """A checkpoint, the newest of a run, or the mean of its newest."""
 
     system: str
     config: dict[str, Any]
     generation: GenerationSettings
     path: pathlib.Path
     average: int
+    model_type: str
 
     def available(self, wanted: Leaves) -> set[str]:
         shapes = checkpoints.parameter_shapes(self.path)

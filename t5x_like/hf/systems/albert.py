@@ -1,63 +1,52 @@
 """ALBERT in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
 from typing import Any
 
 from t5x_like.hf.layer_weights import attention, dense, norm
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting, one_of
 from t5x_like.systems.albert import SIZES
 
 _LAYER = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
 _BLOCK = "encoder/layers"  # [groups, inner, ...]: both numbers are places in the parameter
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "type_vocab_size": "token_types",
-    "embedding_size": "embedding",
-    "num_hidden_layers": "layers",
-    "num_hidden_groups": "groups",
-    "inner_group_num": "inner_layers",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-    "hidden_act": "activation",
-    "classifier_dropout_prob": "head_dropout",
-}
-# The defaults of Hugging Face for settings that a config.json may lack.
-_DEFAULTS = {
-    "num_hidden_groups": 1,
-    "inner_group_num": 1,
-    "hidden_act": "gelu_new",
-    "classifier_dropout_prob": 0.1,
-    "hidden_dropout_prob": 0.0,
-}
-_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
-_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    del names
-    config = {**_DEFAULTS, **config}
-    return SIZES["base"] | read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-
-
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config["share"] not in ("all", "none"):
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["share"] not in ("all", "none"):
         raise ValueError(
-            f"model.share={config['share']!r}: Hugging Face's ALBERT shares 'all' parameters of a "
-            "layer or 'none', so it has no class for this model"
+            f"model.share={settings['share']!r}: Hugging Face's ALBERT shares 'all' parameters of "
+            "a layer or 'none', so it has no class for this model"
         )
-    groups = config["groups"] if config["share"] == "all" else config["layers"]
-    theirs = {**config, "groups": groups}
-    written = write_settings(theirs, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    return written | {"model_type": "albert", "tie_word_embeddings": True}
+    groups = settings["groups"] if settings["share"] == "all" else settings["layers"]
+    return {"num_hidden_groups": groups}
 
 
 FORMAT = HuggingFaceFormat(
     system="albert",
-    model_types=("albert",),
-    class_prefix="Albert",
+    model_types={"albert": "Albert"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "type_vocab_size": Setting("token_types", COUNT),
+        "embedding_size": Setting("embedding", COUNT),
+        "num_hidden_layers": Setting("layers", LAYERS),
+        "num_hidden_groups": Setting("groups", LAYERS, default=1),
+        "inner_group_num": Setting("inner_layers", LAYERS, default=1),
+        "hidden_size": Setting("d_model", COUNT),
+        "intermediate_size": Setting("d_ff", COUNT),
+        "num_attention_heads": Setting("heads", COUNT),
+        "hidden_act": Setting("activation", one_of("gelu", "gelu_new"), default="gelu_new"),
+        "classifier_dropout_prob": Setting("head_dropout", RATE, default=0.1),
+        "hidden_dropout_prob": Setting("dropout", RATE, default=0.0),
+        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.0),
+    },
+    fixed={
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": True,
+    },
+    derive_config=_derive_config,
     weights={
         "embeddings/token/embedding": "albert.embeddings.word_embeddings.weight",
         "embeddings/position/embedding": "albert.embeddings.position_embeddings.weight",
@@ -95,6 +84,4 @@ FORMAT = HuggingFaceFormat(
         *(f"albert.pooler.{name}" for name in ("weight", "bias")),
         *(f"sop_classifier.classifier.{name}" for name in ("weight", "bias")),
     ),
-    from_config=_from_config,
-    to_config=_to_config,
 )

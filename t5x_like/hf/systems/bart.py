@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from t5x_like.hf.layer_weights import attention, dense, norm
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, LAYERS, RATE, TOKEN, Setting, or_null
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.systems.bart import SIZES
 
@@ -31,54 +31,59 @@ def _tower(here: str, attentions: Mapping[str, str]) -> WeightMap:
     return weights
 
 
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "encoder_layers": "encoder_layers",
-    "decoder_layers": "decoder_layers",
-    "d_model": "d_model",
-    "encoder_ffn_dim": "d_ff",
-    "encoder_attention_heads": "heads",
-}
-_DROPOUT = ("dropout", "attention_dropout", "activation_dropout")
-_IDS = {"eos_token_id": "sep_id", "decoder_start_token_id": "sep_id", "pad_token_id": "padding"}
-_DECODERS = {"decoder_ffn_dim": "d_ff", "decoder_attention_heads": "heads"}
-_FIXED = {
-    "is_encoder_decoder": True,
-    "activation_function": "gelu",
-    "scale_embedding": False,
-    "normalize_before": False,
-    "normalize_embedding": True,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": False,
-    "tie_word_embeddings": True,
-}
+# Settings that are several of Hugging Face's, which must agree.
+_ONE_VALUE = ("d_ff", "heads", "sep_id")
 
 
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    ours = read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    ours |= {name: config[key] for key, name in _IDS.items() if config.get(key) is not None}
-    ours["logits_bias"] = "final_logits_bias" in names
-    ours = SIZES["large"] | ours
-    for key, name in {**_DECODERS, **_IDS}.items():
-        value = ours[name]
-        if config.get(key, value) not in (value, None):
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    for key, setting in FORMAT.settings.items():
+        value = settings[setting.name]
+        if setting.name in _ONE_VALUE and config.get(key) not in (value, None):
             raise ValueError(f"config.json has {key}={config[key]!r}; allowed: {value!r}")
-    return ours
+    return {"logits_bias": "final_logits_bias" in names}
 
 
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config["head"] in ("translation", "tagging"):
-        raise ValueError(f"Hugging Face has no BART with model.head={config['head']!r}")
-    settings = {**_SETTINGS, **_DECODERS, **_IDS}
-    written = write_settings(config, settings=settings, fixed=_FIXED, dropout=_DROPOUT)
-    return written | {"model_type": "bart"}
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] in ("translation", "tagging"):
+        raise ValueError(f"Hugging Face has no BART with model.head={settings['head']!r}")
+    return {}
 
 
 FORMAT = HuggingFaceFormat(
     system="bart",
-    model_types=("bart",),
-    class_prefix="Bart",
+    model_types={"bart": "Bart"},
+    defaults=SIZES["large"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "encoder_layers": Setting("encoder_layers", LAYERS),
+        "decoder_layers": Setting("decoder_layers", LAYERS),
+        "d_model": Setting("d_model", COUNT),
+        "encoder_ffn_dim": Setting("d_ff", COUNT),
+        "decoder_ffn_dim": Setting("d_ff", COUNT, default=None),
+        "encoder_attention_heads": Setting("heads", COUNT),
+        "decoder_attention_heads": Setting("heads", COUNT, default=None),
+        "dropout": Setting("dropout", RATE, default=0.1),
+        "attention_dropout": Setting("dropout", RATE, default=0.1),
+        "activation_dropout": Setting("dropout", RATE, default=0.1),
+        "decoder_start_token_id": Setting("sep_id", or_null(TOKEN), default=None),
+        "eos_token_id": Setting("sep_id", or_null(TOKEN), default=None),
+        "pad_token_id": Setting("padding", or_null(TOKEN), default=None),
+    },
+    fixed={
+        "is_encoder_decoder": True,
+        "activation_function": "gelu",
+        "scale_embedding": False,
+        "normalize_before": False,
+        "normalize_embedding": True,
+        "add_final_layer_norm": False,
+        "static_position_embeddings": False,
+        "tie_word_embeddings": True,
+    },
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
     weights={
         "token_embedder/embedding": "model.shared.weight",
         **_tower("encoder", {"self_attention": "self_attn"}),
@@ -100,6 +105,4 @@ FORMAT = HuggingFaceFormat(
     # The bias is zero in every published folder. A model has it only where model.logits_bias is
     # set, and then it is read.
     unused=("final_logits_bias", "model.encoder.version", "model.decoder.version"),
-    from_config=_from_config,
-    to_config=_to_config,
 )

@@ -1,47 +1,33 @@
 """BERT in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
-
 from t5x_like.hf.layer_weights import bert_encoder, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting
 from t5x_like.systems.bert import SIZES
-
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "type_vocab_size": "token_types",
-    "num_hidden_layers": "layers",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-}
-_FIXED = {
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
-_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-
-
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    del names
-    return SIZES["base"] | read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-
-
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    written = write_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    return written | {"model_type": "bert"}
-
 
 FORMAT = HuggingFaceFormat(
     system="bert",
-    model_types=("bert",),
-    class_prefix="Bert",
+    model_types={"bert": "Bert"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "type_vocab_size": Setting("token_types", COUNT),
+        "num_hidden_layers": Setting("layers", LAYERS),
+        "hidden_size": Setting("d_model", COUNT),
+        "intermediate_size": Setting("d_ff", COUNT),
+        "num_attention_heads": Setting("heads", COUNT),
+        "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
+        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
+    },
+    fixed={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
     weights={
         **bert_encoder("bert"),
         **dense("head/summary/dense", "bert.pooler.dense"),
@@ -69,6 +55,4 @@ FORMAT = HuggingFaceFormat(
         *(f"bert.pooler.dense.{name}" for name in ("weight", "bias")),
         *(f"cls.seq_relationship.{name}" for name in ("weight", "bias")),
     ),
-    from_config=_from_config,
-    to_config=_to_config,
 )

@@ -1,40 +1,28 @@
 """DistilBERT in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
-
 from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting
 from t5x_like.systems.distilbert import SIZES
 
 _LAYER, _OURS = "distilbert.transformer.layer.{layer}", "encoder/layers/{layer}"
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "n_layers": "layers",
-    "dim": "d_model",
-    "hidden_dim": "d_ff",
-    "n_heads": "heads",
-}
-_FIXED = {"activation": "gelu", "sinusoidal_pos_embds": False, "tie_word_embeddings": True}
-_DROPOUT = ("dropout", "attention_dropout")
-
-
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    del names
-    return SIZES["base"] | read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-
-
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    written = write_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    return written | {"model_type": "distilbert"}
 
 
 FORMAT = HuggingFaceFormat(
     system="distilbert",
-    model_types=("distilbert",),
-    class_prefix="DistilBert",
+    model_types={"distilbert": "DistilBert"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "n_layers": Setting("layers", LAYERS),
+        "dim": Setting("d_model", COUNT),
+        "hidden_dim": Setting("d_ff", COUNT),
+        "n_heads": Setting("heads", COUNT),
+        "dropout": Setting("dropout", RATE, default=0.1),
+        "attention_dropout": Setting("dropout", RATE, default=0.1),
+    },
+    fixed={"activation": "gelu", "sinusoidal_pos_embds": False, "tie_word_embeddings": True},
     weights={
         "embeddings/token/embedding": "distilbert.embeddings.word_embeddings.weight",
         "embeddings/position/embedding": "distilbert.embeddings.position_embeddings.weight",
@@ -63,6 +51,4 @@ FORMAT = HuggingFaceFormat(
     unused=("distilbert.embeddings.position_ids", "embeddings.position_ids"),
     exported_as={"pretraining": "masked_lm"},
     not_exported=("teacher",),
-    from_config=_from_config,
-    to_config=_to_config,
 )

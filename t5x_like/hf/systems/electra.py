@@ -1,52 +1,46 @@
 """ELECTRA in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
 from typing import Any
 
 from t5x_like.hf.layer_weights import bert_encoder, dense, norm
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting
 from t5x_like.systems.electra import SIZES
 
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "type_vocab_size": "token_types",
-    "num_hidden_layers": "layers",
-    "embedding_size": "d_embedding",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-}
-_FIXED = {
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
-_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
-
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    del names
-    return SIZES["base"] | read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-
-
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config["head"] == "pretraining" and config["objective"] not in ("electra", "electra_15"):
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] == "pretraining" and settings["objective"] not in ("electra", "electra_15"):
         raise ValueError(
-            f"model.objective={config['objective']!r} trains no discriminator: load the model with "
-            "from_pretrained(folder, head='features') and save that"
+            f"model.objective={settings['objective']!r} trains no discriminator: load the model "
+            "with from_pretrained(folder, head='features') and save that"
         )
-    written = write_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    return written | {"model_type": "electra"}
+    return {}
 
 
 FORMAT = HuggingFaceFormat(
     system="electra",
-    model_types=("electra",),
-    class_prefix="Electra",
+    model_types={"electra": "Electra"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "type_vocab_size": Setting("token_types", COUNT),
+        "num_hidden_layers": Setting("layers", LAYERS),
+        "embedding_size": Setting("d_embedding", COUNT),
+        "hidden_size": Setting("d_model", COUNT),
+        "intermediate_size": Setting("d_ff", COUNT),
+        "num_attention_heads": Setting("heads", COUNT),
+        "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
+        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
+    },
+    fixed={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    derive_config=_derive_config,
     weights={
         **bert_encoder("electra"),
         **dense("projection", "electra.embeddings_project"),
@@ -69,6 +63,4 @@ FORMAT = HuggingFaceFormat(
     unused=("electra.embeddings.position_ids", "embeddings.position_ids"),
     exported_as={"pretraining": "discriminator"},
     not_exported=("generator",),
-    from_config=_from_config,
-    to_config=_to_config,
 )

@@ -1,51 +1,49 @@
 """GPT in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting, one_of
 from t5x_like.hf.systems import gpt2
-from t5x_like.names import choose
 from t5x_like.systems.gpt import SIZES
 
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "n_positions": "positions",
-    "n_layer": "layers",
-    "n_embd": "d_model",
-    "n_head": "heads",
-}
-_FIXED = {"afn": "gelu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
-_DROPOUT = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
-
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
     del names
-    known = ("OpenAIGPTLMHeadModel", "OpenAIGPTModel")
-    for name in config.get("architectures", ()):
-        choose("architectures in config.json", name, dict.fromkeys(known))
-    ours = read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    return SIZES["base"] | ours | {"d_ff": 4 * ours["d_model"]}
+    known = (["OpenAIGPTLMHeadModel"], ["OpenAIGPTModel"], None)
+    one_of(*known).check("architectures", config.get("architectures"))
+    return {"d_ff": 4 * settings["d_model"]}
 
 
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    for key, allowed in {"d_ff": 4 * config["d_model"], "head": "language_modeling"}.items():
-        if config[key] != allowed:
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    for key, allowed in {"d_ff": 4 * settings["d_model"], "head": "language_modeling"}.items():
+        if settings[key] != allowed:
             raise ValueError(
-                f"model.{key}={config[key]!r}: Hugging Face's GPT supports only {allowed!r}"
+                f"model.{key}={settings[key]!r}: Hugging Face's GPT supports only {allowed!r}"
             )
-    return {
-        **write_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT),
-        "vocab_size": config["vocab_size"] + config["added_tokens"],
-        "model_type": "openai-gpt",
-    }
+    return {"vocab_size": settings["vocab_size"] + settings["added_tokens"]}
 
 
 FORMAT = HuggingFaceFormat(
     system="gpt",
-    model_types=("openai-gpt",),
-    class_prefix="OpenAIGPT",
+    model_types={"openai-gpt": "OpenAIGPT"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "n_positions": Setting("positions", COUNT),
+        "n_layer": Setting("layers", LAYERS),
+        "n_embd": Setting("d_model", COUNT),
+        "n_head": Setting("heads", COUNT),
+        "resid_pdrop": Setting("dropout", RATE, default=0.1),
+        "embd_pdrop": Setting("dropout", RATE, default=0.1),
+        "attn_pdrop": Setting("dropout", RATE, default=0.1),
+    },
+    fixed={"afn": "gelu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
     weights={
         "token_embedder/embedding": "transformer.tokens_embed.weight",
         "decoder/entrance/position/embedding": "transformer.positions_embed.weight",
@@ -66,6 +64,4 @@ FORMAT = HuggingFaceFormat(
     ),
     # The output layer is the embedding table, so that a folder without a head has all tensors.
     exported_as={"features": "language_modeling"},
-    from_config=_from_config,
-    to_config=_to_config,
 )

@@ -1,11 +1,11 @@
 """GPT-2 in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.layer_weights import norm
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting, or_null
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.systems.gpt2 import SIZES
 
@@ -34,42 +34,40 @@ LAYER_WEIGHTS: WeightMap = {
     f"{_HERE}/feed_forward/wo/kernel": f"{_THERE}.mlp.c_proj.weight",
     f"{_HERE}/feed_forward/wo/bias": f"{_THERE}.mlp.c_proj.bias",
 }
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "n_positions": "positions",
-    "n_layer": "layers",
-    "n_embd": "d_model",
-    "n_head": "heads",
-}
-_FIXED = {
-    "activation_function": "gelu_new",
-    "layer_norm_epsilon": 1e-5,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
-_DROPOUT = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
     del names
-    ours = read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    return SIZES["small"] | ours | {"d_ff": config.get("n_inner") or 4 * ours["d_model"]}
-
-
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **write_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT),
-        "n_inner": config["d_ff"],
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-    }
+    return {"d_ff": config.get("n_inner") or 4 * settings["d_model"]}
 
 
 FORMAT = HuggingFaceFormat(
     system="gpt2",
-    model_types=("gpt2",),
+    model_types={"gpt2": "GPT2"},
+    class_suffix="LMHeadModel",
+    defaults=SIZES["small"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "n_positions": Setting("positions", COUNT),
+        "n_layer": Setting("layers", LAYERS),
+        "n_embd": Setting("d_model", COUNT),
+        "n_head": Setting("heads", COUNT),
+        "n_inner": Setting("d_ff", or_null(COUNT), default=None),
+        "resid_pdrop": Setting("dropout", RATE, default=0.1),
+        "embd_pdrop": Setting("dropout", RATE, default=0.1),
+        "attn_pdrop": Setting("dropout", RATE, default=0.1),
+    },
+    fixed={
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    derive_settings=_derive_settings,
     weights={
         "token_embedder/embedding": "transformer.wte.weight",
         "decoder/entrance/position/embedding": "transformer.wpe.weight",
@@ -89,6 +87,4 @@ FORMAT = HuggingFaceFormat(
         for layer in range(max(size["layers"] for size in SIZES.values()))
         for name in ("bias", "masked_bias")
     ),
-    from_config=_from_config,
-    to_config=_to_config,
 )

@@ -1,90 +1,99 @@
 """LLaMA and Mistral in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import (
+    COUNT,
+    FLAG,
+    LAYERS,
+    OBJECT,
+    POSITIVE,
+    TEXT,
+    TOKEN,
+    Setting,
+    or_list,
+    or_null,
+)
 from t5x_like.models.attention.rotary import select_scaling
 from t5x_like.systems.llama import SIZES
 
 _HERE, _THERE = "decoder/layers/{layer}", "model.layers.{layer}"
 
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "num_hidden_layers": "layers",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-    "rms_norm_eps": "norm_epsilon",
-}
-_FIXED = {
-    "hidden_act": "silu",
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "mlp_bias": False,
-}
 
-
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
     del names
-    heads = config["num_attention_heads"]
-    sliding = config["model_type"] == "mistral"
-    return (
-        SIZES["7b"]
-        | read_settings(config, settings=_SETTINGS, fixed=_FIXED)
-        | _read_rotary(config)
-        | {
-            "kv_heads": config.get("num_key_value_heads") or heads,
-            "head_width": config.get("head_dim") or config["hidden_size"] // heads,
-            "window": (config.get("sliding_window") or 0) if sliding else 0,
-            "tied_head": config.get("tie_word_embeddings", False),
-            "bos_id": config.get("bos_token_id", 1),
-            "eos_id": config.get("eos_token_id", 2),
-        }
-    )
+    heads, windowed = settings["heads"], config["model_type"] == "mistral"
+    return {
+        **_read_rotary(config),
+        "kv_heads": config.get("num_key_value_heads") or heads,
+        "head_width": config.get("head_dim") or settings["d_model"] // heads,
+        "window": (config.get("sliding_window") or 0) if windowed else 0,
+        "bos_id": config.get("bos_token_id", 1),
+        "eos_id": config.get("eos_token_id", 2),  # null: a text has no end token
+    }
 
 
-def _read_rotary(config: Mapping[str, Any]) -> dict[str, Any]:
+def _read_rotary(config: Settings) -> dict[str, Any]:
     """Theta and scaling: one setting of transformers 5, two of older versions."""
     found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    theta = found.pop("rope_theta", None) or config.get("rope_theta", 10_000.0)
     kinds = [found.pop(name, None) for name in ("rope_type", "type")]
     kind = next(filter(None, kinds), "default")
+    TEXT.check("rope_parameters.rope_type", kind)
+    for name, value in found.items():
+        POSITIVE.check(f"rope_parameters.{name}", value)
+    theta = found.pop("rope_theta", None) or config.get("rope_theta", 10_000.0)
     scaling = {} if kind == "default" else {"rope_type": kind, **found}
     select_scaling(scaling)  # raises where the kind is not supported
     return {"rope_theta": theta, "rope_scaling": scaling}
 
 
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    own: dict[str, Any] = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **_FIXED}
-    if config["window"]:
-        own = {
-            "model_type": "mistral",
-            "architectures": ["MistralForCausalLM"],
-            "hidden_act": _FIXED["hidden_act"],
-            "sliding_window": config["window"],
-        }
-    rotary = {"rope_type": "default", **config["rope_scaling"], "rope_theta": config["rope_theta"]}
-    return {
-        **own,
-        **{key: config[name] for key, name in _SETTINGS.items()},
-        "num_key_value_heads": config["kv_heads"],
-        "head_dim": config["head_width"],
-        "tie_word_embeddings": config["tied_head"],
-        "bos_token_id": config["bos_id"],
-        "eos_token_id": config["eos_id"],
-        "rope_parameters": rotary,
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    theta, scaling = settings["rope_theta"], dict(settings["rope_scaling"])
+    config = {
+        "sliding_window": settings["window"] or None,
+        "rope_parameters": {"rope_type": "default", **scaling, "rope_theta": theta},
         # Where transformers before version 5 looks.
-        "rope_theta": config["rope_theta"],
-        "rope_scaling": dict(config["rope_scaling"]) or None,
+        "rope_theta": theta,
+        "rope_scaling": scaling or None,
     }
+    return config | ({"model_type": "mistral"} if settings["window"] else {})
 
 
 FORMAT = HuggingFaceFormat(
     system="llama",
-    model_types=("llama", "mistral"),
+    model_types={"llama": "Llama", "mistral": "Mistral"},
+    class_suffix="ForCausalLM",
+    defaults=SIZES["7b"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "num_hidden_layers": Setting("layers", LAYERS),
+        "hidden_size": Setting("d_model", COUNT),
+        "intermediate_size": Setting("d_ff", COUNT),
+        "num_attention_heads": Setting("heads", COUNT),
+        "num_key_value_heads": Setting("kv_heads", or_null(COUNT), default=None),
+        "head_dim": Setting("head_width", or_null(COUNT), default=None),
+        "rms_norm_eps": Setting("norm_epsilon", POSITIVE),
+        "tie_word_embeddings": Setting("tied_head", FLAG, default=False),
+        "bos_token_id": Setting("bos_id", or_null(TOKEN), default=1),
+        "eos_token_id": Setting("eos_id", or_null(or_list(TOKEN)), default=2),
+        "sliding_window": Setting("", or_null(COUNT), default=None),
+        "rope_theta": Setting("", POSITIVE, default=10_000.0),
+        "rope_scaling": Setting("", or_null(OBJECT), default=None),
+        "rope_parameters": Setting("", or_null(OBJECT), default=None),
+    },
+    fixed={
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+    },
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
     weights={
         "token_embedder/embedding": "model.embed_tokens.weight",
         f"{_HERE}/self_attention_norm/scale": f"{_THERE}.input_layernorm.weight",
@@ -113,6 +122,4 @@ FORMAT = HuggingFaceFormat(
         f"model.layers.{layer}.self_attn.rotary_emb.inv_freq"
         for layer in range(max(size["layers"] for size in SIZES.values()))
     ),
-    from_config=_from_config,
-    to_config=_to_config,
 )

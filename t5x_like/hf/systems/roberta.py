@@ -1,55 +1,63 @@
 """RoBERTa and XLM-RoBERTa in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.layer_weights import bert_encoder, dense, norm
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings, write_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, LAYERS, POSITIVE, RATE, TOKEN, Setting
 from t5x_like.systems.roberta import SIZES
 
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "positions",
-    "type_vocab_size": "token_types",
-    "num_hidden_layers": "layers",
-    "hidden_size": "d_model",
-    "intermediate_size": "d_ff",
-    "num_attention_heads": "heads",
-    "layer_norm_eps": "norm_epsilon",
-    "pad_token_id": "padding",
-}
-_FIXED = {
-    "hidden_act": "gelu",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
-_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
+    del config, names
+    # The first rows of the table, up to the padding token's, are no positions of tokens.
+    positions = settings["positions"] - settings["padding"] - 1
+    if positions < 1:
+        raise ValueError(
+            f"config.json has max_position_embeddings={settings['positions']}; allowed: above "
+            f"pad_token_id + 1, which is {settings['padding'] + 1}"
+        )
+    return {"positions": positions}
 
 
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    del names
-    ours = SIZES["base"] | read_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    return ours | {"positions": ours["positions"] - ours["padding"] - 1}
-
-
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config["head"] == "pretraining":
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] == "pretraining":
         raise ValueError(
             "Hugging Face has no RoBERTa with model.head='pretraining': load the model with "
             "from_pretrained(folder, head='masked_lm') and save that"
         )
-    theirs = write_settings(config, settings=_SETTINGS, fixed=_FIXED, dropout=_DROPOUT)
-    rows = config["positions"] + config["padding"] + 1
-    return theirs | {"model_type": "roberta", "max_position_embeddings": rows}
+    return {"max_position_embeddings": settings["positions"] + settings["padding"] + 1}
 
 
 FORMAT = HuggingFaceFormat(
     system="roberta",
-    model_types=("roberta", "xlm-roberta"),
-    class_prefix="Roberta",
+    model_types={"roberta": "Roberta", "xlm-roberta": "XLMRoberta"},
+    defaults=SIZES["base"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "max_position_embeddings": Setting("positions", COUNT),
+        "type_vocab_size": Setting("token_types", COUNT),
+        "num_hidden_layers": Setting("layers", LAYERS),
+        "hidden_size": Setting("d_model", COUNT),
+        "intermediate_size": Setting("d_ff", COUNT),
+        "num_attention_heads": Setting("heads", COUNT),
+        "layer_norm_eps": Setting("norm_epsilon", POSITIVE),
+        "pad_token_id": Setting("padding", TOKEN),
+        "hidden_dropout_prob": Setting("dropout", RATE, default=0.1),
+        "attention_probs_dropout_prob": Setting("dropout", RATE, default=0.1),
+    },
+    fixed={
+        "hidden_act": "gelu",
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
     weights={
         **bert_encoder("roberta"),
         **dense("head/summary/dense", "roberta.pooler.dense"),
@@ -75,6 +83,4 @@ FORMAT = HuggingFaceFormat(
         "roberta.pooler.dense.weight",
         "roberta.pooler.dense.bias",
     ),
-    from_config=_from_config,
-    to_config=_to_config,
 )

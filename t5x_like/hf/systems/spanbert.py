@@ -5,31 +5,26 @@ The folders published as SpanBERT have model_type "bert". They are read as the s
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
 from typing import Any
 
+from t5x_like.hf.record import Settings
 from t5x_like.hf.systems import bert
 from t5x_like.systems.spanbert import SIZES
 
 
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    return SIZES["base"] | bert.FORMAT.from_config(config, names=names)
-
-
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config["head"] == "pretraining":
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] == "pretraining":
         raise ValueError(
             "Hugging Face has no SpanBERT with model.head='pretraining': load the model with "
             "from_pretrained(folder, head='masked_lm') and save that"
         )
-    return bert.FORMAT.to_config(config)
+    return {}
 
 
 FORMAT = dataclasses.replace(
     bert.FORMAT,
     system="spanbert",
-    model_types=(),
-    also_reads=bert.FORMAT.model_types,
-    from_config=_from_config,
-    to_config=_to_config,
+    on_request=True,
+    defaults=SIZES["base"],
+    derive_config=_derive_config,
 )

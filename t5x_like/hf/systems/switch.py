@@ -1,10 +1,10 @@
 """Switch Transformer in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import read_settings
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, FLAG, LAYERS, RATE, Setting, integers, one_of
 from t5x_like.hf.systems import t5
 from t5x_like.systems.switch import SIZES
 
@@ -42,99 +42,97 @@ def _tower_weights(tower: str, *attentions: str) -> dict[str, Any]:
     return weights
 
 
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "num_layers": "encoder_layers",
-    "num_decoder_layers": "decoder_layers",
-    "d_model": "d_model",
-    "d_ff": "d_ff",
-    "num_heads": "heads",
-    "d_kv": "d_kv",
-    "num_experts": "experts",
-    "expert_capacity": "expert_capacity",
-}
-_FIXED = {
-    "is_encoder_decoder": True,
-    "dense_act_fn": "relu",
-    "layer_norm_epsilon": 1e-6,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "router_bias": False,
-    "router_dtype": "float32",
-    "router_ignore_padding_tokens": False,
-}
 # Settings that only the released folders have.
-_FIXED_THERE = {"feed_forward_proj": "relu", "is_gated_act": False, "num_selected_experts": 1}
+_RELEASED = {"feed_forward_proj": "relu", "is_gated_act": False, "num_selected_experts": 1}
+_SPARSE = {
+    "num_layers": "num_sparse_encoder_layers",
+    "num_decoder_layers": "num_sparse_decoder_layers",
+}
+_SUPPORTED: dict[str, tuple] = {
+    "architecture": ("encoder_decoder",),
+    "feed_forward": ("relu",),
+    "router": ("switch",),
+    "sparse_every": (1, 2),
+    # Where this is false, transformers 5 initializes the embeddings at random.
+    "tied_head": (True,),
+    "scale_tied_logits": (True,),
+}
 # Hugging Face's capacity is always a number; one above any number of tokens drops none.
 _SLOTS_FOR_ALL = 2**20
 
 
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
     del names
-    sparse = {"num_layers": "num_sparse_encoder_layers"}
-    sparse |= {"num_decoder_layers": "num_sparse_decoder_layers"}
-    fixed = {**_FIXED, **_FIXED_THERE}
-    ours = read_settings(config, settings=_SETTINGS, fixed=fixed, dropout=("dropout_rate",))
-    for key in sparse.values():
-        if key not in config:
-            raise ValueError(f"config.json has no {key}")
+    for key, value in _RELEASED.items():
+        one_of(value).check(key, config.get(key, value))
     # As in transformers, which makes the second of every `every` layers sparse.
-    every = {config[all_] / max(config[of_them], 1) for all_, of_them in sparse.items()}
+    every = {config[layers] / max(config[sparse], 1) for layers, sparse in _SPARSE.items()}
     if every not in ({1}, {2}):
-        found = ", ".join(f"{key}={config[key]}" for pair in sparse.items() for key in pair)
+        found = ", ".join(f"{key}={config[key]}" for pair in _SPARSE.items() for key in pair)
         raise ValueError(
             f"config.json has {found}: all layers must be sparse, or every second one, the same on "
             "both sides"
         )
     dropless = {"dispatch": "dropless", "expert_capacity": 0}
     return {
-        **SIZES["base_8"],
-        **ours,
-        **(dropless if config["expert_capacity"] >= _SLOTS_FOR_ALL else {}),
+        **(dropless if settings["expert_capacity"] >= _SLOTS_FOR_ALL else {}),
         "sparse_every": int(every.pop()),
-        "group_size": 0,  # slots are those of a row
-        "jitter": config.get("router_jitter_noise", 0.01),
-        "expert_dropout": ours["dropout"],
-        "tied_head": config.get("tie_word_embeddings", True),
+        "group_size": 0,  # the capacity is that of a row
+        "expert_dropout": settings["dropout"],
     }
 
 
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    needed = {
-        "architecture": ("encoder_decoder",),
-        "feed_forward": ("relu",),
-        "router": ("switch",),
-        "sparse_every": (1, 2),
-        # Where this is false, transformers 5 initializes the embeddings at random.
-        "tied_head": (True,),
-        "scale_tied_logits": (True,),
-    }
-    for name, allowed in needed.items():
-        if config[name] not in allowed:
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    for name, allowed in _SUPPORTED.items():
+        if settings[name] not in allowed:
             raise ValueError(
-                f"model.{name}={config[name]!r}: Hugging Face's Switch Transformer supports only "
+                f"model.{name}={settings[name]!r}: Hugging Face's Switch Transformer supports only "
                 f"{' and '.join(map(repr, allowed))}"
             )
-    dropless = config["dispatch"] == "dropless"
-    sparse = {
-        f"num_sparse_{side}_layers": config[f"{side}_layers"] for side in ("encoder", "decoder")
-    }
+    every, dropless = settings["sparse_every"], settings["dispatch"] == "dropless"
     return {
-        **_FIXED,
-        **{key: config[name] for key, name in _SETTINGS.items()},
-        **{name: layers // config["sparse_every"] for name, layers in sparse.items()},
-        "architectures": ["SwitchTransformersForConditionalGeneration"],
-        "model_type": "switch_transformers",
-        "expert_capacity": (not dropless and config["expert_capacity"]) or _SLOTS_FOR_ALL,
-        "router_jitter_noise": config["jitter"],
-        "dropout_rate": config["dropout"],
-        "tie_word_embeddings": True,
+        "num_sparse_encoder_layers": settings["encoder_layers"] // every,
+        "num_sparse_decoder_layers": settings["decoder_layers"] // every,
+        "expert_capacity": (not dropless and settings["expert_capacity"]) or _SLOTS_FOR_ALL,
     }
 
 
 FORMAT = HuggingFaceFormat(
     system="switch",
-    model_types=("switch_transformers",),
+    model_types={"switch_transformers": "SwitchTransformers"},
+    class_suffix="ForConditionalGeneration",
+    defaults=SIZES["base_8"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "num_layers": Setting("encoder_layers", LAYERS),
+        "num_decoder_layers": Setting("decoder_layers", LAYERS),
+        "num_sparse_encoder_layers": Setting("", integers(0, 10_000)),
+        "num_sparse_decoder_layers": Setting("", integers(0, 10_000)),
+        "d_model": Setting("d_model", COUNT),
+        "d_ff": Setting("d_ff", COUNT),
+        "num_heads": Setting("heads", COUNT),
+        "d_kv": Setting("d_kv", COUNT),
+        "num_experts": Setting("experts", COUNT),
+        "expert_capacity": Setting("expert_capacity", COUNT),
+        "dropout_rate": Setting("dropout", RATE, default=0.1),
+        "router_jitter_noise": Setting("jitter", RATE, default=0.01),
+        "tie_word_embeddings": Setting("tied_head", FLAG, default=True),
+    },
+    fixed={
+        "is_encoder_decoder": True,
+        "add_cross_attention": False,
+        "dense_act_fn": "relu",
+        "layer_norm_epsilon": 1e-6,
+        "relative_attention_num_buckets": 32,
+        "relative_attention_max_distance": 128,
+        "router_bias": False,
+        "router_dtype": "float32",
+        "router_ignore_padding_tokens": False,
+    },
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
     weights={
         "token_embedder/embedding": "shared.weight",
         "lm_head/kernel": ("lm_head.weight", "V D -> D V"),
@@ -142,6 +140,4 @@ FORMAT = HuggingFaceFormat(
         **_tower_weights("decoder", "self_attention", "cross_attention"),
     },
     aliases=t5.FORMAT.aliases,
-    from_config=_from_config,
-    to_config=_to_config,
 )

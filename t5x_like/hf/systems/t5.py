@@ -1,9 +1,10 @@
 """T5 and mT5 in Hugging Face's folders."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from t5x_like.hf.record import HuggingFaceFormat
+from t5x_like.hf.record import HuggingFaceFormat, Settings
+from t5x_like.hf.settings import COUNT, FLAG, LAYERS, RATE, Setting, one_of, or_null
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.systems.t5 import SIZES
 
@@ -49,78 +50,77 @@ def _tower_weights(tower: str, *sublayers: str) -> dict[str, Any]:
 
 
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "gated_gelu"}
-_ACTIVATIONS = {"relu": "relu", "gated-gelu": "gelu_new"}  # Hugging Face's, which these imply
-_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "d_model": "d_model",
-    "d_kv": "d_kv",
-    "d_ff": "d_ff",
-    "num_heads": "heads",
-    "num_layers": "encoder_layers",
-}
-_FIXED = {
-    "is_encoder_decoder": True,
-    "layer_norm_epsilon": 1e-6,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "tie_encoder_decoder": False,
+# What `feed_forward_proj` implies for other settings of config.json.
+_IMPLIED = {
+    "relu": {"dense_act_fn": "relu", "is_gated_act": False},
+    "gated-gelu": {"dense_act_fn": "gelu_new", "is_gated_act": True},
 }
 
 
-def _from_config(config: Mapping[str, Any], *, names: Collection[str]) -> dict[str, Any]:
-    for key in _SETTINGS:
-        if key not in config:
-            raise ValueError(f"config.json has no {key}")
+def _derive_settings(
+    config: Settings, settings: Settings, names: Collection[str]
+) -> dict[str, Any]:
     mt5 = config["model_type"] == "mt5"
     feed_forward = config.get("feed_forward_proj", "gated-gelu" if mt5 else "relu")
-    allowed: dict[str, tuple] = {"feed_forward_proj": tuple(_FEED_FORWARDS)}
-    allowed["dense_act_fn"] = (_ACTIVATIONS.get(feed_forward),)
-    allowed |= {key: (value,) for key, value in _FIXED.items()}
-    for key, values in allowed.items():
-        if config.get(key, values[0]) not in values:
-            raise ValueError(
-                f"config.json has {key}={config[key]!r}; allowed: {', '.join(map(repr, values))}"
-            )
+    for key, value in _IMPLIED[feed_forward].items():
+        one_of(value).check(key, config.get(key, value))
     # `tie_word_embeddings` has another meaning in every version of transformers, so the tensors
     # show whether the output layer is tied.
     scaled = not mt5 and config.get("tie_word_embeddings") is not False
     scaled = config.get("scale_decoder_outputs", scaled)
     tied = scaled or "lm_head.weight" not in names
     return {
-        **SIZES["small"],
-        **{name: config[key] for key, name in _SETTINGS.items()},
-        "decoder_layers": config.get("num_decoder_layers") or config["num_layers"],
-        "dropout": config.get("dropout_rate", 0.1),
+        "decoder_layers": config.get("num_decoder_layers") or settings["encoder_layers"],
         "feed_forward": _FEED_FORWARDS[feed_forward],
         "tied_head": tied,
         "scale_tied_logits": scaled or not tied,
     }
 
 
-def _to_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    if config["architecture"] != "encoder_decoder":
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["architecture"] != "encoder_decoder":
         raise ValueError(
-            f"model.architecture={config['architecture']!r}: Hugging Face's T5 supports only "
+            f"model.architecture={settings['architecture']!r}: Hugging Face's T5 supports only "
             "'encoder_decoder'"
         )
-    (feed_forward,) = (hf for hf, ours in _FEED_FORWARDS.items() if ours == config["feed_forward"])
+    (feed_forward,) = (
+        name for name, ours in _FEED_FORWARDS.items() if ours == settings["feed_forward"]
+    )
     return {
-        **_FIXED,
-        "architectures": ["T5ForConditionalGeneration"],
-        "model_type": "t5",
-        **{key: config[name] for key, name in _SETTINGS.items()},
-        "num_decoder_layers": config["decoder_layers"],
-        "dropout_rate": config["dropout"],
         "feed_forward_proj": feed_forward,
         # Versions before 5 read the first of these two as both, later ones only the second.
-        "tie_word_embeddings": config["tied_head"],
-        "scale_decoder_outputs": config["tied_head"] and config["scale_tied_logits"],
+        "tie_word_embeddings": settings["tied_head"],
+        "scale_decoder_outputs": settings["tied_head"] and settings["scale_tied_logits"],
     }
 
 
 FORMAT = HuggingFaceFormat(
     system="t5",
-    model_types=("t5", "mt5"),
+    model_types={"t5": "T5", "mt5": "MT5"},
+    class_suffix="ForConditionalGeneration",
+    defaults=SIZES["small"],
+    settings={
+        "vocab_size": Setting("vocab_size", COUNT),
+        "d_model": Setting("d_model", COUNT),
+        "d_kv": Setting("d_kv", COUNT),
+        "d_ff": Setting("d_ff", COUNT),
+        "num_heads": Setting("heads", COUNT),
+        "num_layers": Setting("encoder_layers", LAYERS),
+        "num_decoder_layers": Setting("decoder_layers", or_null(LAYERS), default=None),
+        "dropout_rate": Setting("dropout", RATE, default=0.1),
+        "feed_forward_proj": Setting("", one_of("relu", "gated-gelu"), default=None),
+        "tie_word_embeddings": Setting("", FLAG, default=None),
+        "scale_decoder_outputs": Setting("", FLAG, default=None),
+    },
+    fixed={
+        "is_encoder_decoder": True,
+        "layer_norm_epsilon": 1e-6,
+        "relative_attention_num_buckets": 32,
+        "relative_attention_max_distance": 128,
+        "tie_encoder_decoder": False,
+    },
+    derive_settings=_derive_settings,
+    derive_config=_derive_config,
     weights={
         "token_embedder/embedding": "shared.weight",
         "lm_head/kernel": ("lm_head.weight", "V D -> D V"),
@@ -135,6 +135,4 @@ FORMAT = HuggingFaceFormat(
     },
     # In the oldest files, though the network's cross-attention has no bias.
     unused=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
-    from_config=_from_config,
-    to_config=_to_config,
 )
