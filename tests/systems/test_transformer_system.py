@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import t5x_like.hf
+import t5x_like
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.narrow_keys import NarrowKeysAttention
@@ -203,6 +203,6 @@ def test_dropout_is_on_sums_of_embeddings_and_on_sublayers_alone():
 
 def test_it_cannot_be_written_for_hugging_face(tmp_path):
     module, params = make()
-    model = t5x_like.hf.Pretrained(module, params, system="transformer", config=TINY)
+    model = t5x_like.Pretrained(module, params, system="transformer", config=TINY)
     with pytest.raises(ValueError, match="system='transformer': Hugging Face has no class"):
         model.save_pretrained(tmp_path)
