@@ -28,13 +28,24 @@ def find(name: str) -> System:
     return importlib.import_module(f"{__name__}.{name}").SYSTEM
 
 
+def complete(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a config's `model`, with those that its run is too old to have.
+
+    Raises:
+        ValueError: there is no such system.
+    """
+    return {**find(name).later, **config}
+
+
 def build(name: str, config: Mapping[str, Any]) -> nn.Module:
     """The network of a system with the settings of a config's `model`.
+
+    A setting that the run is too old to have (`System.later`) has the value of that time.
 
     Raises:
         ValueError: a setting that the system does not have, or lacks, or a bad value.
     """
-    system = find(name)
+    system, config = find(name), complete(name, config)
     known = next(iter(system.sizes.values()))
     for setting in config:
         choose(f"model setting of {name}", setting, known)

@@ -38,6 +38,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "heads": heads,
         "activation": "gelu_new",
         "dropout": 0.0,
+        "dropout_broadcast": False,
         "head_dropout": 0.1,
         "attention": "auto",
         "dtype": "float32",
@@ -127,7 +128,12 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         loop=config["loop"],
         remat=config["remat"],
     )
-    return functools.partial(Tower, make_stack=stack, dropout=config["dropout"])
+    return functools.partial(
+        Tower,
+        make_stack=stack,
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+    )
 
 
 def loss(
@@ -160,6 +166,7 @@ SYSTEM = System(
     name="albert",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),

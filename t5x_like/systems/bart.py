@@ -42,6 +42,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "heads": heads,
         "logits_bias": False,
         "dropout": 0.1,
+        "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -143,6 +144,7 @@ def tower(
             remat=config["remat"],
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -156,6 +158,7 @@ def _block(
         width=config["d_model"] // config["heads"],
         core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
         use_bias=True,
         query_init=INIT,
         kernel_init=INIT,
@@ -177,6 +180,7 @@ def _block(
             dtype=dtype,
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -221,6 +225,7 @@ SYSTEM = System(
     name="bart",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "generation": Task(loss=loss, prediction="text"),
         "translation": Task(loss=loss, prediction="text"),

@@ -44,6 +44,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "d_ff": 4 * d_model,
         "heads": heads,
         "dropout": 0.1,
+        "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -126,6 +127,7 @@ def block(
             width=config["d_model"] // config["heads"],
             core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
             dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
@@ -142,6 +144,7 @@ def block(
             dtype=dtype,
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -156,7 +159,12 @@ def tower(
         loop=config["loop"],
         remat=config["remat"],
     )
-    return functools.partial(Tower, make_stack=stack, dropout=config["dropout"])
+    return functools.partial(
+        Tower,
+        make_stack=stack,
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+    )
 
 
 def masked_lm(
@@ -213,6 +221,7 @@ SYSTEM = System(
     name="bert",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),

@@ -33,6 +33,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
         "head": "pretraining",
         "labels": 2,
         "layers": max(1, teacher["layers"] // 2),
+        "dropout_broadcast": False,
         **{name: teacher[name] for name in kept},
         "teacher": {"system": system, **teacher, "head": "masked_lm"},
     }
@@ -133,6 +134,7 @@ SYSTEM = System(
     name="distilbert",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(
             loss=loss, prediction="masked_tokens", start=start, start_required=True

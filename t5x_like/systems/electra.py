@@ -44,6 +44,7 @@ def _size(layers: int, d_model: int, heads: int, *, generator: float) -> dict[st
         "heads": heads,
         "generator": generator,
         "dropout": 0.1,
+        "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -241,6 +242,7 @@ SYSTEM = System(
     name="electra",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss),
         **ENCODER_TASKS,

@@ -38,6 +38,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "d_ff": 3072,
         "heads": 12,
         "dropout": 0.1,
+        "dropout_broadcast": False,
         "head": "language_modeling",
         "labels": 2,
         "attention": "auto",
@@ -79,6 +80,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             remat=config["remat"],
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
     return _network(config)(
         make_embedding=functools.partial(
@@ -105,6 +107,7 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             width=config["d_model"] // config["heads"],
             core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
             dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
@@ -121,6 +124,7 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             dtype=dtype,
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -184,6 +188,7 @@ SYSTEM = System(
     name="gpt",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "language_modeling": Task(loss=loss, prediction="text"),
         "classification": Task(loss=fine_tuning_loss, prediction="decoder_classes"),

@@ -30,6 +30,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "d_ff": 4 * d_model,
         "heads": heads,
         "dropout": 0.1,
+        "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -81,6 +82,7 @@ def network(config: Mapping[str, Any], *, make_stack: Callable[..., nn.Module]) 
         make_stack=make_stack,
         make_norm=functools.partial(NORM, dtype=dtype),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
     return Decoder(
         make_embedding=functools.partial(
@@ -113,6 +115,7 @@ def block(
             window=window,
             core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
             dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
             use_bias=True,
             query_init=NORMAL(0.02),
             kernel_init=NORMAL(0.02),
@@ -129,6 +132,7 @@ def block(
             dtype=dtype,
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -136,6 +140,7 @@ SYSTEM = System(
     name="gpt2",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

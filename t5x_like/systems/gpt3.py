@@ -24,6 +24,7 @@ def _size(layers: int, d_model: int, heads: int, head_width: int) -> dict[str, A
         "head_width": head_width,
         "window": 256,
         "dropout": 0.0,
+        "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -75,6 +76,7 @@ SYSTEM = System(
     name="gpt3",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

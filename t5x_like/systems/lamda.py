@@ -18,6 +18,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "heads": heads,
         "head_width": 128,
         "dropout": 0.0,
+        "dropout_broadcast": True,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -58,6 +59,7 @@ SYSTEM = System(
     name="lamda",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

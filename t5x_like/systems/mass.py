@@ -25,6 +25,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "d_ff": 4096,
         "heads": 8,
         "dropout": 0.1,
+        "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -55,6 +56,7 @@ SYSTEM = System(
     name="mass",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -31,6 +31,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "head_width": 256,
         "eos_id": 2,
         "dropout": 0.0,  # 0.1 in fine-tuning
+        "dropout_broadcast": True,
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -75,6 +76,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             ),
             make_norm=make_norm,
             dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
         ),
         # The embeddings have a deviation of 1, so their products with the output D^0.5.
         make_head=functools.partial(TiedHead, scale=config["d_model"] ** -0.5),
@@ -96,6 +98,7 @@ def _block(
             position=Rotary(),
             core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
             dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
             query_init=FAN_IN,
             kernel_init=FAN_IN,
             out_init=FAN_IN,
@@ -106,11 +109,13 @@ def _block(
             hidden=config["d_ff"],
             activation=nn.silu,
             dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
             wi_init=FAN_IN,
             wo_init=FAN_IN,
             dtype=dtype,
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -118,6 +123,7 @@ SYSTEM = System(
     name="palm",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -112,6 +112,7 @@ SYSTEM = System(
     name="roberta",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),

@@ -96,6 +96,7 @@ SYSTEM = System(
     name="spanbert",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),

@@ -116,6 +116,7 @@ def _sparse(config: Mapping[str, Any], *, draw: t5.Draw) -> Callable[..., nn.Mod
             gated=gated,
             activation=nn.gelu if gated else nn.relu,
             dropout=config["expert_dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
             wi_init=draw(d_model**-0.5),
             wo_init=draw(config["d_ff"] ** -0.5),
             dtype=dtype,
@@ -209,6 +210,7 @@ SYSTEM = System(
     name="switch",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

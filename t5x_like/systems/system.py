@@ -63,6 +63,8 @@ class System:
         name: of its module in t5x_like.systems, and what a config's `system` is.
         sizes: the paper's table: settings of `build` by the name of the size.
         build: settings -> the network, a Linen module.
+        later: settings that came to the system after runs of it were trained -> the value that
+            describes those runs, whose config.json lacks the setting. `systems.complete` adds them.
         tasks: by the `head` of the settings; a system without heads has one, "".
         generation: generation settings that follow from the model's settings: `eos_token_id` ->
             the model setting with this id.
@@ -78,6 +80,7 @@ class System:
     sizes: Mapping[str, Mapping[str, Any]]
     build: Callable[[Config], nn.Module]
     tasks: Mapping[str, Task]
+    later: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     generation: Mapping[str, str] = dataclasses.field(default_factory=dict)
     new_parameters: tuple[str, ...] = ()
     new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)

@@ -33,6 +33,7 @@ _COMMON: dict[str, Any] = {
     "architecture": "encoder_decoder",
     "vocab_size": 32128,
     "dropout": 0.1,
+    "dropout_broadcast": True,
     "attention": "auto",
     "dtype": "float32",
     "loop": "scan",
@@ -88,6 +89,7 @@ def feed_forward(
         wi_init=draw(config["d_model"] ** -0.5),
         wo_init=draw(config["d_ff"] ** -0.5),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
         dtype=jnp.dtype(config["dtype"]),
     )
 
@@ -116,6 +118,7 @@ def network(
         kernel_init=draw(d_model**-0.5),
         out_init=draw((config["heads"] * config["d_kv"]) ** -0.5),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
         dtype=dtype,
     )
 
@@ -127,6 +130,7 @@ def network(
                 make_self_attention=attention,
                 make_feed_forward=make_feed_forward,
                 dropout=config["dropout"],
+                dropout_broadcast=config["dropout_broadcast"],
                 **cross_attention,
             )
             for make_feed_forward in make_feed_forwards
@@ -162,6 +166,7 @@ def _tower(config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int) -
             dtype=dtype,
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -198,6 +203,7 @@ SYSTEM = System(
     name="t5",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

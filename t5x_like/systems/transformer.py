@@ -32,6 +32,7 @@ _BASE: dict[str, Any] = {
     "d_k": 64,
     "d_v": 64,
     "dropout": 0.1,
+    "dropout_broadcast": False,
     "position_scheme": "sinusoidal",
     "positions": 1024,
     "attention": "auto",
@@ -84,6 +85,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             MLP, hidden=config["d_ff"], use_bias=True, wi_init=GLOROT, wo_init=GLOROT, dtype=dtype
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
     return EncoderDecoder(
         make_embedding=functools.partial(
@@ -148,6 +150,7 @@ def _tower(config: Mapping[str, Any], block: Callable[..., nn.Module]) -> Callab
             remat=config["remat"],
         ),
         dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
     )
 
 
@@ -155,6 +158,7 @@ SYSTEM = System(
     name="transformer",
     sizes=SIZES,
     build=build,
+    later={"dropout_broadcast": True},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -28,7 +28,7 @@ class Core(Protocol):
         scale: float,
         dropout: float = 0.0,
         dropout_rng: Array | None = None,
-        dropout_broadcast: bool = True,
+        dropout_broadcast: bool = False,
     ) -> Float[Array, "B T H K"]:
         """The weighted values.
 
@@ -48,7 +48,7 @@ def dense_core(
     scale: float,
     dropout: float = 0.0,
     dropout_rng: Array | None = None,
-    dropout_broadcast: bool = True,
+    dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
     """Attention through the full score matrix, softmax in float32 (Vaswani et al. 2017, eq. 1).
 
@@ -96,7 +96,7 @@ def weighted_values(
     dtype: Any,
     dropout: float = 0.0,
     dropout_rng: Array | None = None,
-    dropout_broadcast: bool = True,
+    dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
     """The values weighted by the softmax of the scores, in `dtype`."""
     batch, heads, targets, sources = scores.shape
@@ -128,7 +128,7 @@ def cudnn_core(
     scale: float,
     dropout: float = 0.0,
     dropout_rng: Array | None = None,
-    dropout_broadcast: bool = True,
+    dropout_broadcast: bool = False,
 ) -> Float[Array, "B T H K"]:
     """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
 

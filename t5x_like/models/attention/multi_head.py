@@ -43,7 +43,7 @@ class Attention(nn.Module):
     window: int | None = None
     scale: float | None = None
     dropout: float = 0.0
-    dropout_broadcast: bool = True
+    dropout_broadcast: bool = False
     use_bias: bool = False
     query_init: Initializer = nn.initializers.lecun_normal()
     kernel_init: Initializer = nn.initializers.lecun_normal()

@@ -22,7 +22,7 @@ class ParallelBlock(nn.Module):
     make_self_attention: Callable[..., nn.Module]
     make_feed_forward: Callable[..., nn.Module]
     dropout: float = 0.0
-    dropout_broadcast: bool = True
+    dropout_broadcast: bool = False
 
     def setup(self) -> None:
         self.norm = self.make_norm()

@@ -23,7 +23,7 @@ class PreNormBlock(nn.Module):
     make_feed_forward: Callable[..., nn.Module]
     make_cross_attention: Callable[..., nn.Module] | None = None
     dropout: float = 0.0
-    dropout_broadcast: bool = True
+    dropout_broadcast: bool = False
 
     def setup(self) -> None:
         self.self_attention_norm = self.make_norm()

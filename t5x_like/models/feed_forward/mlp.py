@@ -24,7 +24,7 @@ class MLP(nn.Module):
     hidden: int
     activation: Callable[[Array], Array] = nn.relu
     dropout: float = 0.0
-    dropout_broadcast: bool = True
+    dropout_broadcast: bool = False
     use_bias: bool = False
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()

@@ -45,7 +45,7 @@ class Experts(nn.Module):
     activation: Callable[[Array], Array] = nn.relu
     gated: bool = False
     dropout: float = 0.0
-    dropout_broadcast: bool = True
+    dropout_broadcast: bool = False
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()
     dtype: Any = jnp.float32

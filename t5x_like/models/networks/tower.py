@@ -37,7 +37,7 @@ class Tower(nn.Module):
     make_exit: Callable[..., nn.Module] | None = None
     make_extra: Callable[..., nn.Module] | None = None
     dropout: float = 0.0
-    dropout_broadcast: bool = True
+    dropout_broadcast: bool = False
 
     def setup(self) -> None:
         if self.make_entrance is not None:
