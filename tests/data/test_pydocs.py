@@ -105,6 +105,47 @@ def test_the_splits_are_disjoint_and_follow_the_rule(package):
     assert sources.held_out(validation, fraction=pydocs.HELD_OUT).numpy().all()
 
 
+DESCRIBED = '''
+"""Return the sum of the elements over an axis.
+
+It keeps `dtype` and :class:`Order` of the whole array. Not a sentence without an end
+See x = y for more of that.
+
+Args:
+  axis: The axis along which the elements are added, which may
+    be negative. Wrong if axis is [0].
+  text (str, optional): A text that says nothing at all about the sum.
+
+Returns
+-------
+out : ndarray
+    The sum of the elements over the axis that was given.
+
+>>> Total = 1
+"""
+
+def copy():
+    """{LONG}
+
+    It keeps dtype and Order of the whole array.
+    """
+'''
+PROSE = {
+    "It keeps dtype and Order of the whole array.",
+    "Return the sum of the elements over an axis.",
+    "The axis along which the elements are added, which may be negative.",
+    "A text that says nothing at all about the sum.",
+    "The sum of the elements over the axis that was given.",
+}
+
+
+def test_prose_is_the_sentences_each_in_one_document(package):
+    (package / "deep" / "good.py").write_text(DESCRIBED.replace("{LONG}", LONG))
+    found = [text for s in sources.SPLITS for text in texts(s, packages="documented", prose=True)]
+    assert sorted(line for text in found for line in text.split("\n")) == sorted({*PROSE, LONG})
+    assert all(len(text) >= pydocs.MIN_CHARACTERS for text in found)
+
+
 def test_the_order_follows_from_the_texts_alone(package):
     before = both_splits()
     (package / "deep" / "good.py").rename(package / "a.py")
@@ -122,7 +163,7 @@ def test_a_change_of_the_sources_is_another_corpus(package):
 def test_the_sources_are_parsed_once_whoever_asks(monkeypatch):
     calls = []
     extract = pydocs._extract
-    monkeypatch.setattr(pydocs, "_extract", lambda paths: calls.append(1) or extract(paths))
+    monkeypatch.setattr(pydocs, "_extract", lambda *a, **b: calls.append(1) or extract(*a, **b))
     folders, cache = pydocs._folders("documented"), pydocs._cache_folder()
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: pydocs._corpus.__wrapped__(folders, cache), range(4)))
