@@ -30,7 +30,7 @@ import matplotlib.figure
 import numpy as np
 
 from benchmarks.train_step import load_config
-from t5x_like import evaluate, partitioning
+from t5x_like import partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import data_side, model_side
 from t5x_like.experiment.model_side import Experiment
@@ -190,7 +190,7 @@ class Racer:
     def held_out_loss(self, batches: Sequence[Mapping[str, np.ndarray]]) -> float:
         """The held-out cross-entropy of the current parameters."""
         with partitioning.layout(self._model.mesh):
-            found = evaluate.measure(self._model, self._state.params, batches)
+            found = self._model.measure(self._state.params, batches)
         return found["cross_entropy"]
 
     def routing(self) -> dict[str, float]:

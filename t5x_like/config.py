@@ -19,7 +19,11 @@ from t5x_like.names import choose, hint
 # Every setting, its default and its meaning. Those that are dicts take what the function that
 # reads them takes, and it checks them.
 SETTINGS: dict[str, tuple[Any, str]] = {
-    "system": ("t5", "the module of t5x_like.systems that builds the model"),
+    "system": (
+        "t5",
+        "the model: a module of t5x_like.systems, or a Python file of yours with a System named "
+        "SYSTEM (my_model.py), or with another name (my_model.py:SMALL)",
+    ),
     "workdir": ("", "folder of the run: checkpoints, logs, config.json"),
     "initialize": (
         "",
@@ -45,6 +49,12 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "data.shuffle_buffer": (10_000, "documents among which to shuffle"),
     "data.seed": (0, "of shuffling and of the objective"),
+    "tasks": (
+        {},
+        "several tasks in one run, each batch from one of them: name -> `model`, with its head and "
+        "labels; `share`, its weight in the choice of each step's task (default 1); `data` and "
+        "`evaluate`, changes of the settings here; `loss`, `predict` and `decode`, in their place",
+    ),
     "train.steps": (1000, "optimizer steps in all"),
     "train.phases": ((), "the names in `phases`, in the order that they are run in"),
     "phases": (

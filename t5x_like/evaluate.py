@@ -21,12 +21,10 @@ folders of Hugging Face's:
 import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import ml_collections
-import numpy as np
 from absl import flags
 from jaxtyping import PyTree
 
@@ -39,6 +37,7 @@ from t5x_like.evaluation.translation import Translation
 from t5x_like.experiment import completion, data_side, model_side
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.tasks import run_tasks
 from t5x_like.hf import folder as files
 from t5x_like.inference import predictions, text_model
 from t5x_like.inference.encoder_predictions import Answers
@@ -74,39 +73,39 @@ def _score(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
 
 def _evaluate(path: pathlib.Path, settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
-        model = model_side.build(settings)
+        models = model_side.build_tasks(settings)
+        first = next(iter(models.values()))
         params, step = checkpoints.restore_params(
-            path, model.abstract_state.params, average=flags.FLAGS.average
+            path, first.abstract_state.params, average=flags.FLAGS.average
         )
-        data = data_side.build(config.phase_at(settings, step=step).settings, model.mesh)
+        phase = config.phase_at(settings, step=step)
+        data = {
+            task.name: data_side.build(task.settings, first.mesh)
+            for task in run_tasks(phase.settings)
+        }
     results: dict[str, dict[str, float]] = {}
-    size = settings.model.vocab_size
-    with partitioning.layout(model.mesh):
-        for task in data.eval_tasks:
-            counts = data_side.target_counts(data.eval_batches(task), size=size)
-            values = measure(model, params, data.eval_batches(task))
-            results[task], _ = metrics.split(values)
-            if counts.any():
-                results[task]["unigram_entropy"] = data_side.unigram_entropy(counts)
-            if settings.model.get("head") == "question_answering":
-                results[task] |= measure_answers(model, params, data, task)
-            if data.config.data.objective == "language_modeling":
-                results[task] |= measure_texts(Documents(), model, params, data, task)
-            if data.config.data.objective == "translation" and _is_alone("BLEU"):
-                results[task] |= measure_texts(Translation(), model, params, data, task)
+    with partitioning.layout(first.mesh):
+        for name, model in models.items():
+            prefix = f"{name}/" if name else ""
+            for task in data[name].eval_tasks:
+                results[prefix + task] = _measure_task(model, params, data[name], task)
     _write(results, step, settings)
 
 
-def measure(
-    model: Experiment, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
-) -> dict[str, Any]:
-    """The metrics of some parameters, over all batches together; call it within the layout.
-
-    They are as `metrics.compute` returns them.
-    """
-    return metrics.compute(
-        metrics.merge(model.eval_step(params, model.put(batch)) for batch in batches)
-    )
+def _measure_task(model: Experiment, params: PyTree, data: Inputs, task: str) -> dict[str, float]:
+    """All metrics of one evaluation task."""
+    settings = data.config
+    counts = data_side.target_counts(data.eval_batches(task), size=settings.model.vocab_size)
+    found, _ = metrics.split(model.measure(params, data.eval_batches(task)))
+    if counts.any():
+        found["unigram_entropy"] = data_side.unigram_entropy(counts)
+    if settings.model.get("head") == "question_answering":
+        found |= measure_answers(model, params, data, task)
+    if settings.data.objective == "language_modeling":
+        found |= measure_texts(Documents(), model, params, data, task)
+    if settings.data.objective == "translation" and _is_alone("BLEU"):
+        found |= measure_texts(Translation(), model, params, data, task)
+    return found
 
 
 def measure_answers(model: Experiment, params: PyTree, data: Inputs, task: str) -> dict[str, float]:

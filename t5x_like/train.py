@@ -1,68 +1,74 @@
-r"""Trains what a config describes, and goes on where an earlier run of the same workdir stopped.
+r"""Train a model as a config describes, or resume an earlier run of the same workdir.
 
     python -m t5x_like.train --config=configs/t5.py:small --config.workdir=runs/small \
         --config.train.steps=1000 --config.mesh.model=2
 
 On several machines start the same command on each, with JAX_NUM_PROCESSES=auto on Cloud TPU, GKE
 and Slurm, and elsewhere with JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS. SIGTERM
-or Ctrl-C saves and stops; the same command goes on from there.
+or Ctrl-C saves and stops; the same command resumes the run from there.
 
-In the workdir: checkpoints/, config.json, metrics.jsonl, tensorboard/, loss.png.
+The workdir then contains checkpoints/, config.json, metrics.jsonl, tensorboard/ and loss.png.
 """
 
 import contextlib
 import json
+import logging
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
-from clu.metric_writers import MetricWriter
+from clu import metric_writers
 
-from t5x_like import checkpoints, config, evaluate, partitioning
+from t5x_like import checkpoints, config, partitioning
 from t5x_like.checkpoints import Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
 from t5x_like.experiment import completion, data_side, model_side, reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.reporting import Writers
+from t5x_like.experiment.tasks import run_tasks
 from t5x_like.preprocessing import cleaning
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
+from t5x_like.training.task_batches import TaskBatches
 
-_EPOCHS = "epochs/"  # what the metrics of sources begin with
+_EPOCHS = "epochs/"  # the prefix of the metrics of sources
+
+# By task, {"": ...} in a run of one.
+Models = Mapping[str, Experiment]
+Data = Mapping[str, Inputs]
 
 
 def train(settings: ml_collections.ConfigDict) -> None:
-    """Trains to the config's `train.steps`, from the newest checkpoint if there is one."""
+    """Train to the config's `train.steps`, from the newest checkpoint if there is one."""
     partitioning.connect_processes()
     with one_line_errors():
         settings = completion.complete(settings)
         workdir = _workdir(settings)
-        model = model_side.build(settings)
+        models = model_side.build_tasks(settings)
+        first = next(iter(models.values()))
         phases = config.phases(settings)
-        parts = _inputs(phases, model=model, shards=_stored_shards(workdir))
-        saver = Checkpoints(
-            workdir / "checkpoints",
-            every=settings.checkpoint.every,
-            keep=settings.checkpoint.keep,
-            keep_every=settings.checkpoint.keep_every or None,
-            metadata={"config": config.to_dict(settings), "data_shards": parts[0].shards},
-        )
-    writer = reporting.open_writer(workdir)
-    with partitioning.layout(model.mesh), saver, contextlib.closing(writer):
+        shards = _stored_shards(workdir)
+        parts = [_data(phase, first, shards=shards) for phase in phases]
+        saver = _saver(settings, workdir, shards=_any(parts[0]).shards)
+    writer = open_writer(workdir)
+    with partitioning.layout(first.mesh), saver, contextlib.closing(writer):
         with one_line_errors():
             # All of them now: tracing the model shows what does not fit in a later phase.
-            logs = [_log(model, data, writer) for data in parts]
-            state, position = _start(model, saver)
+            logs = [_log(models, data, writer) for data in parts]
+            memories = [_abstract_carry(models, data) for data in parts]
+            _check_memories(memories, phases)
+            state, position = _start(first, memories[0], saver)
         outcome = Outcome(state, interrupted=False)
         for phase, data, log in zip(phases, parts, logs, strict=True):
             if outcome.state.step < phase.last and not outcome.interrupted:
-                outcome = _train_phase(
+                outcome, batches = _train_phase(
                     outcome.state,
-                    model=model,
+                    models=models,
                     phase=phase,
                     data=data,
                     position=position,
@@ -70,13 +76,14 @@ def train(settings: ml_collections.ConfigDict) -> None:
                     saver=saver,
                 )
                 if phase.last < settings.train.steps:  # another phase may read on
-                    position = data.train_batches.state()
-                    data.stop_reading()
+                    position = dict(batches.state() or {})
+                    for inputs in data.values():
+                        inputs.stop_reading()
     step = int(np.asarray(outcome.state.step))
     if not outcome.interrupted:
         _report(step, workdir, parts[-1])
     elif jax.process_index() == 0:
-        print(f"\nstopped and saved at step {step}: the same command goes on from there")
+        print(f"\nstopped and saved at step {step}: the same command resumes from there")
 
 
 def _workdir(settings: ml_collections.ConfigDict) -> pathlib.Path:
@@ -84,8 +91,8 @@ def _workdir(settings: ml_collections.ConfigDict) -> pathlib.Path:
         raise ValueError("workdir is not set: --config.workdir=FOLDER")
     if "://" in settings.workdir:  # as a path it would be a folder of this machine named "gs:"
         raise ValueError(
-            f"workdir={settings.workdir!r} is no folder: mount the bucket and name a folder of it "
-            "(docs/launching.md)"
+            f"workdir={settings.workdir!r} must be a folder of this machine: mount the bucket and "
+            "give a folder in it (docs/launching.md)"
         )
     workdir = pathlib.Path(settings.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -101,17 +108,106 @@ def _stored_shards(workdir: pathlib.Path) -> int | None:
     return checkpoints.read_metadata(workdir / "checkpoints")["data_shards"]
 
 
-def _inputs(phases: Sequence[Phase], *, model: Experiment, shards: int | None) -> list[Inputs]:
-    """The data of each phase."""
-    return [
-        data_side.build(phase.settings, model.mesh, shards=shards, phase=phase.reading)
-        for phase in phases
-    ]
+def _saver(
+    settings: ml_collections.ConfigDict, workdir: pathlib.Path, *, shards: int
+) -> Checkpoints:
+    return Checkpoints(
+        workdir / "checkpoints",
+        every=settings.checkpoint.every,
+        keep=settings.checkpoint.keep,
+        keep_every=settings.checkpoint.keep_every or None,
+        metadata={"config": config.to_dict(settings), "data_shards": shards},
+    )
 
 
-def _start(model: Experiment, saver: Checkpoints) -> tuple[TrainState, DataState]:
-    """The state where the run begins or goes on, and the data's position there."""
-    restored = saver.restore_latest(model.abstract_state)
+class TensorBoardWriter(metric_writers.SummaryWriter):
+    """Writes TensorBoard's files, with the load of experts as a plot."""
+
+    def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Plot and write tables [1, layers, experts, 1] of shares."""
+        plots = {
+            name: reporting.draw_load(image[0, :, :, 0])[None] for name, image in images.items()
+        }
+        super().write_images(step, plots)
+
+
+def open_writer(workdir: pathlib.Path) -> Writers:
+    """The writers of a run; none except on the first process."""
+    if jax.process_index() != 0:
+        return Writers([])
+    logging.getLogger("clu").setLevel(logging.WARNING)
+    return Writers(
+        [
+            TensorBoardWriter(str(workdir / "tensorboard")),
+            reporting.JsonLinesWriter(workdir / reporting.LOG),
+            reporting.EvaluationLines(),
+        ]
+    )
+
+
+def _any(data: Data) -> Inputs:
+    return next(iter(data.values()))
+
+
+def _data(phase: Phase, model: Experiment, *, shards: int | None) -> dict[str, Inputs]:
+    """The data of the tasks in a phase."""
+    return {
+        task.name: data_side.build(task.settings, model.mesh, shards=shards, phase=phase.reading)
+        for task in run_tasks(phase.settings)
+    }
+
+
+def _batch_shapes(data: Inputs) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes of a global batch."""
+    parts = data.slice[1]
+    return {
+        name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)
+        for name, rows in data.train_batches.blank().items()
+    }
+
+
+def _by_task(memories: Mapping[str, Any]) -> Any:
+    """The `carry` of a train state, from the memories of all tasks; None for no memory."""
+    if "" in memories:
+        return memories[""]
+    return {name: memory for name, memory in memories.items() if memory is not None} or None
+
+
+def _abstract_carry(models: Models, data: Data) -> Any:
+    """The shapes and shardings of the `carry` of a train state."""
+    return _by_task(
+        {name: model.abstract_carry(_batch_shapes(data[name])) for name, model in models.items()}
+    )
+
+
+def _initial_carry(models: Models, data: Data) -> Any:
+    """The `carry` of a train state before the first batch."""
+    memories: dict[str, Any] = dict.fromkeys(models)
+    for name, model in models.items():
+        if model.task.carry is not None:
+            blank = model.put(data[name].train_batches.blank())
+            memories[name] = model.initial_carry(blank)
+    return _by_task(memories)
+
+
+def _check_memories(memories: list[Any], phases: list[Phase]) -> None:
+    """Check that a memory has the same shapes in all phases.
+
+    Raises:
+        ValueError: a phase changes them: there is no memory for its new rows.
+    """
+    for phase, memory in zip(phases, memories, strict=True):
+        if memory != memories[0]:
+            raise ValueError(
+                f"phases.{phase.name}: the model has a memory that goes from batch to batch, and "
+                f"its shapes would change after phase {phases[0].name!r}: give all phases the same "
+                "data.batch_size and data.lengths"
+            )
+
+
+def _start(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainState, DataState]:
+    """The state at which the run starts or resumes, and the position in the data."""
+    restored = saver.restore_latest(model.abstract_state.replace(carry=carry))
     if restored is None:
         return model.initial_state(), {}
     state, position = restored
@@ -123,113 +219,133 @@ def _start(model: Experiment, saver: Checkpoints) -> tuple[TrainState, DataState
 def _train_phase(
     state: TrainState,
     *,
-    model: Experiment,
+    models: Models,
     phase: Phase,
-    data: Inputs,
+    data: Data,
     position: DataState,
     log: Log,
     saver: Checkpoints,
-) -> Outcome:
-    """Takes the steps that are left of a phase, on batches of its own shapes."""
+) -> tuple[Outcome, TaskBatches]:
+    """Take the remaining steps of a phase, on batches of its own shapes."""
+    first = next(iter(models.values()))
     with one_line_errors():
-        data.register()
-        batches = data.train_batches
+        batches = _batches(phase, data, step=int(state.step))
         if state.step > phase.first or phase.reading != phase.name:
-            batches.restore(position)  # else it begins here, whatever was read before it
+            batches.restore(position)
+        else:  # the data begin anew, whatever was read before, and so does the memory
+            state = state.replace(carry=_initial_carry(models, data))
     if phase.name and jax.process_index() == 0:
         print(f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True)
     with one_line_errors(FloatingPointError, CheckpointWriteError):
-        return fit(
+        outcome = fit(
             state,
-            train_step=model.train_step,
+            train_steps={name: model.train_step for name, model in models.items()},
             batches=batches,
-            put=model.put,
+            put=first.put,
             steps=phase.last,
             log=log,
             checkpoints=saver,
-            evaluate=_evaluation(model, data, first=int(state.step)),
-            evaluate_every=model.config.evaluate.every,
+            evaluate=_evaluation(models, data, batches),
+            evaluate_every=phase.settings.evaluate.every,
         )
+    return outcome, batches
 
 
-def _log(model: Experiment, data: Inputs, writer: MetricWriter) -> Log:
-    """The log of a phase, whose steps are alike."""
-    train = model.config.train
+def _batches(phase: Phase, data: Data, *, step: int) -> TaskBatches:
+    """The batches of all tasks, from a step on."""
+    return TaskBatches(
+        {name: inputs.train_batches for name, inputs in data.items()},
+        shares={task.name: task.share for task in run_tasks(phase.settings)},
+        seed=phase.settings.train.seed,
+        step=step,
+    )
+
+
+def _log(models: Models, data: Data, writer: Writers) -> Log:
+    """The log of a phase."""
+    train = next(iter(models.values())).config.train
     return Log(
         writer,
         every=train.log_every,
-        work=_work(model, data),
-        hooks=[reporting.ProgressLine(steps=train.steps)],
+        work={name: _work(model, data[name]) for name, model in models.items()},
+        hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(models))],
     )
 
 
 def _work(model: Experiment, data: Inputs) -> Work:
-    """What a step does, counted on the shapes of a batch."""
-    blank = data.train_batches.blank()
-    parts = data.slice[1]
-    shapes = {
-        name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)
-        for name, rows in blank.items()
-    }
-    peak = flops.peak_flops(jax.devices()[0], model.config.model.dtype)
+    """The work of a step, counted on the shapes of a batch."""
+    shapes = _batch_shapes(data)
+    peak = flops.peak_flops(jax.devices()[0], model.config.model.get("dtype", "float32"))
     examples = data.config.data.batch_size
     tokens = sum(
-        examples * rows[0].size for name, rows in blank.items() if name.endswith("input_tokens")
+        examples * rows.size // rows.shape[0]
+        for name, rows in shapes.items()
+        if name.endswith("input_tokens")
     )
     return Work(
         tokens=tokens,
         examples=examples,
-        # With a key, as in training: in evaluation a loss may measure more.
-        flops=flops.training(
-            lambda p, b: model.loss(p, b, jax.random.key(0)), model.shapes.params, shapes
-        ),
+        flops=model.flops(shapes),
         peak_flops=None if peak is None else peak * jax.device_count(),
     )
 
 
 def _evaluation(
-    model: Experiment, data: Inputs, *, first: int
+    models: Models, data: Data, batches: TaskBatches
 ) -> Callable[[TrainState], Mapping[str, Any]]:
-    """What is measured of a state, and how often each source has been read.
+    """A function of a state: its metrics on held-out data, and the epochs of each source so far.
 
     Args:
-        first: the step at which it was begun, or gone on, to draw batches.
+        batches: of training.
     """
 
     def measure(state: TrainState) -> dict[str, Any]:
-        epochs = data.epochs(batches=int(state.step) - first)
-        return {f"{_EPOCHS}{task}": value for task, value in epochs.items()} | {
-            f"{task}/{name}": value
-            for task in data.eval_tasks
-            for name, value in evaluate.measure(
-                model, state.params, data.eval_batches(task)
-            ).items()
-        }
+        counts = batches.counts(step=int(state.step))
+        values: dict[str, Any] = {}
+        for name, inputs in data.items():
+            prefix = f"{name}/" if name else ""
+            epochs = inputs.epochs(batches=counts[name])
+            values |= {f"{_EPOCHS}{prefix}{source}": value for source, value in epochs.items()}
+            for task in inputs.eval_tasks:
+                found = models[name].measure(state.params, inputs.eval_batches(task))
+                values |= {f"{prefix}{task}/{key}": value for key, value in found.items()}
+        return values
 
     return measure
 
 
-def _report(step: int, workdir: pathlib.Path, data: Inputs) -> None:
-    """Says how far the run got and where its traces are."""
-    task = data.eval_tasks[0]
-    size = data.config.model.vocab_size
-    counts = data_side.target_counts(data.eval_batches(task), size=size)
+def _report(step: int, workdir: pathlib.Path, data: Data) -> None:
+    """Print the results of a run, and the files that it wrote."""
+    entropies = {name: _held_out_entropy(inputs) for name, inputs in data.items()}
     if jax.process_index() != 0:
         return
     if events := cleaning.describe_counts():
         print(f"\ncleaning: {events}")
-    entropy = data_side.unigram_entropy(counts) if counts.any() else None
     log = reporting.read_log(workdir)
-    held_out = log.get(f"{task}/cross_entropy", log[f"{task}/loss"])
-    print(f"held-out loss {held_out[max(held_out)]:.3f} at step {step}")
+    for name, inputs in data.items():
+        prefix = f"{name}/" if name else ""
+        task = f"{prefix}{inputs.eval_tasks[0]}"
+        held_out = log.get(f"{task}/cross_entropy", log[f"{task}/loss"])
+        print(f"{name} held-out loss {held_out[max(held_out)]:.3f} at step {step}".lstrip())
     read = {name: log[name][max(log[name])] for name in log if name.startswith(_EPOCHS)}
     if read:
         epochs = (f"{value:.2f} of {name.removeprefix(_EPOCHS)}" for name, value in read.items())
         print(f"epochs read: {', '.join(epochs)}")
-    if entropy is not None:
-        print(f"unigram entropy of the held-out targets {entropy:.3f} nats")
-    print(f"loss curve: {reporting.plot_loss(workdir, unigram_entropy=entropy)}")
+    for name, entropy in entropies.items():
+        if entropy is not None:
+            where = f"held-out targets{f' of {name}' if name else ''}"
+            print(f"unigram entropy of the {where} {entropy:.3f} nats")
+    entropy = entropies.get("")  # each of several tasks has another
+    path = reporting.plot_loss(workdir, unigram_entropy=entropy, tasks=list(data))
+    print(f"loss curve: {path}")
     print(f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}")
+
+
+def _held_out_entropy(data: Inputs) -> float | None:
+    """The unigram entropy of the held-out targets in nats; None where there are no targets."""
+    size = data.config.model.vocab_size
+    counts = data_side.target_counts(data.eval_batches(data.eval_tasks[0]), size=size)
+    return data_side.unigram_entropy(counts) if counts.any() else None
 
 
 if __name__ == "__main__":

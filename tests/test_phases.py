@@ -109,11 +109,11 @@ def test_a_position_of_another_phase_is_refused(straight, tmp_path, capsys):
 def test_a_checkpoint_is_evaluated_on_the_data_of_its_phase(straight, monkeypatch):
     measured = []
 
-    def record(model, params, batches):
+    def record(self, params, batches):
         measured.extend(batch["encoder_input_tokens"].shape for batch in batches)
         return {}
 
-    monkeypatch.setattr(evaluate, "measure", record)
+    monkeypatch.setattr(model_side.Experiment, "measure", record)
     for step in (3, 4):
         path = straight[0] / "checkpoints" / str(step)
         values = {"checkpoint": path, "output": straight[0] / "evaluation.json", "average": 1}

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.compat.proto import event_pb2
 
+from t5x_like import train
 from t5x_like.experiment import reporting
 
 LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
@@ -16,7 +17,7 @@ LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
 @pytest.fixture
 def written(tmp_path, capsys):
     """A folder in which a load was written, and an evaluation; and what was printed."""
-    with contextlib.closing(reporting.open_writer(tmp_path)) as writer:
+    with contextlib.closing(train.open_writer(tmp_path)) as writer:
         writer.write_images(3, {"train/expert_load": LOAD[None, :, :, None]})
         values = {"tokens_dropped": 0.25, "tokens_dropped/layer_0": 0.5}
         writer.write_scalars(3, {f"held_out/{name}": value for name, value in values.items()})

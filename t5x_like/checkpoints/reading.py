@@ -233,9 +233,9 @@ def agreed_steps(folder: epath.Path) -> list[int]:
 
 
 def all_but_params(state: Any) -> dict[str, Any]:
-    """What a checkpoint holds under TRAINING."""
+    """The fields of a train state that a checkpoint stores under TRAINING: those that are set."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return {name: value for name, value in fields.items() if name != PARAMS}
+    return {k: value for k, value in fields.items() if k != PARAMS and value is not None}
 
 
 def _near(name: str, others: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import ml_collections
 
 from t5x_like import checkpoints, systems, vocabularies
+from t5x_like.experiment.tasks import RunTask, heads, run_tasks
 from t5x_like.hf import folder as files
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.pretrained.weight_source import open_source
@@ -22,7 +23,8 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     `data.converter` "" it and the `data.lengths` that are 0 are those that a run was trained with,
     or of another folder what its network reads. With `model.labels`
     0 there are as many classes or tags as `data.module` finds in the data; where
-    `data.settings.labels` is empty, it gets their names, so that they stay with the run.
+    `data.settings.labels` is empty, it gets their names, so that they stay with the run. With
+    several `tasks` that have heads, `model.head` becomes their mapping, as the network needs it.
 
     Raises:
         ValueError: `initialize` is not set, or no folder of a model; or there are no labels to be
@@ -32,8 +34,12 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     with config.unlocked():
         if not config.system:
             _complete_model(config)
-        if config.model.get("labels") == 0:
-            _complete_labels(config)
+        for task in run_tasks(config):
+            if task.settings.model.get("labels") == 0:
+                _complete_labels(task.settings)
+                _keep_labels(config, task)
+        if config.tasks and (with_heads := heads(config)):
+            config.model = config.model.to_dict() | {"head": with_heads}
     return config
 
 
@@ -114,3 +120,13 @@ def _complete_labels(config: ml_collections.ConfigDict) -> None:
     config.model.labels = len(names)
     if "labels" in data.settings and not data.settings.labels:
         data.settings.labels = names
+
+
+def _keep_labels(config: ml_collections.ConfigDict, task: RunTask) -> None:
+    """Set the labels that were found for one of several tasks in the config of the run."""
+    if not task.name:
+        return
+    own = config.tasks[task.name]
+    own.model.labels = task.settings.model.labels
+    if "data" in own and "settings" in own.data:
+        own.data.settings = task.settings.data.settings

@@ -104,6 +104,7 @@ class Inputs:
         return self._batches(task, split="validation", shuffle=False, repeat=False)
 
     def _batches(self, task: str, *, split: str, **settings: Any) -> Batches:
+        self.register()  # another phase or task may have registered the same names since
         data = self.config.data
         index, number = self.slice
         mine = self.shards // number

@@ -1,9 +1,10 @@
-"""A config made into a model, a mesh, an optimizer and jitted steps. Data comes from inputs.py."""
+"""The model side of a run: network, mesh, optimizer and jitted steps, made from a config."""
 
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -14,56 +15,98 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning, systems
+from t5x_like.experiment.tasks import RunTask, heads, run_tasks
 from t5x_like.pretrained.loading import load, load_part
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.systems.system import Task
-from t5x_like.training import frozen, optimizers, state, step
+from t5x_like.training import flops, frozen, metrics, optimizers, state, step, task_parameters
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """The model side of a run: everything but data, made from a config without allocating memory.
+    """The model side of one task of a run, made from a config without allocating memory.
+
+    The tasks of a run have the same network, mesh, shapes, axes, optimizer and schedule.
 
     Attributes:
-        module: the network.
-        task: of its head: see `systems.system.Task`.
+        name: of the task, "" in a run of one.
+        config: the config of the task, see `experiment.tasks`.
+        settings: of the network, with the heads of all tasks.
+        network: the network with the heads of all tasks.
+        module: the network with the head of this task.
+        task: how the head is trained, see `systems.system.Task`.
         mesh: the devices.
-        shapes, axes: of the state, as trees of ShapeDtypeStructs and of PartitionSpecs of names.
-        loss: (params, batch, key or None) -> (loss sum, weight, metrics).
+        shapes, axes: of the state without a memory, as trees of ShapeDtypeStructs and of
+            PartitionSpecs of axis names.
+        loss: (params, batch, key or None) -> (loss sum, weight, metrics); with a memory also takes
+            `carry=`, and returns ((loss sum, weight, metrics), next memory).
         optimizer, schedule: as `training.optimizers` builds them.
+        start: as in `systems.system.Task`, of the first task that has it.
+        remembers: some task of the run has a memory that goes from batch to batch.
     """
 
+    name: str
     config: ml_collections.ConfigDict
+    settings: Mapping[str, Any]
+    network: nn.Module
     module: nn.Module
     task: Task
     mesh: Mesh
     shapes: TrainState
     axes: TrainState
-    loss: Callable[..., tuple[Array, Array, dict]]
+    loss: Callable[..., Any]
     optimizer: optax.GradientTransformation
     schedule: optax.Schedule
+    start: Callable[..., PyTree] | None
+    remembers: bool
 
     @property
     def shardings(self) -> TrainState:
-        """Where each part of the state lies."""
+        """The shardings of the state without a memory."""
         return partitioning.shardings(self.mesh, self.axes)
 
     @property
     def abstract_state(self) -> TrainState:
-        """The state's shapes and shardings, into which a checkpoint is restored."""
+        """The shapes and shardings of the state without a memory."""
         return jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
             self.shapes,
             self.shardings,
         )
 
+    def abstract_state_on(self, batch: Mapping[str, Any]) -> TrainState:
+        """The shapes and shardings of the state in a run of one task, for a global batch."""
+        return self.abstract_state.replace(carry=self.abstract_carry(batch))
+
+    def abstract_carry(self, batch: Mapping[str, Any]) -> PyTree:
+        """The shapes and shardings of the memory for a global batch; None without a memory."""
+        sharding = partitioning.batch_sharding(self.mesh)
+        with partitioning.layout(self.mesh):
+            return jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+                jax.eval_shape(self._carry, batch),
+            )
+
+    def initial_carry(self, batch: Mapping[str, Array]) -> PyTree:
+        """The memory before the first batch, each row on the device of its row; None without."""
+        if self.task.carry is None:
+            return None
+        sharding = partitioning.batch_sharding(self.mesh)
+        with partitioning.layout(self.mesh):
+            return jax.jit(self._carry, out_shardings=sharding)(batch)
+
+    def _carry(self, batch: Mapping[str, Array]) -> PyTree:
+        return None if self.task.carry is None else self.task.carry(self.module, batch)
+
     def initial_state(self) -> TrainState:
-        """The state before the first step, each device making or reading its own part of it.
+        """The state before the first step, without a memory.
+
+        Each device makes or reads its own part of it.
 
         Raises:
-            ValueError: the folder that `initialize` names does not have this model's parameters.
+            ValueError: the folder in `initialize` does not have this model's parameters.
         """
         params = self._pretrained() if self.config.initialize else None
         with partitioning.layout(self.mesh):
@@ -72,29 +115,28 @@ class Experiment:
     def _create(self, params: PyTree | None) -> TrainState:
         seed = self.config.train.seed
         if params is None:
-            params = nn.unbox(_init(self.module, seed=seed))
+            params = nn.unbox(_init(self.network, seed=seed))
         return state.create(params, optimizer=self.optimizer, seed=seed)
 
     def _pretrained(self) -> PyTree:
-        """The parameters of the folder that `initialize` names, or what the task begins with.
+        """The parameters of the folder in `initialize`, or those that the task makes of them.
 
         A head that the folder lacks is randomly initialized.
         """
         source = open_source(pathlib.Path(self.config.initialize).expanduser())
-        model = self.config.model.to_dict()
-        if self.task.start is not None:
+        if self.start is not None:
 
             def read(part: str, *, system: str) -> PyTree:
                 return load_part(
-                    source, self.module, part=part, system=system, dtype=np.float32, mesh=self.mesh
+                    source, self.network, part=part, system=system, dtype=np.float32, mesh=self.mesh
                 )
 
-            return self.task.start(self.module, model, read)
+            return self.start(self.network, self.settings, read)
         return load(
             source,
-            self.module,
+            self.network,
             system=self.config.system,
-            config=model,
+            config=self.settings,
             dtype=np.float32,
             mesh=self.mesh,
             seed=self.config.train.seed,
@@ -102,70 +144,173 @@ class Experiment:
 
     @functools.cached_property
     def train_step(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
-        """The jitted training step; it consumes the state it is given."""
+        """The jitted training step; it donates the state that it gets."""
         train_step = step.make_train_step(
             self.loss,
             self.optimizer,
             schedule=self.schedule,
             microbatches=self.config.train.microbatches,
+            prepare=self._prepare,
+            task=self.name,
         )
-        return jax.jit(
-            train_step, donate_argnums=0, out_shardings=(self.shardings, self._everywhere)
-        )
+        memory = partitioning.batch_sharding(self.mesh) if self.remembers else None
+        shardings = self.shardings.replace(carry=memory)
+        return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, self._everywhere))
 
     @functools.cached_property
-    def eval_step(self) -> Callable[[PyTree, Mapping[str, Array]], Metrics]:
-        """The jitted evaluation step."""
-        return jax.jit(step.make_eval_step(self.loss), out_shardings=self._everywhere)
+    def eval_step(self) -> Callable[..., tuple[Metrics, PyTree]]:
+        """The jitted evaluation step, see `training.step.make_eval_step`."""
+        memory = None if self.task.carry is None else partitioning.batch_sharding(self.mesh)
+        eval_step = step.make_eval_step(self.loss, prepare=self._prepare)
+        return jax.jit(eval_step, out_shardings=(self._everywhere, memory))
+
+    @property
+    def _prepare(self) -> step.Prepare | None:
+        if self.task.prepare is None:
+            return None
+        return functools.partial(self.task.prepare, self.module)
+
+    def measure(
+        self, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
+    ) -> dict[str, Any]:
+        """The metrics of the parameters over all batches together; call it within the layout.
+
+        A memory goes from the first batch to the last.
+
+        Args:
+            batches: this process's rows of each batch.
+
+        Returns:
+            As `metrics.compute`.
+        """
+        return metrics.compute(metrics.merge(self._measure_each(params, batches)))
+
+    def _measure_each(
+        self, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
+    ) -> Iterator[Metrics]:
+        carry: PyTree = None
+        for number, batch in enumerate(map(self.put, batches)):
+            carry = carry if number else self.initial_carry(batch)
+            found, carry = self.eval_step(params, batch, carry, np.int32(number))
+            yield found
+
+    def flops(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
+        """Model FLOPs of a training step on a global batch, without the work of `Task.prepare`."""
+        key = jax.random.key(0)  # as in training: in evaluation a loss may measure more
+        shapes, memory = self.shapes, self.abstract_carry(batch)
+        if self._prepare is not None:
+            batch = jax.eval_shape(self._prepare, shapes, batch, key)
+        if memory is None:
+            return flops.training(lambda p, b: self.loss(p, b, key), shapes.params, batch)
+        return flops.training(
+            lambda p, b, m: self.loss(p, b, key, carry=m), shapes.params, batch, memory
+        )
 
     @property
     def _everywhere(self) -> NamedSharding:
-        """That of metrics, whole on each device: any process can fetch them, arrays too."""
+        """The sharding of metrics: whole on each device, so that any process can fetch them."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
-        """This process's rows of a batch as global arrays on the mesh."""
+        """Put this process's rows of a batch onto the mesh, as global arrays."""
         return partitioning.shard_batch(batch, self.mesh)
 
 
 def build(
     config: ml_collections.ConfigDict, *, devices: Sequence[jax.Device] | None = None
 ) -> Experiment:
-    """Makes the model side of a run and checks it, without compiling or allocating anything.
+    """Make the model side of a run of one task, without compiling or allocating anything.
 
     Args:
         devices: to lay it out on, which need not be there to compile for; None for all of JAX's.
 
     Raises:
+        ValueError: as `build_tasks`, or the run has several tasks.
+    """
+    if config.tasks:
+        raise ValueError(
+            f"tasks has {', '.join(config.tasks)}, and this command is for a run of one task"
+        )
+    return build_tasks(config, devices=devices)[""]
+
+
+def build_tasks(
+    config: ml_collections.ConfigDict, *, devices: Sequence[jax.Device] | None = None
+) -> dict[str, Experiment]:
+    """Make the model side of each task of a run, by name: {"": model} if it has only one.
+
+    Nothing is compiled or allocated.
+
+    Args:
+        devices: as for `build`.
+
+    Raises:
         ValueError: a setting that does not exist, or that does not fit the others or the devices.
     """
-    model = config.model.to_dict()
-    module = systems.build(config.system, model)
-    task = systems.find(config.system).task(model)
-    if task.start_required and not config.initialize:
-        raise ValueError("initialize is not set: name the folder of the model to start from")
+    run, with_heads = run_tasks(config), heads(config)
+    settings = config.model.to_dict() | ({"head": with_heads} if with_heads else {})
+    network = systems.build(config.system, settings)
+    tasks = {one.name: _find_task(one) for one in run}
     mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=devices)
-    boxed = jax.eval_shape(lambda: _init(module, seed=0))
+    boxed = jax.eval_shape(lambda: _init(network, seed=0))
     params_axes = nn.get_partition_spec(boxed)
-    optimizer, schedule = optimizers.build(config.optimizer.to_dict(), axes=params_axes)
+    optimizer, schedule = _optimizer(config, params_axes, tasks=with_heads)
     shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), nn.unbox(boxed))
     axes = state.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
-    loss: Callable[..., tuple[Array, Array, dict]]
-    loss = functools.partial(task.loss, module, **config.loss.to_dict())
-    if still := config.optimizer.get("frozen"):
-        loss = frozen.without_gradient(loss, trained=frozen.trainable(params_axes, frozen=still))
-    return Experiment(
-        config=config,
-        module=module,
-        task=task,
+    make = functools.partial(
+        Experiment,
+        settings=settings,
+        network=network,
         mesh=mesh,
         shapes=shapes,
         axes=axes,
-        loss=loss,
         optimizer=optimizer,
         schedule=schedule,
+        start=next((task.start for task in tasks.values() if task.start is not None), None),
+        remembers=any(task.carry is not None for task in tasks.values()),
     )
+    models = {}
+    for one in run:
+        task, module = tasks[one.name], network.clone(task=one.name) if with_heads else network
+        loss = _loss(one.settings, task, module, params_axes)
+        models[one.name] = make(
+            name=one.name, config=one.settings, module=module, task=task, loss=loss
+        )
+    return models
+
+
+def _optimizer(
+    config: ml_collections.ConfigDict, axes: PyTree, *, tasks: Collection[str]
+) -> tuple[optax.GradientTransformation, optax.Schedule]:
+    """The optimizer and schedule of a run; `tasks` are those with heads of their own."""
+    owners = None
+    if tasks:
+        folder = systems.find(config.system).heads
+        owners = task_parameters.owners(axes, tasks=tasks, heads=folder)
+    return optimizers.build(config.optimizer.to_dict(), axes=axes, owners=owners)
+
+
+def _find_task(one: RunTask) -> Task:
+    """The system's task for a task of a run.
+
+    Raises:
+        ValueError: the system does not train such a head, or the run lacks a setting for it.
+    """
+    task = systems.find(one.settings.system).task(one.settings.model.to_dict())
+    if task.start_required and not one.settings.initialize:
+        raise ValueError("initialize is not set: name the folder of the model to start from")
+    return task
+
+
+def _loss(
+    config: ml_collections.ConfigDict, task: Task, module: nn.Module, axes: PyTree
+) -> Callable[..., Any]:
+    """The loss of a task, with its settings."""
+    loss: Callable[..., Any] = functools.partial(task.loss, module, **config.loss.to_dict())
+    if still := config.optimizer.get("frozen"):
+        loss = frozen.without_gradient(loss, trained=frozen.trainable(axes, frozen=still))
+    return loss
 
 
 def _init(module: nn.Module, *, seed: int) -> PyTree:

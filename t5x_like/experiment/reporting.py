@@ -1,65 +1,85 @@
-"""What a run shows: a progress line, TensorBoard, a JSON Lines file, a picture of the loss."""
+"""The outputs of a run: a progress line, evaluations, a JSON Lines file, plots."""
 
 import json
-import logging
 import pathlib
 import sys
-import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import jax
 import numpy as np
-from clu import metric_writers
-from clu.metric_writers.interface import MetricWriter
 from jaxtyping import Float, UInt8
+
+from t5x_like.training.loop import Writer
 
 LOG = "metrics.jsonl"
 _CLEAR_LINE = "\r\x1b[K" if sys.stdout.isatty() else ""
 
 
-class JsonLinesWriter(MetricWriter):
+class JsonLinesWriter:
     """Appends a line for each call of `write_scalars`: {"step": 10, "train/loss": 4.2, ...}."""
 
     def __init__(self, path: pathlib.Path):
         self._file = path.open("a")
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Appends the scalars of a step; what is not finite is null."""
+        """Append the scalars of a step; NaN and infinity become null."""
         values = {name: float(np.asarray(value)) for name, value in scalars.items()}
         finite = {name: v if np.isfinite(v) else None for name, v in values.items()}
         self._file.write(json.dumps({"step": int(step), **finite}) + "\n")
         self._file.flush()
 
+    def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Ignore images: the file contains scalars only."""
+
     def flush(self) -> None:
-        """Brings the lines to disk."""
+        """Write all lines to disk."""
         self._file.flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Close the file."""
         self._file.close()
 
-    def _ignore(self, *_: Any, **__: Any) -> None:
-        """A line of JSON has scalars alone."""
 
-    write_summaries = write_images = write_videos = write_audios = _ignore
-    write_texts = write_histograms = write_pointcloud = write_hparams = _ignore
+class ClosingWriter(Writer, Protocol):
+    """A writer that is closed at the end of a run."""
+
+    def close(self) -> None:
+        """Write all that is buffered, and close."""
 
 
-class TensorBoardWriter(metric_writers.SummaryWriter):
-    """Writes for TensorBoard. A picture of a pixel for each expert is drawn to be read."""
+class Writers:
+    """Writes the same metrics with several writers."""
+
+    def __init__(self, writers: Sequence[ClosingWriter]):
+        self._writers = writers
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Write the scalars of a step with each writer."""
+        for writer in self._writers:
+            writer.write_scalars(step, scalars)
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Stores pictures of tables [1, layers, experts, 1] of shares."""
-        drawn = {name: draw_load(image[0, :, :, 0])[None] for name, image in images.items()}
-        super().write_images(step, drawn)
+        """Write the images of a step with each writer."""
+        for writer in self._writers:
+            writer.write_images(step, images)
+
+    def flush(self) -> None:
+        """Flush each writer."""
+        for writer in self._writers:
+            writer.flush()
+
+    def close(self) -> None:
+        """Close each writer."""
+        for writer in self._writers:
+            writer.close()
 
 
 def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height width 3"]:
-    """Draws each expert's share of its layer's load, over the scale from nothing to twice alike.
+    """Plot the share of each expert in its layer's load as an image.
 
-    Alike is 1/E, in gray; idle experts are blue and busy ones red. The scale stays, so that one can
-    compare the pictures of different steps.
+    An equal share, 1/E, is gray; idle experts are blue and busy ones red, from 0 to twice the equal
+    share. The scale is fixed, so that images of different steps can be compared.
     """
     import matplotlib.backends.backend_agg  # as in `plot_loss`
     import matplotlib.figure
@@ -75,20 +95,17 @@ def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height wid
         axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
     axes.set(xlabel="expert", ylabel="layer")
     figure.colorbar(picture, extend="max")
-    # In two lines above, where there is room for it however few layers and experts there are.
-    figure.suptitle(f"share of the layer's load\n({1 / experts:.3g} each where alike)", fontsize=9)
+    # A title of two lines fits above the axes however few layers and experts there are.
+    figure.suptitle(f"share of the layer's load\n(equal shares: {1 / experts:.3g})", fontsize=9)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3]
 
 
-class EvaluationLines(JsonLinesWriter):
+class EvaluationLines:
     """Prints evaluations on the terminal; training has its progress line."""
 
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Prints the scalars of an evaluation, but for those of single layers."""
+        """Print the scalars of an evaluation, except those of single layers."""
         if not any(name.startswith("train/") for name in scalars):
             values = "  ".join(
                 f"{name} {value:.4f}" for name, value in scalars.items() if "/layer_" not in name
@@ -96,45 +113,37 @@ class EvaluationLines(JsonLinesWriter):
             sys.stdout.write(f"{_CLEAR_LINE}  held out at step {step}: {values}\n")
             sys.stdout.flush()
 
+    def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Ignore images: a terminal shows text."""
+
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: each line is printed at once."""
 
-    close = flush
-
-
-def open_writer(workdir: pathlib.Path) -> MetricWriter:
-    """The writers of a run; on all processes but the first they write nothing."""
-    if jax.process_index() != 0:
-        return metric_writers.MultiWriter([])
-    logging.getLogger("clu").setLevel(logging.WARNING)
-    return metric_writers.MultiWriter(
-        [
-            TensorBoardWriter(str(workdir / "tensorboard")),
-            JsonLinesWriter(workdir / LOG),
-            EvaluationLines(),
-        ]
-    )
+    def close(self) -> None:
+        """Do nothing: the terminal stays open."""
 
 
 class ProgressLine:
     """Shows step, loss, accuracy, tokens/s, time left and the like on one line of the terminal.
 
-    Where the output is no terminal (a file, a pipe) each is a line of its own.
+    Where the output is not a terminal (a file, a pipe) each is a line of its own.
+
+    Args:
+        steps: the last step.
+        tasks: the names of the tasks of the run, "" for one task.
     """
 
-    def __init__(self, *, steps: int):
-        self._steps = steps
+    def __init__(self, *, steps: int, tasks: Sequence[str] = ("",)):
+        self._steps, self._tasks = steps, tasks
         self._end = "" if _CLEAR_LINE else "\n"
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
-        """Shows the metrics of a log."""
+        """Show the metrics of a log."""
         if jax.process_index() != 0:
             return
-        parts = [f"step {step}/{self._steps}", f"loss {values['loss']:.4f}"]
-        if "accuracy" in values:
-            parts.append(f"accuracy {values['accuracy']:.1%}")
-        if "tokens_dropped" in values:
-            parts.append(f"dropped {values['tokens_dropped']:.1%}")
+        parts = [f"step {step}/{self._steps}"]
+        for task in self._tasks:
+            parts += _task_parts(task, values)
         if "tokens_per_second" in values:
             parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
             left = int(values["seconds_left"])
@@ -145,8 +154,21 @@ class ProgressLine:
         sys.stdout.flush()
 
 
+def _task_parts(task: str, values: Mapping[str, float]) -> list[str]:
+    """The metrics of a task that the progress line shows; none if no step was a step of it."""
+    forms = {
+        "loss": "loss {:.4f}",
+        "accuracy": "accuracy {:.1%}",
+        "tokens_dropped": "dropped {:.1%}",
+    }
+    prefix = f"{task}/" if task else ""
+    found = {name: form for name, form in forms.items() if f"{prefix}{name}" in values}
+    shown = [form.format(values[f"{prefix}{name}"]) for name, form in found.items()]
+    return [f"{task} {shown[0]}", *shown[1:]] if task and shown else shown
+
+
 def read_log(workdir: pathlib.Path) -> dict[str, dict[int, float]]:
-    """The metrics of a run, {name: {step: value}}; of a step trained twice the last value."""
+    """Read the metrics of a run, {name: {step: value}}; a step trained twice has its last value."""
     series: dict[str, dict[int, float]] = {}
     for line in (workdir / LOG).read_text().splitlines():
         values = json.loads(line)
@@ -157,19 +179,26 @@ def read_log(workdir: pathlib.Path) -> dict[str, dict[int, float]]:
     return series
 
 
-def plot_loss(workdir: pathlib.Path, *, unigram_entropy: float | None) -> pathlib.Path:
-    """Draws the training and held-out losses over the steps, beside the unigram entropy if any."""
+def plot_loss(
+    workdir: pathlib.Path, *, unigram_entropy: float | None, tasks: Sequence[str] = ("",)
+) -> pathlib.Path:
+    """Plot the training and held-out losses over the steps, and the unigram entropy if any.
+
+    Args:
+        tasks: the names of the tasks of the run, "" for one task.
+    """
     import matplotlib.figure  # takes a second that `--help` need not wait for
 
     figure = matplotlib.figure.Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     log = read_log(workdir)
+    training = {f"train/{task}/loss" if task else "train/loss" for task in tasks}
     for name, series in log.items():
-        in_training = name.startswith("train/")
         task, _, metric = name.rpartition("/")
-        drawn = "cross_entropy" if f"{task}/cross_entropy" in log else "loss"
-        if name == "train/loss" or (metric == drawn and not in_training):
-            style = "-" if in_training else "o-"
+        plotted = "cross_entropy" if f"{task}/cross_entropy" in log else "loss"
+        held_out = metric == plotted and not name.startswith("train/")
+        if name in training or held_out:
+            style = "o-" if held_out else "-"
             steps = sorted(series)
             axes.plot(steps, [series[s] for s in steps], style, label=name, markersize=4)
     if unigram_entropy is not None:

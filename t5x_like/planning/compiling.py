@@ -67,7 +67,7 @@ def compile_step(model: Experiment, fields: Batch) -> Compiled:
     start = time.perf_counter()
     step: Any = model.train_step
     with partitioning.layout(model.mesh):
-        lowered = step.lower(model.abstract_state, on_mesh(fields, model.mesh))
+        lowered = step.lower(model.abstract_state_on(fields), on_mesh(fields, model.mesh))
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:

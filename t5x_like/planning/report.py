@@ -55,11 +55,8 @@ def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
     """Count the FLOPs of the model, and of the traced step, which recomputes activations."""
     with partitioning.layout(model.mesh):
         return {
-            # With a key, as in training: in evaluation a loss may compute more metrics.
-            "model": flops.training(
-                lambda p, b: model.loss(p, b, jax.random.key(0)), model.shapes.params, fields
-            ),
-            "step": flops.count(model.train_step, model.abstract_state, fields),
+            "model": model.flops(fields),
+            "step": flops.count(model.train_step, model.abstract_state_on(fields), fields),
         }
 
 

@@ -41,9 +41,11 @@ class Task:
             of another: a student from its teacher. None: from the same network, or at random.
         start_required: the run needs a folder to start from (`initialize`).
         carry: (module, batch) -> the memory before the first batch, for a network that remembers
-            from batch to batch: arrays [B, ...], row r of which belongs to row r of the batches.
+            from batch to batch: arrays [B, ...], row r of which belongs to row r of the batches. It
+            depends on the shapes of the batch alone.
         prepare: (module, state, batch, rng) -> batch, jitted work before each step that needs the
-            newest parameters (`state.params`): sampling, rewards, the answers of a teacher.
+            newest parameters (`state.params`): sampling, rewards, the answers of a teacher. In
+            evaluation the state holds the parameters alone, and the rng is the same each time.
     """
 
     loss: Loss
@@ -74,6 +76,10 @@ class System:
             settings of its model whose sum is the number of rows. The rest is randomly initialized.
         copied_rows: embedding tables, by path, that may have fewer rows in that folder -> for each
             row here the row there that it is a copy of.
+        heads: for runs of several tasks, the path of the heads in the parameters: those of task x
+            lie under <heads>/x, and no other task reads them. The network then has a field `task`,
+            and `module.clone(task=x)` runs the head of x; `build` gets as `head` a mapping of the
+            tasks, x -> {"head", "labels"}, and initialization makes all heads.
     """
 
     name: str
@@ -85,6 +91,7 @@ class System:
     new_parameters: tuple[str, ...] = ()
     new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     copied_rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    heads: str = "head"
 
     def task(self, config: Config) -> Task:
         """The task of the head that `config` names.

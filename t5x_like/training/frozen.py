@@ -49,39 +49,40 @@ def without_gradient(loss: Callable[..., Any], *, trained: Any) -> Callable[...,
     So it is not computed, and counts in no norm of the gradient.
     """
 
-    def stopped(params: Any, *rest: Any) -> Any:
+    def stopped(params: Any, *rest: Any, **settings: Any) -> Any:
         params = jax.tree.map(
             lambda keep, param: param if keep else jax.lax.stop_gradient(param), trained, params
         )
-        return loss(params, *rest)
+        return loss(params, *rest, **settings)
 
     return stopped
 
 
 def leave_out(
     optimizer: optax.GradientTransformation, *, trained: Any
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """The optimizer of the trained parameters alone, which knows nothing of the others.
 
     Args:
         optimizer: sees trees made by `select`, and has state for what is in them.
         trained: from `trainable`; the updates of what is not are 0.
     """
+    inner = optax.with_extra_args_support(optimizer)
 
     def init(params: Any) -> Any:
         return optimizer.init(select(params, trained=trained))
 
-    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         own = [
             None if tree is None else select(tree, trained=trained) for tree in (gradients, params)
         ]
-        updates, state = optimizer.update(own[0], state, own[1])
+        updates, state = inner.update(own[0], state, own[1], **extra)
         updates = jax.tree.map(
             lambda keep, new, old: new if keep else jnp.zeros_like(old), trained, updates, gradients
         )
         return updates, state
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _path(keys: Any) -> str:

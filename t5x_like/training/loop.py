@@ -1,18 +1,15 @@
 """The training loop: keeps the device busy, and logs, evaluates, saves and stops at the right step.
 
-The host runs ahead of the device: while a step computes, the next batch is drawn and its step is
-queued. Metrics add up on the device, and are fetched a step after the one they are logged for.
+The host runs ahead of the device: while a step computes, the next batch is read and the next step
+is queued. Metrics are summed on the device, and published once the step after their interval is
+queued, so that the device never waits for the host.
 """
 
 import collections
-import contextlib
 import dataclasses
-import functools
-import signal
-import threading
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -20,13 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from absl import logging
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
+from t5x_like.training.stop_signal import StopSignal
 
 # Steps queued on the device: enough that it never waits, few enough to stop within seconds.
 _AHEAD = 2
@@ -35,34 +31,44 @@ _global_norm = jax.jit(optax.tree.norm)
 
 
 class Writer(Protocol):
-    """What the loop needs of a `clu.metric_writers.MetricWriter`."""
+    """A writer of metrics, such as `clu.metric_writers.MetricWriter`."""
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Stores the metrics of a step."""
+        """Write the metrics of a step."""
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Stores pictures [1, height, width, 1] of a step."""
+        """Write images [1, height, width, 1] of a step."""
 
     def flush(self) -> None:
-        """Brings to disk what was stored."""
+        """Write to disk all that is buffered."""
 
 
 class Saver(Protocol):
-    """What the loop needs of `t5x_like.checkpoints.Checkpoints`."""
+    """A writer of checkpoints, such as `t5x_like.checkpoints.Checkpoints`."""
 
     def due(self, step: int) -> bool:
         """Whether to save at this step."""
 
     def save(self, step: int, state: Any, data_state: Mapping[int, bytes] | None) -> None:
-        """Takes a copy of the state, to write it in the background."""
+        """Copy the state, and write it in the background."""
 
     def wait(self) -> None:
-        """Blocks until it is written."""
+        """Block until it is written."""
+
+
+class Batches(Protocol):
+    """The batches of a run, such as `task_batches.TaskBatches`."""
+
+    def __next__(self) -> tuple[str, Any]:
+        """Return the name of a task, "" in a run of one, and this process's part of a batch."""
+
+    def state(self) -> Mapping[int, bytes] | None:
+        """Return the position in the data, None if it cannot be saved."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What one step does on all devices together, to turn seconds into rates.
+    """The work of one step on all devices together, to turn seconds into rates.
 
     `flops` are model FLOPs (`flops.training`), `peak_flops` FLOP/s; None where unknown.
     """
@@ -75,7 +81,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Where a run got to, and whether a signal ended it, perhaps at its last step."""
+    """The state at the end of training, and whether a signal ended it, perhaps at its last step."""
 
     state: TrainState
     interrupted: bool
@@ -84,8 +90,8 @@ class Outcome:
 def fit(
     state: TrainState,
     *,
-    train_step: Callable[[TrainState, Any], tuple[TrainState, Metrics]],
-    batches: Iterator[Any],
+    train_steps: Mapping[str, Callable[[TrainState, Any], tuple[TrainState, Metrics]]],
+    batches: Batches,
     put: Callable[[Any], Any],
     steps: int,
     log: "Log",
@@ -93,20 +99,19 @@ def fit(
     evaluate: Callable[[TrainState], Mapping[str, Any]] | None = None,
     evaluate_every: int = 0,
 ) -> Outcome:
-    """Trains from `state.step` to `steps`, or to the end of the data; call it on all processes.
+    """Train from `state.step` to `steps`, or to the end of the data; call it on all processes.
 
-    SIGTERM or Ctrl-C ends the run after the step at hand and saves it; a second Ctrl-C kills it.
+    SIGTERM or Ctrl-C ends the run after the current step and saves it; a second Ctrl-C kills it.
 
     Args:
-        state: where to start; gone afterwards if `train_step` donates it.
-        train_step: jitted, as `make_train_step` makes it.
-        batches: this process's part of each batch. It stands where `state` does, has `state()` if
-            its position is to be saved, and ends on all processes at once.
-        put: makes global arrays of this process's part of a batch.
+        state: where to start; gone afterwards if a training step donates it.
+        train_steps: jitted steps by task, as `make_train_step` makes them; {"": step} for one task.
+        batches: begin at `state`, and end on all processes at once.
+        put: makes global arrays from this process's part of a batch.
         steps: the last step.
-        log: where the metrics go, and when.
-        checkpoints: saves at steps of its own choice and at the last.
-        evaluate: metrics of a state, as `metrics.compute` returns them, asked for every
+        log: publishes the metrics.
+        checkpoints: saves the steps that it finds due, and the last.
+        evaluate: metrics of a state, as `metrics.compute` returns them. It is called every
             `evaluate_every` steps and, unless a signal came, at the end.
         evaluate_every: 0 for at the end only.
 
@@ -115,24 +120,25 @@ def fit(
             and the newest checkpoint is from before it.
     """
     step, interrupted = int(state.step), False
-    with _StopSignal() as stop:
-        batch = _draw(batches, put) if step < steps else None
-        while batch is not None:
-            state, metrics = train_step(state, batch)
+    with StopSignal(delay=_AHEAD) as stop:
+        drawn = _draw(batches, put) if step < steps else None
+        while drawn is not None:
+            task, batch = drawn
+            state, metrics = train_steps[task](state, batch)
             step += 1
-            log.add(metrics, step=step, steps_left=steps - step)
+            log.add(metrics, task=task, step=step, steps_left=steps - step)
             interrupted = stop.agreed()
             last = interrupted or step == steps
             due = last or (checkpoints is not None and checkpoints.due(step))
-            position = _position(batches) if due else None  # that of the step, not of the next one
-            batch = None if last else _draw(batches, put)
-            if batch is None and not due:  # the data has ended
-                due, position = True, _position(batches)
+            position = batches.state() if due else None  # before the next batch is drawn
+            drawn = None if last else _draw(batches, put)
+            if drawn is None and not due:
+                due, position = True, batches.state()
             if checkpoints is not None and due:
                 log.require_finite(state)
                 checkpoints.save(step, state, position)
             at_evaluation = evaluate_every and step % evaluate_every == 0
-            if evaluate is not None and not interrupted and (batch is None or at_evaluation):
+            if evaluate is not None and not interrupted and (drawn is None or at_evaluation):
                 with stop.cutting_short():
                     log.evaluate(evaluate, state)
         if step < steps and not interrupted:
@@ -147,10 +153,12 @@ class Log:
     """Publishes the metrics of a run: means over the steps between two logs, rates, time left.
 
     Args:
-        writer: gets them as `train/<name>`, and those of evaluations by their own names; those that
-            are arrays as pictures of a pixel for each value.
+        writer: gets the metrics as `train/<name>`, in a run of several tasks as
+            `train/<task>/<name>`, and those of evaluations under their own names. Arrays are
+            written as images with a pixel for each value.
         every: steps from one log to the next; the last step is logged too.
-        work: for tokens/s, examples/s and utilization. Compiling and evaluating do not count.
+        work: of a step of each task, {"": work} in a run of one: for tokens/s, examples/s and
+            utilization. The time of compiling and evaluating does not count.
         hooks: called with the step and the metrics of each log, to show a progress line, say.
     """
 
@@ -159,41 +167,44 @@ class Log:
         writer: Writer,
         *,
         every: int,
-        work: Work,
+        work: Mapping[str, Work],
         hooks: Sequence[Callable[[int, Mapping[str, Any]], None]] = (),
     ):
         if every < 1:
             raise ValueError(f"train.log_every={every}: must be 1 or more")
         self._writer, self._every, self._work, self._hooks = writer, every, work, hooks
         self._open = _Interval()
-        self._closed: _Interval | None = None  # to be published when the device has computed it
+        self._closed: _Interval | None = None  # published once the device has computed it
         self._queued: collections.deque[Any] = collections.deque()
         self._since: float | None = None
+        self._compiled: set[str] = set()
 
-    def add(self, metrics: Metrics, *, step: int, steps_left: int) -> None:
-        """Takes a step's metrics, which the device may not have computed yet."""
+    def add(self, metrics: Metrics, *, task: str, step: int, steps_left: int) -> None:
+        """Add the metrics of a step, which the device may not have computed yet."""
         self._publish_closed()
         interval = self._open
         interval.step, interval.steps_left = step, steps_left
-        interval.total, interval.bad = _accumulate(
-            interval.total, interval.bad, metrics, np.int32(step)
+        interval.totals[task], interval.bad = _accumulate(
+            interval.totals.get(task), interval.bad, metrics, np.int32(step)
         )
         self._queued.append(interval.bad)
         if len(self._queued) > _AHEAD:
             jax.block_until_ready(self._queued.popleft())
-        if self._since is None:  # this step was compiled too: time counts from its end
+        if task in self._compiled:
+            interval.work.append(self._work[task])
+        else:  # this step was compiled too: time counts from its end
+            self._compiled.add(task)
+            interval.work.clear()
             jax.block_until_ready(interval.bad)
             self._since = time.perf_counter()
-        else:
-            interval.timed_steps += 1
         if step % self._every == 0:
             self._closed, self._open = interval, _Interval()
 
     def require_finite(self, state: TrainState) -> None:
-        """Waits for the device, and raises FloatingPointError if anything so far is not finite."""
+        """Wait for the device, and raise FloatingPointError if anything so far is not finite."""
         self._publish_closed()
-        if self._open.total is not None and (step := int(self._open.bad)):
-            _stop(metrics_lib.compute(self._open.total), step=step)
+        if self._open.totals and (step := int(self._open.bad)):
+            _stop(self._open.values(), step=step)
         norm = float(_global_norm(state.params))
         if not np.isfinite(norm):
             _stop({"param_norm": norm}, step=int(state.step))
@@ -201,7 +212,7 @@ class Log:
     def evaluate(
         self, evaluate: Callable[[TrainState], Mapping[str, Any]], state: TrainState
     ) -> None:
-        """Publishes what an evaluation gives."""
+        """Publish the metrics of an evaluation."""
         self._publish_closed()
         jax.block_until_ready(state.step)
         start = time.perf_counter()
@@ -211,9 +222,9 @@ class Log:
             self._since += time.perf_counter() - start
 
     def finish(self) -> None:
-        """Publishes the steps since the last log."""
+        """Publish the steps since the last log."""
         self._publish_closed()
-        if self._open.total is not None:
+        if self._open.totals:
             self._closed, self._open = self._open, _Interval()
             self._publish_closed()
         self._writer.flush()
@@ -222,19 +233,10 @@ class Log:
         if self._closed is None:
             return
         interval, self._closed = self._closed, None
-        assert interval.total is not None
-        values = metrics_lib.compute(interval.total)  # waits for the device
+        values = interval.values()  # waits for the device
         now = time.perf_counter()
-        if interval.timed_steps and self._since is not None:
-            values |= metrics_lib.throughput(
-                steps=interval.timed_steps,
-                seconds=now - self._since,
-                steps_left=interval.steps_left,
-                tokens_per_step=self._work.tokens,
-                examples_per_step=self._work.examples,
-                flops_per_step=self._work.flops,
-                peak_flops=self._work.peak_flops,
-            )
+        if interval.work and self._since is not None:
+            values |= _rates(interval, seconds=now - self._since)
         self._since = now
         self._write(interval.step, {f"train/{name}": value for name, value in values.items()})
         for hook in self._hooks:
@@ -252,20 +254,50 @@ class Log:
 
 @dataclasses.dataclass
 class _Interval:
-    """The steps between two logs."""
+    """The steps between two logs.
+
+    Attributes:
+        totals: the sums of the metrics, by task.
+        bad: the first step that is not finite, 0 for none.
+        work: of the steps whose time counts.
+    """
 
     step: int = 0
     steps_left: int = 0
-    timed_steps: int = 0
-    total: Metrics | None = None
-    bad: Int[Array, ""] | int = 0  # the first step that is not finite, 0 for none
+    totals: dict[str, Metrics] = dataclasses.field(default_factory=dict)
+    bad: Int[Array, ""] | int = 0
+    work: list[Work] = dataclasses.field(default_factory=list)
+
+    def values(self) -> dict[str, Any]:
+        """The metrics, named `<task>/<name>` in a run of several tasks."""
+        return metrics_lib.compute(
+            {
+                f"{task}/{name}" if task else name: metric
+                for task, metrics in self.totals.items()
+                for name, metric in metrics.items()
+            }
+        )
+
+
+def _rates(interval: _Interval, *, seconds: float) -> dict[str, float]:
+    work = interval.work
+    known = all(one.flops is not None for one in work)
+    return metrics_lib.throughput(
+        steps=len(work),
+        seconds=seconds,
+        steps_left=interval.steps_left,
+        tokens_per_step=statistics.fmean(one.tokens for one in work),
+        examples_per_step=statistics.fmean(one.examples for one in work),
+        flops_per_step=statistics.fmean(one.flops or 0.0 for one in work) if known else None,
+        peak_flops=work[0].peak_flops,
+    )
 
 
 @jax.jit
 def _accumulate(
     total: Metrics | None, bad: Int[Array, ""], metrics: Metrics, step: Int[Array, ""]
 ) -> tuple[Metrics, Int[Array, ""]]:
-    """Adds the metrics of a step, and keeps the first step whose loss or gradient is not finite."""
+    """Add the metrics of a step, and keep the first step whose loss or gradient is not finite."""
     watched = [metrics[name].total for name in ("loss", "grad_norm") if name in metrics]
     finite = jnp.all(jnp.isfinite(jnp.stack(watched)))
     bad = jnp.where((bad == 0) & ~finite, step, bad)
@@ -279,83 +311,10 @@ def _stop(values: Mapping[str, float], *, step: int) -> None:
         raise FloatingPointError(f"{error} The newest checkpoint is from before.") from None
 
 
-def _draw(batches: Iterator[Any], put: Callable[[Any], Any]) -> Any:
-    batch = next(batches, None)
-    return None if batch is None else put(batch)
-
-
-def _position(batches: Iterator[Any]) -> Mapping[int, bytes] | None:
-    return batches.state() if hasattr(batches, "state") else None
-
-
-class _Cut(BaseException):
-    """Raised by a signal in what can be left undone."""
-
-
-class _StopSignal:
-    """Turns SIGTERM and Ctrl-C into an answer, the same on all processes: to stop after this step.
-
-    A second Ctrl-C kills the process, which leaves the checkpoints whole.
-    """
-
-    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-    def __init__(self) -> None:
-        self.has_cut = False
-        self._received = False
-        self._may_cut = False
-        self._handlers: dict[signal.Signals, Any] = {}
-        self._votes: collections.deque[Array] = collections.deque()
-
-    def __enter__(self) -> "_StopSignal":
-        if threading.current_thread() is threading.main_thread():  # no other may set handlers
-            for number in self._SIGNALS:
-                self._handlers[number] = signal.signal(number, self._receive)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            # None is a handler that was not set from Python, and cannot be set again from here.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def _receive(self, number: int, _: FrameType | None) -> None:
-        self._received = True  # and no word of it: a handler may interrupt a write to the terminal
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if self._may_cut:
-            raise _Cut
-
-    @contextlib.contextmanager
-    def cutting_short(self) -> Iterator[None]:
-        """What is within ends when a signal comes, unless other processes would wait for it."""
-        try:
-            self._may_cut = jax.process_count() == 1
-            yield
-            self._may_cut = False
-        except _Cut:
-            self._may_cut, self.has_cut = False, True
-
-    def agreed(self) -> bool:
-        """Whether to stop. All processes ask after each step, and hear the same.
-
-        Over several processes the answer is that of `_AHEAD` steps ago, which the devices have
-        computed by now: to ask for this step's would make them wait for the host.
-        """
-        stop = self._received
-        if jax.process_count() > 1:
-            each, same = _process_shardings()
-            flags = np.full(jax.local_device_count(), self._received)
-            votes = jax.make_array_from_process_local_data(each, flags)
-            self._votes.append(jax.jit(jnp.any, out_shardings=same)(votes))
-            stop = len(self._votes) > _AHEAD and bool(self._votes.popleft())
-        if stop:
-            logging.warning("a signal came: saving, then stopping")
-        return stop
-
-
-@functools.cache
-def _process_shardings() -> tuple[NamedSharding, NamedSharding]:
-    """One entry for each device, in order of the processes; and the same value on all."""
-    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
-    mesh = Mesh(np.array(devices), ("devices",))
-    return NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
+def _draw(batches: Batches, put: Callable[[Any], Any]) -> tuple[str, Any] | None:
+    """The next task and its batch as global arrays; None at the end of the data."""
+    try:
+        task, batch = next(batches)
+    except StopIteration:
+        return None
+    return task, put(batch)

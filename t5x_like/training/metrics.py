@@ -1,7 +1,7 @@
 """Metrics as (total, count) pairs that merge over microbatches, steps and evaluation batches.
 
-A total is a number or an array: of a network with M layers of E experts, the choices that had no
-slot are [M], and how the choices fell on the experts is [M, E].
+A total is a number or an array: in a network with M layers of E experts, the tokens dropped are
+[M], and the load of the experts is [M, E].
 """
 
 import math
@@ -17,6 +17,8 @@ from jaxtyping import Array, Float
 
 Metrics = dict[str, Average]
 
+_WATCHED = ("loss", "grad_norm", "param_norm")
+
 
 @flax.struct.dataclass
 class Perplexity(Average):
@@ -26,12 +28,12 @@ class Perplexity(Average):
     """
 
     def compute(self) -> Array:
-        """Returns exp(total / count)."""
+        """Return exp(total / count)."""
         return jnp.exp(super().compute())
 
 
 def from_sums(sums: Mapping[str, tuple[Array, Array]]) -> Metrics:
-    """Makes metrics of the (sum, weight) pairs of a loss; of `cross_entropy`, `perplexity` too."""
+    """Make metrics from a loss's (sum, weight) pairs; `cross_entropy` gives `perplexity` too."""
     metrics: Metrics = {
         name: Average(total=total, count=count) for name, (total, count) in sums.items()
     }
@@ -47,9 +49,10 @@ def from_value(value: Array) -> Average:
 
 
 def merge(metrics: Iterable[Metrics]) -> Metrics:
-    """Adds totals and counts, name by name: sums first, division last.
+    """Add totals and counts, name by name: sums first, division last.
 
-    Works on device arrays, and without a dispatch a metric on what `jax.device_get` fetched.
+    It takes arrays on devices, and NumPy arrays from `jax.device_get`, which need no dispatch for
+    each metric.
 
     Raises:
         ValueError: there is nothing to merge, or two sets of names differ.
@@ -68,16 +71,16 @@ def merge(metrics: Iterable[Metrics]) -> Metrics:
 
 
 def compute(metrics: Metrics) -> dict[str, Any]:
-    """Fetches the metrics in one transfer and returns their values, NaN where the count is 0.
+    """Fetch the metrics in one transfer and return their values, NaN where the count is 0.
 
-    All are numbers but those of the last kind.
+    All values are numbers, except the array in the last row:
 
         total      values
         []         NAME
         [M]        NAME, their mean, and NAME/layer_0, ...
-        [M, E]     each layer's shares of its experts: NAME/layer_0/entropy in nats, which is log E
-                   where all are alike, NAME/layer_0/busiest and NAME/layer_0/idlest, the largest
-                   and smallest share, and so on; and NAME, the array itself
+        [M, E]     for each layer the shares of its experts: NAME/layer_0/entropy in nats, log E
+                   for equal shares, NAME/layer_0/busiest and NAME/layer_0/idlest, the largest and
+                   the smallest share; and NAME, the array itself
     """
     host = jax.device_get(metrics)
     values: dict[str, Any] = {}
@@ -92,7 +95,7 @@ def compute(metrics: Metrics) -> dict[str, Any]:
 
 
 def _of_shares(name: str, shares: Float[np.ndarray, " E"]) -> dict[str, float]:
-    """What is said of how much each expert of a layer has, shares that sum to 1."""
+    """Numbers that describe the shares of a layer's experts, which sum to 1."""
     logs = np.log(np.where(shares == 0, 1.0, shares))  # 0 log 0 is 0
     return {
         f"{name}/entropy": float(-np.sum(shares * logs)),
@@ -102,21 +105,24 @@ def _of_shares(name: str, shares: Float[np.ndarray, " E"]) -> dict[str, float]:
 
 
 def split(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Tells the numbers and the arrays among values apart."""
+    """Split values into numbers and arrays."""
     tables = {name: value for name, value in values.items() if np.ndim(value)}
     return {name: value for name, value in values.items() if name not in tables}, tables
 
 
 def require_finite(values: Mapping[str, float], *, step: int) -> None:
-    """Stops a run whose loss or norms are no longer numbers, as every later step would be too.
+    """Stop a run whose loss or norms are NaN or infinite, since all later steps would be too.
 
     A NaN in one step survives merging, so checking each log interval, and before a checkpoint is
     written, misses none.
 
+    Args:
+        values: by name; those of one task of several as `<task>/<name>`.
+
     Raises:
         FloatingPointError: `loss`, `grad_norm` or `param_norm` is NaN or infinite.
     """
-    watched = {name: values[name] for name in ("loss", "grad_norm", "param_norm") if name in values}
+    watched = {name: value for name, value in values.items() if name.rpartition("/")[2] in _WATCHED}
     broken = [f"{name} is {value}" for name, value in watched.items() if not math.isfinite(value)]
     if broken:
         raise FloatingPointError(
@@ -139,8 +145,8 @@ def throughput(
     """Rates over `steps` steps that took `seconds`.
 
     `flops_per_step` are the model FLOPs of one optimizer step (`flops.training`) and `peak_flops`
-    the FLOP/s of all devices together: their ratio is the model FLOPs utilization of Chowdhery et
-    al. 2022 (PaLM), appendix B, left out where either is unknown.
+    the FLOP/s of all devices together. Their ratio is the model FLOPs utilization (MFU) of
+    Chowdhery et al. 2022 (PaLM), appendix B; it is left out where either is unknown.
     """
     rate = steps / seconds
     rates = {

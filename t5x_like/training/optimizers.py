@@ -4,6 +4,7 @@ What an optimizer measures of "a tensor" belongs to one layer's matrix, as layer
 from the logical axes.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from jaxtyping import Array, Int
 from t5x_like import names
 from t5x_like.training import frozen, schedules
 from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
+from t5x_like.training.task_parameters import by_task, keep_absent_heads
 
 _SCHEDULE_SETTINGS = ("learning_rate", "warmup_steps", "decay_steps", "end_learning_rate")
 _DECAY_SETTINGS = ("weight_decay", "weight_decay_power")
@@ -31,9 +33,9 @@ _COMMON_SETTINGS = (
 
 
 def build(
-    config: Mapping[str, Any], *, axes: Any
+    config: Mapping[str, Any], *, axes: Any, owners: Any = None
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """Makes the optimizer and the schedule that it follows.
+    """Make the optimizer and its learning-rate schedule.
 
     Args:
         config: `name` (adafactor, adamw, lamb, sgd); `schedule`, `learning_rate`, `warmup_steps`,
@@ -46,6 +48,8 @@ def build(
             optimizer's own function below. A setting that is None has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
+        owners: for a run of several tasks, whose heads follow the steps of their own task (see
+            `task_parameters.owners`); the optimizer's `update` then needs `task=`.
 
     Raises:
         ValueError: an unknown name or setting, or a value out of its range; from the optimizer's
@@ -62,11 +66,16 @@ def build(
     if settings.get("frozen"):
         trained = frozen.trainable(axes, frozen=settings["frozen"])
         axes = frozen.select(axes, trained=trained)
-    transformations = [make(axes, **own), optax.scale_by_learning_rate(schedule)]
+        owners = None if owners is None else frozen.select(owners, trained=trained)
+    make = functools.partial(make, **own)
+    core = make(axes) if owners is None else by_task(make, axes, owners=owners)
+    transformations = [core, optax.scale_by_learning_rate(schedule)]
     if _not_negative(settings, "weight_decay") and "weight_decay" not in own:
         transformations.insert(1, _weight_decay(settings, schedule=schedule, axes=axes))
     if clip_norm := _not_negative(settings, "clip_norm"):
         transformations.insert(0, optax.clip_by_global_norm(clip_norm))
+    if owners is not None:
+        transformations.append(keep_absent_heads(owners=owners))
     optimizer = optax.chain(*transformations)
     if trained is not None:
         optimizer = frozen.leave_out(optimizer, trained=trained)

@@ -1,4 +1,4 @@
-"""Everything a run needs to go on: what a checkpoint holds beside the position in the data."""
+"""The train state: everything in a checkpoint except the position in the data."""
 
 from typing import Any
 
@@ -15,20 +15,27 @@ from t5x_like.training import optimizers
 class TrainState(flax.struct.PyTreeNode):
     """The state of a run after `step` steps, all plain arrays.
 
-    `rng` is the raw data of a PRNG key that stays the same: step s draws from the key folded with
-    s, so that a resumed run draws what the uninterrupted one would have drawn.
+    Attributes:
+        rng: the raw data of a PRNG key that never changes. The random numbers of step s come from
+            this key folded with s, so a resumed run repeats those of the uninterrupted run.
+        carry: the memory that goes from batch to batch, arrays [B, ...]; in a run of several tasks
+            a dict of the memories by task. None for tasks without a memory.
     """
 
     step: Int[Array, ""]
     params: Any
     opt_state: Any
     rng: UInt32[Array, "..."]
+    carry: Any = None
 
 
 def create(params: Any, *, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
-    """The state before the first step. `params` are plain (unboxed) arrays.
+    """Create the state before the first step, without a memory.
 
     It can be jitted, and traced by `jax.eval_shape` for its shapes.
+
+    Args:
+        params: plain (unboxed) arrays.
     """
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -39,9 +46,11 @@ def create(params: Any, *, optimizer: optax.GradientTransformation, seed: int) -
 
 
 def logical_axes(state: TrainState, *, axes: Any) -> TrainState:
-    """The logical axes of a state, or of its shapes, as a tree of PartitionSpecs like `state`.
+    """The logical axes of a state without a memory: a tree like `state` of PartitionSpecs.
 
-    `axes` are those of the parameters, as for `optimizers.build`.
+    Args:
+        state: the state or its shapes.
+        axes: the logical axes of the parameters, as for `optimizers.build`.
     """
     return state.replace(
         step=PartitionSpec(),

@@ -1,21 +1,28 @@
 """One training step and one evaluation step for all systems, pure, for the caller to jit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
 
-Batch = dict[str, Array]
+Batch = Mapping[str, Array]
 Sums = dict[str, tuple[Array, Array]]
-# (params, batch, key or None for evaluation) -> (loss sum, weight, metrics as (sum, weight)).
-Loss = Callable[[Any, Batch, Array | None], tuple[Array, Array, Sums]]
+# (params, batch, key or None for evaluation) -> (loss sum, weight, metrics as (sum, weight)). With
+# a memory it is called with `carry=` too, and returns ((loss sum, weight, metrics), next memory).
+Loss = Callable[..., Any]
+# (state, batch, key) -> the batch that the loss reads.
+Prepare = Callable[[TrainState, Batch, Array], Batch]
+
+# Folded into the key of a state to get the keys of `prepare`: larger than the number of any step,
+# with which the same key is folded for dropout.
+_PREPARING = 2**32 - 1
 
 
 def make_train_step(
@@ -24,32 +31,48 @@ def make_train_step(
     *,
     schedule: optax.Schedule,
     microbatches: int = 1,
+    prepare: Prepare | None = None,
+    task: str = "",
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
-    """Makes `step(state, batch) -> (state, metrics)`.
+    """Make `step(state, batch) -> (state, metrics)`.
 
     The gradient is that of (sum of the losses of the whole batch) / (sum of its weights), however
     many microbatches it is summed over: a microbatch with fewer target tokens counts less, and
-    without dropout the step is that of the undivided batch up to float rounding.
+    without dropout the step equals that of the undivided batch up to float rounding.
 
-    The metrics are the loss's own, with `loss` (z-loss and smoothing in it), `perplexity`,
+    A memory in the state (`TrainState.carry`) goes through the loss; row r of a microbatch gets the
+    memory of the same row of the batch.
+
+    The metrics are the loss's own, with `loss` (z-loss and smoothing included), `perplexity`,
     `grad_norm` (before clipping), `param_norm` (before the step) and `learning_rate`.
 
-    A batch without weights makes no gradient; its metrics have count 0. A loss or gradient that is
-    not finite goes through to `loss` and `grad_norm`, for `metrics.require_finite` to stop the run.
+    A batch without weights has no gradient, and its metrics have count 0. A loss or gradient that
+    is not finite is passed on to `loss` and `grad_norm`, for `metrics.require_finite` to stop the
+    run.
+
+    Args:
+        prepare: completes the batch first, from the parameters before the step.
+        task: whose loss it is, in a run of several; the parameters of the heads of other tasks, and
+            their optimizer state, stay as they are.
 
     Raises:
         ValueError: microbatches is below 1, or (when traced) does not divide the batch.
     """
     if microbatches < 1:
         raise ValueError(f"train.microbatches is {microbatches}; it must be 1 or more")
+    update = optax.with_extra_args_support(optimizer).update
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        batch = _prepared(prepare, state, batch)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-        total = _accumulate(loss, state.params, batch, key, microbatches=microbatches)
+        memory = _memory(state.carry, task)
+        total, memory = _accumulate(
+            loss, state.params, batch, key, memory, microbatches=microbatches
+        )
         # Where nothing has a weight the sum is 0 as well.
         divisor = jnp.where(total.weight == 0, 1.0, total.weight)
         gradient = jax.tree.map(lambda g: g / divisor, total.gradient)
-        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+        updates, opt_state = update(gradient, state.opt_state, state.params, task=task)
         params = optax.apply_updates(state.params, updates)
         metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
         values = {
@@ -58,20 +81,65 @@ def make_train_step(
             "learning_rate": schedule(state.step),
         }
         metrics |= {name: metrics_lib.from_value(value) for name, value in values.items()}
-        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
+        new = state.replace(
+            step=state.step + 1,
+            params=params,
+            opt_state=opt_state,
+            carry=_with_memory(state.carry, task, memory),
+        )
         return new, metrics
 
     return step
 
 
-def make_eval_step(loss: Loss) -> Callable[[Any, Batch], Metrics]:
-    """Makes `step(params, batch) -> metrics`, without dropout."""
+def make_eval_step(
+    loss: Loss, *, prepare: Prepare | None = None
+) -> Callable[..., tuple[Metrics, PyTree]]:
+    """Make `step(params, batch, carry=None, number=0) -> (metrics, carry)`, without dropout.
 
-    def step(params: Any, batch: Batch) -> Metrics:
-        loss_sum, weight, sums = loss(params, batch, None)
-        return metrics_lib.from_sums({"loss": (loss_sum, weight), **sums})
+    `carry` is the memory before the batch, None for a task without one. `number` counts the batches
+    of the evaluation: `prepare` gets another key for each, the same in every evaluation, and a
+    state that holds the parameters alone.
+    """
+
+    def step(
+        params: Any, batch: Batch, carry: PyTree = None, number: Int[Array, ""] | int = 0
+    ) -> tuple[Metrics, PyTree]:
+        rng = jax.random.key_data(jax.random.key(0))
+        state = TrainState(step=jnp.int32(number), params=params, opt_state=None, rng=rng)
+        batch = _prepared(prepare, state, batch)
+        (loss_sum, weight, sums), carry = _apply(loss, params, batch, None, carry)
+        return metrics_lib.from_sums({"loss": (loss_sum, weight), **sums}), carry
 
     return step
+
+
+def _prepared(prepare: Prepare | None, state: TrainState, batch: Batch) -> Batch:
+    if prepare is None:
+        return batch
+    key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), _PREPARING)
+    return prepare(state, batch, jax.random.fold_in(key, state.step))
+
+
+def _memory(carry: PyTree, task: str) -> PyTree:
+    """The memory of a task, None if it has none."""
+    return (carry or {}).get(task) if task else carry
+
+
+def _with_memory(carry: PyTree, task: str, memory: PyTree) -> PyTree:
+    """The `carry` of a state, with the next memory of a task."""
+    if memory is None:
+        return carry
+    return {**carry, task: memory} if task else memory
+
+
+def _apply(
+    loss: Loss, params: Any, batch: Batch, key: Array | None, memory: PyTree
+) -> tuple[Any, PyTree]:
+    """The loss sums and the next memory."""
+    if memory is None:
+        return loss(params, batch, key), None
+    return loss(params, batch, key, carry=memory)
 
 
 class _Total(NamedTuple):
@@ -83,45 +151,55 @@ class _Total(NamedTuple):
     sums: Sums
 
 
-def _accumulate(loss: Loss, params: Any, batch: Batch, key: Array, *, microbatches: int) -> _Total:
+def _accumulate(
+    loss: Loss, params: Any, batch: Batch, key: Array, memory: PyTree, *, microbatches: int
+) -> tuple[_Total, PyTree]:
     """Sums over the microbatches, one at a time, so that only one's activations are alive."""
 
-    def one(microbatch: Batch, key: Array) -> _Total:
+    def one(microbatch: Batch, key: Array, memory: PyTree) -> tuple[_Total, PyTree]:
         def loss_sum(params: Any):
-            value, weight, sums = loss(params, microbatch, key)
-            return value, (weight, sums)
+            (value, weight, sums), after = _apply(loss, params, microbatch, key, memory)
+            return value, (weight, sums, jax.lax.stop_gradient(after))
 
-        (value, (weight, sums)), gradient = jax.value_and_grad(loss_sum, has_aux=True)(params)
+        (value, (weight, sums, after)), gradient = jax.value_and_grad(loss_sum, has_aux=True)(
+            params
+        )
         gradient = jax.tree.map(lambda g: g.astype(jnp.float32), gradient)
-        return _Total(gradient, value, weight, sums)
+        return _Total(gradient, value, weight, sums), after
 
     if microbatches == 1:
-        return one(batch, key)
+        return one(batch, key, memory)
 
-    def add(gradient: Any, xs: tuple[Batch, Array]) -> tuple[Any, Any]:
-        total = one(*xs)
-        return jax.tree.map(jnp.add, gradient, total.gradient), total[1:]
+    def add(gradient: Any, xs: tuple[Batch, Array, PyTree]) -> tuple[Any, Any]:
+        total, after = one(*xs)
+        return jax.tree.map(jnp.add, gradient, total.gradient), (total[1:], after)
 
     zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-    xs = (_split(batch, microbatches), jax.random.split(key, microbatches))
-    gradient, rest = jax.lax.scan(add, zeros, xs)
-    return _Total(gradient, *jax.tree.map(lambda x: jnp.sum(x, axis=0), rest))
+    split = _split(batch, microbatches), _split(memory, microbatches)
+    xs = split[0], jax.random.split(key, microbatches), split[1]
+    gradient, (rest, after) = jax.lax.scan(add, zeros, xs)
+    return _Total(gradient, *jax.tree.map(lambda x: jnp.sum(x, axis=0), rest)), _join(after)
 
 
-def _split(batch: Batch, microbatches: int) -> Batch:
-    """Turns [B, ...] into [M, B/M, ...]; row i goes to microbatch i mod M.
+def _split(rows: PyTree, microbatches: int) -> PyTree:
+    """Turn arrays [B, ...] into [M, B/M, ...]; row i goes to microbatch i mod M.
 
     Interleaved, every device's block of rows gives a share to every microbatch, so that a batch
     sharded over devices is not moved between them.
     """
 
     def split(x: Array) -> Array:
-        rows, remainder = divmod(x.shape[0], microbatches)
+        number, remainder = divmod(x.shape[0], microbatches)
         if remainder:
             raise ValueError(
                 f"train.microbatches is {microbatches}, which does not divide the batch of "
                 f"{x.shape[0]} (data.batch_size)"
             )
-        return x.reshape(rows, microbatches, *x.shape[1:]).swapaxes(0, 1)
+        return x.reshape(number, microbatches, *x.shape[1:]).swapaxes(0, 1)
 
-    return jax.tree.map(split, batch)
+    return jax.tree.map(split, rows)
+
+
+def _join(parts: PyTree) -> PyTree:
+    """Undo `_split`."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), parts)

@@ -25,6 +25,7 @@ from t5x_like.checkpoints import Checkpoints
 from t5x_like.training import state as state_lib
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.step import make_train_step
+from t5x_like.training.task_batches import TaskBatches
 
 VOCABULARY, WIDTH, LENGTH, BATCH, SHARDS = 32, 16, 8, 8, 4
 
@@ -157,16 +158,21 @@ def run(
         log_path = folder / f"examples-{jax.process_index()}.jsonl"
         return fit(
             state,
-            train_step=recorded(
-                jax.jit(step, donate_argnums=0), log_path, start=int(state.step), kill_at=kill_at
-            ),
-            batches=examples,
+            train_steps={
+                "": recorded(
+                    jax.jit(step, donate_argnums=0),
+                    log_path,
+                    start=int(state.step),
+                    kill_at=kill_at,
+                )
+            },
+            batches=TaskBatches({"": examples}, shares={"": 1.0}, seed=0, step=int(state.step)),
             put=lambda batch: batch,
             steps=steps,
             log=Log(
                 Silent(),
                 every=3,
-                work=Work(tokens=BATCH * LENGTH, examples=BATCH),
+                work={"": Work(tokens=BATCH * LENGTH, examples=BATCH)},
                 hooks=[lambda step, _: say(f"step {step}")],
             ),
             checkpoints=checkpoints,

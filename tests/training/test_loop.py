@@ -24,7 +24,7 @@ class State:
 
 
 class Numbers:
-    """Batches 1.0, 2.0, ...; the position is the number of batches drawn."""
+    """Batches 1.0, 2.0, ... of one task; the position is the number of batches drawn."""
 
     def __init__(self, *, end=None):
         self.drawn, self._end = 0, end
@@ -36,7 +36,7 @@ class Numbers:
         if self.drawn == self._end:
             raise StopIteration
         self.drawn += 1
-        return np.float32(self.drawn)
+        return "", np.float32(self.drawn)
 
     def state(self):
         return {0: str(self.drawn).encode()}
@@ -86,11 +86,16 @@ def _start(step=0):
 
 def _fit(recorder, *, steps=10, every=4, batches=None, train_step=_step, hooks=(), **others):
     recorder.batches = Numbers() if batches is None else batches
-    log = Log(recorder, every=every, work=Work(tokens=100, examples=2), hooks=hooks)
+    log = Log(recorder, every=every, work={"": Work(tokens=100, examples=2)}, hooks=hooks)
     settings = {"checkpoints": recorder, "put": jnp.asarray} | others
     state = settings.pop("state", _start())
     return fit(
-        state, train_step=train_step, batches=recorder.batches, steps=steps, log=log, **settings
+        state,
+        train_steps={"": train_step},
+        batches=recorder.batches,
+        steps=steps,
+        log=log,
+        **settings,
     )
 
 
@@ -180,8 +185,12 @@ def test_saved_position_is_that_of_the_saved_step():
 
 
 def test_iterator_without_a_position_is_saved_without_one():
+    class Unpositioned(Numbers):
+        def state(self):
+            return None
+
     recorder = Recorder()
-    _fit(recorder, steps=2, batches=iter([np.float32(1), np.float32(2)]))
+    _fit(recorder, steps=2, batches=Unpositioned())
     assert recorder.saved == {2: (3.0, None)}
 
 
@@ -306,4 +315,4 @@ def test_runs_outside_of_the_main_thread():
 
 def test_log_interval_must_be_positive():
     with pytest.raises(ValueError, match=r"train\.log_every=0"):
-        Log(Recorder(), every=0, work=Work(tokens=1, examples=1))
+        Log(Recorder(), every=0, work={"": Work(tokens=1, examples=1)})

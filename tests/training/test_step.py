@@ -101,7 +101,7 @@ def test_metrics_of_a_step(params, batch):
 def test_evaluation_gives_the_same_metrics_without_a_key(params, batch):
     _, train_step = make(params)
     start, _ = make(params)
-    evaluated = metrics.compute(jax.jit(step.make_eval_step(loss))(params, batch))
+    evaluated = metrics.compute(jax.jit(step.make_eval_step(loss))(params, batch)[0])
     trained = metrics.compute(train_step(start, batch)[1])
     assert evaluated.keys() == {"loss", "cross_entropy", "perplexity", "z_loss", "accuracy"}
     assert evaluated == pytest.approx({name: trained[name] for name in evaluated}, rel=1e-5)

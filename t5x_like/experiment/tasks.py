@@ -1,0 +1,111 @@
+"""The tasks of a run: one, or those of the setting `tasks`, each with a config of its own."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ml_collections
+
+from t5x_like.names import choose
+
+# What the tasks of a run share: parameters have one vocabulary, positions one number of shards.
+_SHARED = {"data": ("vocabulary", "shards"), "evaluate": ("every",)}
+# What a task has for itself: {} where it does not set it.
+_OWN = ("loss", "predict", "decode")
+_HEAD = ("head", "labels")  # the settings of `model` that differ between tasks
+
+
+@dataclasses.dataclass(frozen=True)
+class RunTask:
+    """A task of a run.
+
+    Attributes:
+        name: its key in `tasks`, "" for the only task of a run.
+        settings: the config as if the task were the only one.
+        share: its weight in the choice of the task of a step.
+    """
+
+    name: str
+    settings: ml_collections.ConfigDict
+    share: float
+
+
+def run_tasks(config: ml_collections.ConfigDict) -> list[RunTask]:
+    """The tasks of a config, or of one of its phases (`config.Phase.settings`), by name.
+
+    Each of several tasks gets the config with its own `model.head` and `model.labels`, its own
+    `loss`, `predict` and `decode`, and its changes of `data` and `evaluate`, which come after those
+    of a phase.
+
+    Raises:
+        ValueError: a key that a task does not have, with the nearest that it has, or a bad value.
+    """
+    if not config.tasks:
+        return [RunTask("", config, 1.0)]
+    with_head = heads(config)
+    if with_head and (missing := [name for name in config.tasks if name not in with_head]):
+        raise ValueError(
+            f"tasks.{missing[0]}.model.head is not set: set the head of each task, or of none of "
+            "them if the system has no heads"
+        )
+    return [_task(config, name) for name in config.tasks]
+
+
+def heads(config: ml_collections.ConfigDict) -> dict[str, dict[str, Any]]:
+    """The `model.head` of a network with the heads of all tasks; {} if no task sets a head."""
+    models = {name: task.get("model", {}) for name, task in config.tasks.items()}
+    return {
+        name: {"head": model.head, "labels": model.get("labels", config.model.get("labels", 0))}
+        for name, model in models.items()
+        if "head" in model
+    }
+
+
+def _task(config: ml_collections.ConfigDict, name: str) -> RunTask:
+    where, own = f"tasks.{name}", config.tasks[name].to_dict()
+    if not re.fullmatch(r"\w+", name):
+        raise ValueError(f"tasks has the name {name!r}: use letters, digits and underscores")
+    _check_keys(where, own, ("model", "share", *_SHARED, *_OWN))
+    share = own.get("share", 1.0)
+    if not isinstance(share, int | float) or share <= 0:
+        raise ValueError(f"{where}.share={share!r} must be a number above 0")
+    settings = config.copy_and_resolve_references()
+    with settings.unlocked():
+        settings.tasks = {}
+        model = own.get("model", {})
+        _check_keys(f"{where}.model", model, _HEAD)
+        settings.model = settings.model.to_dict() | model
+        for section in _OWN:
+            settings[section] = own.get(section, {})
+        for section in _SHARED:
+            _change(settings[section], own.get(section, {}), section=section, where=where)
+    _check_batch_size(settings, where=where)
+    return RunTask(name, settings, float(share))
+
+
+def _change(
+    settings: ml_collections.ConfigDict, changes: Mapping[str, Any], *, section: str, where: str
+) -> None:
+    """Replace the settings of a section that a task sets."""
+    allowed = [key for key in settings if key not in _SHARED[section]]
+    _check_keys(f"{where}.{section}", changes, allowed)
+    for key, value in changes.items():
+        try:
+            settings[key] = value
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}.{section}: {error}") from error
+
+
+def _check_keys(where: str, keys: Iterable[str], allowed: Iterable[str]) -> None:
+    for key in keys:
+        choose(where, key, dict.fromkeys(allowed))
+
+
+def _check_batch_size(settings: ml_collections.ConfigDict, *, where: str) -> None:
+    rows, parts = settings.data.batch_size, settings.train.microbatches
+    if rows < 1 or rows % parts:
+        raise ValueError(
+            f"{where}: data.batch_size={rows} must be a positive multiple of "
+            f"train.microbatches={parts}"
+        )

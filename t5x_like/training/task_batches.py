@@ -1,0 +1,109 @@
+"""The batches of a run of several tasks: each of one task, which follows from the step."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from flax import serialization
+
+from t5x_like.names import choose
+
+# Distinguishes the random numbers that choose tasks from other uses of the same seed.
+_STREAM = 0x7A5C
+
+
+class Positioned(Protocol):
+    """An iterator over this process's part of the batches, whose position can be saved."""
+
+    def __next__(self) -> Any:
+        """Return the next batch."""
+
+    def state(self) -> Mapping[int, bytes] | None:
+        """Return the position of each shard of the data; None if it cannot be saved."""
+
+    def restore(self, state: Mapping[int, bytes]) -> None:
+        """Go on from a position."""
+
+
+def task_at(step: int, *, shares: Mapping[str, float], seed: int) -> str:
+    """The task of the batch with which a run goes from `step` to the next.
+
+    Each task has the probability share / (sum of the shares). The result depends on the arguments
+    alone, so that a resumed run goes on as the uninterrupted one would.
+    """
+    sequence = np.random.SeedSequence([seed, _STREAM, step])
+    uniform = sequence.generate_state(1)[0] / 2**32
+    bounds = np.cumsum(list(shares.values()))
+    return list(shares)[int(np.searchsorted(bounds, uniform * bounds[-1], side="right"))]
+
+
+class TaskBatches(Iterator[tuple[str, Any]]):
+    """This process's part of the batches of a run, as (task, batch).
+
+    Args:
+        batches: by task; {"": batches} for a run of one task, whose positions are passed on as
+            they are.
+        shares: of the steps, by task; only their ratios matter.
+        seed: of the choice of tasks, see `task_at`.
+        step: the step of the state that gets the first batch.
+    """
+
+    def __init__(
+        self,
+        batches: Mapping[str, Positioned],
+        *,
+        shares: Mapping[str, float],
+        seed: int,
+        step: int,
+    ):
+        self._batches, self._shares, self._seed = batches, shares, seed
+        self._step = step
+        self._drawn = dict.fromkeys(batches, 0)
+        self._newest = ""
+
+    def __next__(self) -> tuple[str, Any]:
+        """Return the task and the batch of the next step."""
+        task = task_at(self._step, shares=self._shares, seed=self._seed)
+        batch = next(self._batches[task])
+        self._step += 1
+        self._drawn[task] += 1
+        self._newest = task
+        return task, batch
+
+    def counts(self, *, step: int) -> dict[str, int]:
+        """The number of batches of each task up to a step, without one drawn ahead of it."""
+        ahead = self._step - step
+        return {
+            task: count - (ahead if task == self._newest else 0)
+            for task, count in self._drawn.items()
+        }
+
+    def state(self) -> Mapping[int, bytes] | None:
+        """The positions in the data of all tasks, by shard; None if one cannot be saved."""
+        states = {task: batches.state() for task, batches in self._batches.items()}
+        if "" in states:
+            return states[""]
+        shards: dict[int, dict[str, bytes]] = {}
+        for task, state in states.items():
+            if state is None:
+                return None
+            for shard, position in state.items():
+                shards.setdefault(shard, {})[task] = position
+        return {shard: serialization.msgpack_serialize(own) for shard, own in shards.items()}
+
+    def restore(self, state: Mapping[int, bytes]) -> None:
+        """Go on from the positions that `state` returned.
+
+        Raises:
+            ValueError: there is no position for one of the tasks.
+        """
+        if "" in self._batches:
+            self._batches[""].restore(state)
+            return
+        shards = {shard: serialization.msgpack_restore(own) for shard, own in state.items()}
+        for task, batches in self._batches.items():
+            own = {
+                shard: choose("task with a saved position", task, positions)
+                for shard, positions in shards.items()
+            }
+            batches.restore(own)

@@ -1,0 +1,86 @@
+"""Optimizers of a run of several tasks: a step changes the heads of its own task alone."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from t5x_like.training import frozen
+
+SHARED = ""  # the owner of the parameters that all tasks train
+
+
+def owners(axes: Any, *, tasks: Iterable[str], heads: str) -> Any:
+    """The task that each parameter belongs to: a tree like `axes` of names, SHARED for all tasks.
+
+    Args:
+        axes: the logical axes of the parameters, as for `optimizers.build`.
+        heads: the path of the heads in the parameters: those of task x lie under `heads`/x.
+    """
+    folders = {task: f"{heads}/{task}/" for task in tasks}
+
+    def owner(keys: Any, _: Any) -> str:
+        path = jax.tree_util.keystr(keys, simple=True, separator="/")
+        return next((t for t, folder in folders.items() if f"{path}/".startswith(folder)), SHARED)
+
+    return jax.tree.map_with_path(owner, axes)
+
+
+class TaskStates(NamedTuple):
+    """The optimizer state of the shared parameters, and of the head of each task, by task."""
+
+    shared: Any
+    heads: dict[str, Any]
+
+
+def by_task(
+    make: Callable[[Any], optax.GradientTransformation], axes: Any, *, owners: Any
+) -> optax.GradientTransformationExtraArgs:
+    """An optimizer whose heads count the steps of their own task.
+
+    Adam's bias correction and Adafactor's decay depend on the number of updates of a parameter,
+    which for a head are the steps of its task. Its `update` needs `task=`.
+
+    Args:
+        make: axes -> the optimizer of the parameters in `axes`.
+        owners: see `owners`.
+    """
+    names = {SHARED} | set(jax.tree.leaves(owners))
+    masks = {name: jax.tree.map(lambda owner, name=name: owner == name, owners) for name in names}
+    parts = {
+        name: frozen.leave_out(make(frozen.select(axes, trained=mask)), trained=mask)
+        for name, mask in masks.items()
+    }
+
+    def init(params: Any) -> TaskStates:
+        states = {name: part.init(params) for name, part in parts.items()}
+        return TaskStates(states.pop(SHARED), states)
+
+    def update(
+        gradients: Any, state: TaskStates, params: Any = None, *, task: str, **_: Any
+    ) -> tuple[Any, TaskStates]:
+        updates, shared = parts[SHARED].update(gradients, state.shared, params)
+        if task not in state.heads:  # its head, if any, is frozen
+            return updates, TaskStates(shared, state.heads)
+        own, head = parts[task].update(gradients, state.heads[task], params)
+        updates = jax.tree.map(lambda mine, x, y: x if mine else y, masks[task], own, updates)
+        return updates, TaskStates(shared, state.heads | {task: head})
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def keep_absent_heads(*, owners: Any) -> optax.GradientTransformationExtraArgs:
+    """Replace the updates of the heads of other tasks, weight decay among them, by none."""
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, task: str, **_: Any
+    ) -> tuple[Any, Any]:
+        def keep(owner: str, update: Any) -> Any:
+            # Any number plus -0.0 is that number bit for bit; -0.0 + 0.0 would be 0.0.
+            return update if owner in (SHARED, task) else jnp.full_like(update, -0.0)
+
+        return jax.tree.map(keep, owners, updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)

@@ -1,0 +1,171 @@
+"""Toy systems by the contracts of `t5x_like.systems.system` alone, as a user's file has them."""
+
+import pathlib
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t5x_like import losses
+from t5x_like.losses import distillation
+from t5x_like.models.embeddings.tokens import TokenEmbed
+from t5x_like.models.linear import Linear
+from t5x_like.systems.system import System, Task
+
+FILE = str(pathlib.Path(__file__).resolve())
+SIZE = {"vocab_size": 384, "width": 16}
+VOWELS = np.array([ord(letter) + 3 for letter in "aeiou"])  # ids of bytes begin at 3
+
+
+class Toy(nn.Module):
+    """A table of vectors for the tokens, and nothing yet that reads them."""
+
+    vocab_size: int
+    width: int
+
+    def embed(self, batch):
+        init = nn.initializers.normal(0.1)
+        table = TokenEmbed(self.vocab_size, self.width, embedding_init=init, name="embedding")
+        return table(batch["decoder_input_tokens"])
+
+    def to_vocabulary(self, x, name="output"):
+        return Linear((self.vocab_size,), axes=("embed", "vocab"), name=name)(x)
+
+    @staticmethod
+    def example_batch():
+        return {"decoder_input_tokens": jnp.zeros((1, 8), jnp.int32)}
+
+
+def next_token(logits, batch):
+    return losses.cross_entropy(
+        logits, batch["decoder_target_tokens"], batch["decoder_loss_weights"]
+    )
+
+
+class Bigram(Toy):
+    """The next token from the one before."""
+
+    @nn.compact
+    def __call__(self, batch):
+        return self.to_vocabulary(self.embed(batch))
+
+
+def bigram_loss(module, params, batch, rng):
+    return next_token(module.apply({"params": params}, batch), batch)
+
+
+TEACHER = System(
+    name="teacher",
+    sizes={"toy": SIZE},
+    build=lambda settings: Bigram(**settings),
+    tasks={"": Task(loss=bigram_loss)},
+)
+
+
+class TwoHeads(Toy, kw_only=True):
+    """A head for each task: `outputs` are their sizes."""
+
+    outputs: dict
+    task: str | None = None
+
+    @nn.compact
+    def __call__(self, batch):
+        return Heads(self.outputs, self.task, name="head")(self.embed(batch))
+
+
+class Heads(nn.Module):
+    outputs: dict
+    task: str | None
+
+    @nn.compact
+    def __call__(self, x):
+        return {
+            name: Linear((size,), axes=("embed", "classes"), name=name)(x)
+            for name, size in self.outputs.items()
+            if name == self.task or self.is_initializing()
+        }[self.task or next(iter(self.outputs))]
+
+
+def build_two_heads(settings):
+    sizes = {task: head["labels"] for task, head in settings["head"].items()}
+    return TwoHeads(settings["vocab_size"], settings["width"], outputs=sizes)
+
+
+def vowel_loss(module, params, batch, rng, *, scale=1.0):
+    labels = jnp.isin(batch["decoder_target_tokens"], VOWELS).astype(jnp.int32)
+    logits = module.apply({"params": params}, batch)
+    total, *rest = losses.cross_entropy(logits, labels, batch["decoder_loss_weights"])
+    return scale * total, *rest
+
+
+TWO_HEADS = System(
+    name="two_heads",
+    sizes={"toy": {**SIZE, "head": "", "labels": 0}},
+    build=build_two_heads,
+    tasks={"next": Task(loss=bigram_loss), "vowels": Task(loss=vowel_loss)},
+)
+
+
+class Student(Toy, kw_only=True):
+    """Half as wide as its teacher."""
+
+    teacher_width: int
+
+    def setup(self):
+        self.own = Bigram(self.vocab_size, self.width)
+        self.teacher = Bigram(self.vocab_size, self.teacher_width)
+
+    def __call__(self, batch):
+        return self.own(batch), self.teacher(batch)
+
+
+def student_loss(module, params, batch, rng):
+    own, teacher = module.apply({"params": params}, batch)
+    return distillation.soft_targets(own, teacher, batch["decoder_loss_weights"], temperature=2.0)
+
+
+def start_student(module, settings, read):
+    own = jax.jit(lambda: nn.unbox(module.init(jax.random.key(0), module.example_batch())))()
+    own = own["params"]
+    return own | {"teacher": read("teacher", system=f"{FILE}:TEACHER")}
+
+
+STUDENT = System(
+    name="student",
+    sizes={"toy": {**SIZE, "width": 8, "teacher_width": 16}},
+    build=lambda settings: Student(**settings),
+    tasks={"": Task(loss=student_loss, start=start_student, start_required=True)},
+)
+
+
+def sample(module, state, batch, rng):
+    """A token for each place, and which parameters it was sampled with."""
+    logits = module.apply({"params": state.params}, batch)
+    rows = batch["decoder_input_tokens"].shape[:1]
+    norm = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(state.params)))
+    seen = {"seen_step": state.step.astype(jnp.float32), "seen_norm": norm}
+    fields = {name: jnp.full(rows, value) for name, value in seen.items()}
+    return {**batch, "sampled": jax.random.categorical(rng, logits), **fields}
+
+
+def sampled_loss(module, params, batch, rng):
+    """The log-likelihood of what was sampled, where it is the right token (Williams 1992)."""
+    logits = jax.nn.log_softmax(module.apply({"params": params}, batch))
+    chosen = jnp.take_along_axis(logits, batch["sampled"][..., None], axis=-1)[..., 0]
+    weights = batch["decoder_loss_weights"]
+    right = (batch["sampled"] == batch["decoder_target_tokens"]) * weights
+    sums = {
+        name: (jnp.sum(batch[name]), jnp.float32(len(batch[name])))
+        for name in ("seen_step", "seen_norm")
+    }
+    sums["sampled"] = jnp.sum(batch["sampled"] * weights), jnp.sum(weights)
+    return -jnp.sum(chosen * (right + 0.01 * weights)), jnp.sum(weights), sums
+
+
+SAMPLER = System(
+    name="sampler",
+    sizes={"toy": SIZE},
+    build=lambda settings: Bigram(**settings),
+    tasks={"": Task(loss=sampled_loss, prepare=sample)},
+)

@@ -1,0 +1,74 @@
+"""Batches of several tasks: which task a step has, and positions that are saved and restored."""
+
+import collections
+
+import pytest
+
+from t5x_like.training.task_batches import TaskBatches, task_at
+
+SHARES = {"a": 3.0, "b": 1.0}
+
+
+class Counting:
+    """Batches 1, 2, ...; the position of both shards is the number drawn."""
+
+    def __init__(self, drawn=0):
+        self.drawn = drawn
+
+    def __next__(self):
+        self.drawn += 1
+        return self.drawn
+
+    def state(self):
+        return {shard: str(self.drawn).encode() for shard in (0, 1)}
+
+    def restore(self, state):
+        self.drawn = int(state[0])
+
+
+def make(*, step=0, seed=0, tasks=("a", "b")):
+    return TaskBatches(
+        {task: Counting() for task in tasks},
+        shares={task: SHARES[task] for task in tasks},
+        seed=seed,
+        step=step,
+    )
+
+
+def test_tasks_come_by_their_shares_and_follow_from_seed_and_step():
+    tasks = [task_at(step, shares=SHARES, seed=0) for step in range(4000)]
+    # Four standard deviations of a mean of 4000.
+    assert collections.Counter(tasks)["a"] / 4000 == pytest.approx(0.75, abs=0.03)
+    assert tasks[:50] == [task_at(step, shares=SHARES, seed=0) for step in range(50)]
+    assert tasks[:50] != [task_at(step, shares=SHARES, seed=1) for step in range(50)]
+    halved = {task: share / 2 for task, share in SHARES.items()}
+    assert tasks[:50] == [task_at(step, shares=halved, seed=0) for step in range(50)]
+
+
+def test_batches_are_of_the_task_of_their_step_and_go_on_from_a_position():
+    batches = make()
+    first = [next(batches) for _ in range(20)]
+    assert [task for task, _ in first] == [task_at(s, shares=SHARES, seed=0) for s in range(20)]
+    again = make(step=20)
+    again.restore(batches.state())
+    assert [next(again) for _ in range(20)] == [next(batches) for _ in range(20)]
+
+
+def test_counts_leave_out_a_batch_that_was_drawn_ahead():
+    batches = make(step=5)
+    drawn = [next(batches)[0] for _ in range(6)]
+    for step, of_step in ((11, drawn), (10, drawn[:-1])):
+        counts = collections.Counter(of_step)
+        assert batches.counts(step=step) == {task: counts[task] for task in SHARES}
+
+
+def test_the_position_of_one_task_is_that_of_its_data():
+    batches = TaskBatches({"": Counting(7)}, shares={"": 1.0}, seed=0, step=7)
+    assert batches.state() == Counting(7).state()
+    batches.restore({0: b"3", 1: b"3"})
+    assert next(batches) == ("", 4)
+
+
+def test_a_task_without_a_saved_position_is_named():
+    with pytest.raises(ValueError, match=r"task with a saved position='b' does not exist.*a"):
+        make().restore(make(tasks=("a",)).state())
