@@ -136,7 +136,7 @@ def make_step(ours: Pretrained, tokens: np.ndarray) -> Callable[[], float]:
         },
         axes=nn.get_partition_spec(boxed)["params"],
     )
-    loss = systems.loss(ours.system, ours.config)
+    loss = systems.find(ours.system).task(ours.config).loss
 
     def apply(params: Any, batch: Mapping[str, Any], rng: Any) -> Any:
         return loss(ours.module, params, batch, rng)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x_like.models.networks.encoder import forward
+from t5x_like.losses import forward
 from t5x_like.models.networks.unified_encoder import KINDS
 from t5x_like.systems import unilm
 

@@ -1,25 +1,36 @@
-"""Every loss, as a sum and a weight: language modeling, masked tokens, labels, distillation."""
+"""Every loss, as a sum and a weight: of tokens, of masked tokens, of labels, of a teacher."""
 
-from t5x_like.losses.terms import (
-    LossSums,
+from t5x_like.losses import autoregressive, distillation, fine_tuning, masked_lm
+from t5x_like.losses.forward import forward
+from t5x_like.losses.labels import (
     binary,
     classification,
-    combine,
-    cross_entropy,
-    predicted,
+    real_rows,
     regression,
     spans,
     tagging,
 )
+from t5x_like.losses.masked_lm import MaskedTokens, predict_masked, sentence_pairs
+from t5x_like.losses.sums import LossSums, combine, weighted_sum
+from t5x_like.losses.tokens import cross_entropy
 
 __all__ = [
     "LossSums",
+    "MaskedTokens",
+    "autoregressive",
     "binary",
     "classification",
     "combine",
     "cross_entropy",
-    "predicted",
+    "distillation",
+    "fine_tuning",
+    "forward",
+    "masked_lm",
+    "predict_masked",
+    "real_rows",
     "regression",
+    "sentence_pairs",
     "spans",
     "tagging",
+    "weighted_sum",
 ]

@@ -1,4 +1,4 @@
-"""The loss of every system that predicts the next token, of a text or of targets for inputs."""
+"""The loss of every system that predicts the next token: of a text, or of targets for inputs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from t5x_like.losses import terms
+from t5x_like.losses.forward import forward
+from t5x_like.losses.sums import LossSums
+from t5x_like.losses.tokens import cross_entropy
 
 
 def loss(
@@ -17,20 +19,15 @@ def loss(
     *,
     z_loss: float = 0.0,
     label_smoothing: float = 0.0,
-) -> terms.LossSums:
-    """Cross-entropy of the targets: its sum, the sum of the weights, and metrics.
+) -> LossSums:
+    """The cross-entropy of the target tokens, see `losses.cross_entropy`.
 
     Args:
+        batch: the network's inputs, `decoder_target_tokens` and `decoder_loss_weights` [B, T].
         rng: key of dropout; None in evaluation.
     """
-    logits = module.apply(
-        {"params": params},
-        batch,
-        deterministic=rng is None,
-        rngs=None if rng is None else {"dropout": rng},
-    )
-    return terms.cross_entropy(
-        logits,
+    return cross_entropy(
+        forward(module, params, batch, rng),
         batch["decoder_target_tokens"],
         batch["decoder_loss_weights"],
         z_loss=z_loss,

@@ -1,10 +1,10 @@
-"""Losses of a student that learns from a teacher: what it says, and what it holds in mind."""
+"""Losses of a student that learns from a teacher: of their predictions and their hidden states."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from t5x_like.losses.terms import LossSums
+from t5x_like.losses.sums import LossSums, weighted_sum
 
 
 def soft_targets(
@@ -14,13 +14,13 @@ def soft_targets(
     *,
     temperature: float,
 ) -> LossSums:
-    """The divergence of the student's from the teacher's distribution: Hinton et al. 2015.
+    """The divergence of the student's distribution from the teacher's: Hinton et al. 2015.
 
     With t and s the softmaxes of the logits divided by the temperature T, a token costs
 
         T^2 sum_v t_v (log t_v - log s_v)
 
-    nats; T^2 makes up for the gradient, which shrinks by it (section 2 there).
+    nats. The factor T^2 offsets the gradient, which is smaller by it (section 2 there).
 
     Returns:
         The sum over the tokens, each times its weight, the sum of the weights, and `divergence`.
@@ -35,7 +35,7 @@ def soft_targets(
         for logits in (student, teacher)
     )
     divergence = temperature**2 * jnp.sum(jnp.exp(log_t) * (log_t - log_s), axis=-1)
-    return _sums("divergence", divergence, weights)
+    return weighted_sum("divergence", divergence, weights)
 
 
 def cosine(
@@ -52,10 +52,4 @@ def cosine(
         x.astype(jnp.float32) / jnp.linalg.norm(x.astype(jnp.float32), axis=-1, keepdims=True)
         for x in (student, teacher)
     )
-    return _sums("distance", 1 - jnp.sum(student * teacher, axis=-1), weights)
-
-
-def _sums(name: str, values: Array, weights: Array) -> LossSums:
-    weights = weights.astype(jnp.float32)
-    total, weight = jnp.sum(values * weights), jnp.sum(weights)
-    return total, weight, {name: (jax.lax.stop_gradient(total), weight)}
+    return weighted_sum("distance", 1 - jnp.sum(student * teacher, axis=-1), weights)

@@ -12,7 +12,7 @@ from t5x_like import losses
 from t5x_like.models.blocks.shared_stack import SharedStack
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
 from t5x_like.models.linear import Linear
-from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.names import choose
 from t5x_like.systems import bert
@@ -62,7 +62,7 @@ ACTIVATIONS = {
 }
 _ATTENTION = ("self_attention", "self_attention_norm")
 _FEED_FORWARD = ("feed_forward", "feed_forward_norm")
-# Which parts of a layer have the same parameters in all layers of a group (section 4.5).
+# The parts of a layer that have the same parameters in all layers of a group (section 4.5).
 SHARED: dict[str, tuple[str, ...]] = {
     "all": (*_ATTENTION, *_FEED_FORWARD),
     "attention": _ATTENTION,
@@ -72,7 +72,7 @@ SHARED: dict[str, tuple[str, ...]] = {
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES.
+    """Build the network of a config with the keys of SIZES.
 
     Raises:
         ValueError: no such head, kind of sharing or activation, or groups of unequal size.
@@ -92,7 +92,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
     return Encoder(
-        # Section 3.1: vectors of E numbers for the words themselves, a map to the layers' width.
+        # Section 3.1: embeddings of width E, and a projection to the width of the layers.
         make_embeddings=bert.embeddings({**config, "d_model": config["embedding"]}),
         make_projection=functools.partial(
             Linear,
@@ -117,7 +117,7 @@ def _activation(config: Mapping[str, Any]) -> Callable[[jax.Array], jax.Array]:
 
 
 def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    """BERT's layers, with fewer parameters than layers (section 3.1)."""
+    """BERT's layers, which share parameters (section 3.1)."""
     stack = functools.partial(
         SharedStack,
         make_block=bert.block(config, activation=_activation(config)),
@@ -144,22 +144,22 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The mean over masked tokens and the mean over rows of the sentences' order, summed.
+    """The sum of two means: masked tokens, and the order of two segments (section 3.1).
 
     Args:
         rng: key of dropout; None in evaluation.
-        predicted: places of a row that are read for masked tokens, as a share of its length: at
-            least as many as the objective masks.
+        predicted: see `losses.masked_lm.loss`.
+
+    Raises:
+        ValueError: the batch has no masked tokens, or no labels of pairs.
     """
-    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
-    outputs = forward(module, params, {**batch, "predicted_positions": places}, rng)
-    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
-    masked = losses.cross_entropy(outputs["logits"], targets, kept)
-    if "row_logits" not in outputs:
-        return masked
-    real = batch["encoder_segment_ids"][:, 0] > 0
-    order = losses.classification(outputs["row_logits"], batch["label"], real)
-    return losses.combine({"masked_lm": (1.0, masked), "sentence_order": (1.0, order)})
+    outputs, masked = losses.predict_masked(module, params, batch, rng, share=predicted)
+    return losses.combine(
+        {
+            "masked_lm": (1.0, masked.cross_entropy(outputs["logits"])),
+            "sentence_order": (1.0, losses.sentence_pairs(outputs, batch)),
+        }
+    )
 
 
 SYSTEM = System(
@@ -169,7 +169,7 @@ SYSTEM = System(
     later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
-        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
 )

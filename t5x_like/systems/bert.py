@@ -24,7 +24,7 @@ from t5x_like.models.heads.encoder_heads import (
     Summary,
     select_head,
 )
-from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Activation
@@ -61,7 +61,14 @@ NORM = functools.partial(LayerNorm, epsilon=1e-12)
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES; `head` is one of models/heads/."""
+    """Build the network of a config with the keys of SIZES (section 3).
+
+    Args:
+        config: its `head` is "pretraining", "masked_lm", or one of `select_head`.
+
+    Raises:
+        ValueError: no such head.
+    """
     dtype = jnp.dtype(config["dtype"])
     make_masked_lm = masked_lm(config)
     make_summary = functools.partial(Summary, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
@@ -83,7 +90,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def embeddings(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    """Token, position and segment vectors, summed and normed (figure 2)."""
+    """Embeddings of tokens, positions and segments, summed, with a layer norm (figure 2)."""
     table = functools.partial(
         TokenEmbed,
         features=config["d_model"],
@@ -116,7 +123,7 @@ def block(
     make_norm: Callable[..., nn.Module] = NORM,
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
-    """A layer (section 3: that of the encoder of Vaswani et al. 2017, with GELU)."""
+    """A layer of the encoder of Vaswani et al. 2017, with GELU (section 3)."""
     dtype = jnp.dtype(config["dtype"])
     return functools.partial(
         PostNormBlock,
@@ -151,7 +158,7 @@ def block(
 def tower(
     config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module] = NORM
 ) -> Callable[..., nn.Module]:
-    """The layers, each with parameters of its own."""
+    """The stack of layers, each with its own parameters."""
     stack = functools.partial(
         Stack,
         make_block=block(config, make_norm=make_norm),
@@ -173,7 +180,7 @@ def masked_lm(
     make_norm: Callable[..., nn.Module] = NORM,
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
-    """The output layer of masked tokens."""
+    """The output layer for masked tokens (section 3.1)."""
     dtype = jnp.dtype(config["dtype"])
     return functools.partial(
         MaskedLM,
@@ -192,29 +199,22 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The mean over masked tokens, and for pairs the mean over rows of the next sentence, summed.
+    """The sum of two means: masked tokens, and the next sentence (section 3.1).
 
     Args:
         rng: key of dropout; None in evaluation.
-        predicted: places of a row that are read for masked tokens, as a share of its length: at
-            least as many as the objective masks.
+        predicted: see `losses.masked_lm.loss`.
 
     Raises:
-        ValueError: the head reads pairs and the batch has none.
+        ValueError: the batch has no masked tokens, or no labels of pairs.
     """
-    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
-    outputs = forward(module, params, {**batch, "predicted_positions": places}, rng)
-    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
-    masked = losses.cross_entropy(outputs["logits"], targets, kept)
-    if "row_logits" not in outputs:
-        return masked
-    if "label" not in batch:
-        raise ValueError(
-            "model.head='pretraining' needs an objective that labels pairs; without one 'masked_lm'"
-        )
-    real = batch["encoder_segment_ids"][:, 0] > 0
-    following = losses.classification(outputs["row_logits"], batch["label"], real)
-    return losses.combine({"masked_lm": (1.0, masked), "next_sentence": (1.0, following)})
+    outputs, masked = losses.predict_masked(module, params, batch, rng, share=predicted)
+    return losses.combine(
+        {
+            "masked_lm": (1.0, masked.cross_entropy(outputs["logits"])),
+            "next_sentence": (1.0, losses.sentence_pairs(outputs, batch)),
+        }
+    )
 
 
 SYSTEM = System(
@@ -224,7 +224,7 @@ SYSTEM = System(
     later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
-        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
 )

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from t5x_like import losses, systems
-from t5x_like.losses import distillation
 from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Summary, select_head
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.student import Student
@@ -18,17 +17,18 @@ from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import ReadPart, System, Task
 
-# What a teacher computes with follows its student; the rest of its settings is its own.
-_FOLLOWED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
+# The settings of the computation, which the student sets for its teacher, too.
+_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
 
 
 def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a student of half the layers (section 3), its teacher's among them.
+    """The settings of a student with half the layers of its teacher (section 3).
 
     Args:
-        system, teacher: of the teacher: a module of t5x_like.systems, the settings of its `build`.
+        system: that of the teacher.
+        teacher: the settings of its `build`.
     """
-    kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *_FOLLOWED)
+    kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *_SHARED)
     return {
         "head": "pretraining",
         "labels": 2,
@@ -43,10 +43,14 @@ SIZES: dict[str, dict[str, Any]] = {"base": student_of("bert", bert.SIZES["base"
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES: BERT's without segments and pooler.
+    """Build the network of a config with the keys of SIZES: BERT without segments and pooler.
 
-    `head` is "pretraining" for the student with its teacher, or without it "masked_lm" or one of
-    models/heads/.
+    Args:
+        config: its `head` is "pretraining", for the student with its teacher; without a teacher
+            "masked_lm", or one of `select_head`.
+
+    Raises:
+        ValueError: no such head, or no such system or setting of the teacher.
     """
     dtype = jnp.dtype(config["dtype"])
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
@@ -67,15 +71,15 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     }
     if config["head"] != "pretraining":
         return Encoder(**student)
-    settings = config["teacher"] | {name: config[name] for name in _FOLLOWED}
+    settings = config["teacher"] | {name: config[name] for name in _SHARED}
     system = settings.pop("system")
-    # Made anew by each call, inside the student, where a module finds its parameters.
+    # A factory: Flax names the parameters of a module made inside the student after it.
     make_teacher = functools.partial(systems.build, system, settings)
     return Student(**student, make_teacher=make_teacher, layers=config["layers"])
 
 
 def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
-    """The parameters to begin with: the teacher's, and those of a part of its layers (section 3).
+    """Initialize the student from layers of its teacher (section 3).
 
     Raises:
         ValueError: see `Student.start`.
@@ -95,37 +99,33 @@ def loss(
     temperature: float = 2.0,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """Three means, weighted and summed (section 2).
+    """The weighted sum of three means (section 2).
 
-    Of the masked tokens, how unlikely they were and how far the student is from what the teacher
-    says of them; of all tokens, the angle between the two last layers.
+    Over masked tokens, the cross-entropy and the divergence from the teacher's distribution; over
+    all tokens, the cosine distance between the outputs of the last layers.
 
     Args:
         rng: key of the student's dropout; None in evaluation.
         masked_lm, soft_targets, cosine: the weights.
-        temperature: of the softmaxes of what both say.
-        predicted: as in `bert.loss`.
+        temperature: of both softmaxes in the divergence.
+        predicted: see `losses.masked_lm.loss`.
+
+    Raises:
+        ValueError: the batch has no masked tokens, or the temperature is not above 0.
     """
-    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
-    student, teacher = module.apply(
-        {"params": params},
-        {**batch, "predicted_positions": places},
-        deterministic=rng is None,
-        rngs=None if rng is None else {"dropout": rng},
-        method="compare",
+    (student, teacher), masked = losses.predict_masked(
+        module, params, batch, rng, share=predicted, method="compare"
     )
-    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
-    said = losses.cross_entropy(student["logits"], targets, kept)
-    softly = distillation.soft_targets(
-        student["logits"], teacher["logits"], kept, temperature=temperature
+    divergence = losses.distillation.soft_targets(
+        student["logits"], teacher["logits"], masked.weights, temperature=temperature
     )
     real = batch["encoder_segment_ids"] > 0
-    angle = distillation.cosine(student["hidden"], teacher["hidden"], real)
+    distance = losses.distillation.cosine(student["hidden"], teacher["hidden"], real)
     return losses.combine(
         {
-            "masked_lm": (masked_lm, said),
-            "soft_targets": (soft_targets, softly),
-            "cosine": (cosine, angle),
+            "masked_lm": (masked_lm, masked.cross_entropy(student["logits"])),
+            "soft_targets": (soft_targets, divergence),
+            "cosine": (cosine, distance),
         }
     )
 
@@ -139,6 +139,7 @@ SYSTEM = System(
         "pretraining": Task(
             loss=loss, prediction="masked_tokens", start=start, start_required=True
         ),
+        "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
 )

@@ -19,7 +19,7 @@ from t5x_like.models.heads.encoder_heads import (
 )
 from t5x_like.models.heads.replaced_tokens import CopyHead, ReplacedTokenHead
 from t5x_like.models.linear import Linear
-from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator
 from t5x_like.models.types import Outputs
 from t5x_like.names import choose
@@ -59,22 +59,24 @@ SIZES: dict[str, dict[str, Any]] = {
     "large": _size(24, 1024, 16, generator=1 / 4),
 }
 
-OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the large network says of its input
-    "electra": "of every token whether it was replaced",
-    "electra_15": "the same, of those that were masked for the generator alone",
-    "replace_mlm": "which token was masked, as BERT, where the input has the generator's",
-    "all_tokens_mlm": "which token it was, of every token, or that it is the one it reads",
+OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the discriminator predicts
+    "electra": "whether each token was replaced",
+    "electra_15": "whether each masked token was replaced",
+    "replace_mlm": "masked tokens, as BERT does, with the generator's samples in place of [MASK]",
+    "all_tokens_mlm": "every token, by a mixture of copying the input and a softmax",
 }
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES.
+    """Build the network of a config with the keys of SIZES.
 
-    `head` is "pretraining" for both networks, "discriminator" for the one that is kept, "masked_lm"
-    for one like the generator by itself, or one of models/heads/. `objective` is of pretraining.
+    Args:
+        config: its `head` is "pretraining" for both networks, "discriminator" for the one that is
+            kept, "masked_lm" for the network with a generator's head, or one of `select_head`;
+            `objective` is that of "pretraining".
 
     Raises:
-        ValueError: no such head or objective, or a generator of no even width.
+        ValueError: no such head or objective, or a generator whose heads do not divide its width.
     """
     choose("model.objective", config["objective"], OBJECTIVES)
     discriminator = {
@@ -96,7 +98,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _layers(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
-    """BERT's, behind a map from the embeddings' width where it is not theirs."""
+    """BERT's layers, after a projection where the embeddings have another width."""
     layers = {"make_encoder": bert.tower(config)}
     if config["d_embedding"] == config["d_model"]:
         return layers
@@ -118,7 +120,7 @@ def _smaller(config: Mapping[str, Any]) -> dict[str, Any]:
     if min(sizes.values()) < 1 or sizes["d_model"] % sizes["heads"]:
         raise ValueError(
             f"model.generator={share} makes a generator of d_model={sizes['d_model']} with "
-            f"{sizes['heads']} heads: the one must be a multiple of the other"
+            f"{sizes['heads']} heads: choose one for which the heads divide d_model"
         )
     return {**config, **sizes}
 
@@ -161,62 +163,68 @@ def loss(
     discriminator: float = 50.0,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The generator's loss of masked tokens, and the discriminator's of what it reads then.
+    """The weighted sum of the generator's and the discriminator's mean (section 2).
 
-    Of a place that is masked, the discriminator reads a token drawn from what the generator says
-    there; no gradient flows through the draw. Metrics of the discriminator have its name; the
-    others are the generator's.
+    The discriminator reads the text with a token sampled from the generator at each masked
+    position; no gradient flows through the sample. Metrics of the discriminator have its name in
+    front, all others are the generator's.
 
     Args:
-        rng: key of dropout and of the draws; None in evaluation, where these are always the same.
+        rng: key of dropout and of the samples; None in evaluation, where samples are always equal.
         generator: weight of the mean over masked tokens.
-        discriminator: weight of the mean over the discriminator's tokens, lambda in section 2; of
-            the objectives that predict tokens it is 1.
-        predicted: as in `bert.loss`.
+        discriminator: weight of the mean over the discriminator's tokens, lambda in section 2; the
+            objectives that predict tokens have weight 1.
+        predicted: see `losses.masked_lm.loss`.
+
+    Raises:
+        ValueError: the batch has no masked tokens.
     """
-    draw = jax.random.key(0)
+    sample = jax.random.key(0)
     dropout: list[jax.Array | None] = [None, None]
     if rng is not None:
-        draw, *dropout = jax.random.split(rng, 3)
-    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
-    masked = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
-    guesses = generate(module, params, {**batch, "predicted_positions": places}, dropout[0])
-    drawn = jax.random.categorical(draw, jax.lax.stop_gradient(guesses)).astype(masked.dtype)
-    read = jnp.put_along_axis(
+        sample, *dropout = jax.random.split(rng, 3)
+    guesses, masked = losses.predict_masked(
+        module, params, batch, dropout[0], share=predicted, method="generate"
+    )
+    batch = corrupt(batch, masked, guesses["logits"], sample)
+    if module.objective == "replace_mlm":
+        at_masked = {**batch, "predicted_positions": masked.positions}
+        outputs = losses.forward(module, params, at_masked, dropout[1])
+        scale, second = 1.0, masked.cross_entropy(outputs["logits"])
+    else:
+        outputs = losses.forward(module, params, batch, dropout[1])
+        if module.objective == "all_tokens_mlm":
+            scale, second = 1.0, all_tokens_mlm(outputs, batch)
+        else:
+            scale = discriminator
+            second = replaced_tokens(outputs, batch, objective=module.objective)
+    first = masked.cross_entropy(guesses["logits"])
+    return losses.combine({"generator": (generator, first), "discriminator": (scale, second)})
+
+
+def corrupt(
+    batch: Mapping[str, jax.Array],
+    masked: losses.MaskedTokens,
+    logits: Float[Array, "B P V"],
+    rng: jax.Array,
+) -> dict[str, jax.Array]:
+    """The batch whose inputs are the text with sampled tokens at the masked positions."""
+    sampled = jax.random.categorical(rng, jax.lax.stop_gradient(logits))
+    tokens = jnp.put_along_axis(
         batch["encoder_target_tokens"],
-        places,
-        jnp.where(kept > 0, drawn, masked),  # the other places only fill the rows up
+        masked.positions,
+        # The other positions only fill up the rows.
+        jnp.where(masked.weights > 0, sampled.astype(masked.targets.dtype), masked.targets),
         axis=1,
         inplace=False,
     )
-    batch = {**batch, "encoder_input_tokens": read}
-    if module.objective == "replace_mlm":
-        at_places = {**batch, "predicted_positions": places}
-        logits = forward(module, params, at_places, dropout[1])["logits"]
-        scale, own = 1.0, losses.cross_entropy(logits, masked, kept)
-    else:
-        outputs = forward(module, params, batch, dropout[1])
-        if module.objective == "all_tokens_mlm":
-            scale, own = 1.0, copied_or_said(outputs, batch)
-        else:
-            scale, own = discriminator, told_apart(outputs, batch, objective=module.objective)
-    guessed = losses.cross_entropy(guesses, masked, kept)
-    return losses.combine({"generator": (generator, guessed), "discriminator": (scale, own)})
+    return {**batch, "encoder_input_tokens": tokens}
 
 
-def generate(
-    module: nn.Module, params: Any, batch: Mapping[str, jax.Array], rng: jax.Array | None
-) -> Float[Array, "B P V"]:
-    """The generator's logits at the predicted positions."""
-    rngs = None if rng is None else {"dropout": rng}
-    call = {"deterministic": rng is None, "rngs": rngs, "method": "generate"}
-    return module.apply({"params": params}, batch, **call)["logits"]
-
-
-def told_apart(
+def replaced_tokens(
     outputs: Outputs, batch: Mapping[str, jax.Array], *, objective: str
 ) -> losses.LossSums:
-    """Whether each token is another than it was (section 2): a draw that is right is no other."""
+    """Whether each token was replaced (section 2); a sample equal to the original was not."""
     counted = batch["encoder_segment_ids"] > 0
     if objective == "electra_15":
         counted &= batch["encoder_loss_weights"] > 0
@@ -224,18 +232,17 @@ def told_apart(
     return losses.binary(outputs["logits"], replaced, counted)
 
 
-def copied_or_said(outputs: Outputs, batch: Mapping[str, jax.Array]) -> losses.LossSums:
-    """-log of D [the token is the one read] + (1 - D) softmax: All-Tokens MLM of section 3.5."""
+def all_tokens_mlm(outputs: Outputs, batch: Mapping[str, jax.Array]) -> losses.LossSums:
+    """-log of D [input = original] + (1 - D) softmax, with D the copy probability (section 3.5)."""
     originals = batch["encoder_target_tokens"]
     copy = outputs["copy_logits"]
     log_probs = jax.nn.log_softmax(outputs["logits"])
-    said = jnp.take_along_axis(log_probs, originals[..., None], axis=-1)[..., 0]
-    said += jax.nn.log_sigmoid(-copy)
+    predicted = jnp.take_along_axis(log_probs, originals[..., None], axis=-1)[..., 0]
+    predicted += jax.nn.log_sigmoid(-copy)
     same = batch["encoder_input_tokens"] == originals
-    each = -jnp.where(same, jnp.logaddexp(jax.nn.log_sigmoid(copy), said), said)
-    real = (batch["encoder_segment_ids"] > 0).astype(jnp.float32)
-    total, weight = jnp.sum(each * real), jnp.sum(real)
-    return total, weight, {"cross_entropy": (jax.lax.stop_gradient(total), weight)}
+    either = jnp.logaddexp(jax.nn.log_sigmoid(copy), predicted)
+    real = batch["encoder_segment_ids"] > 0
+    return losses.weighted_sum("cross_entropy", -jnp.where(same, either, predicted), real)
 
 
 SYSTEM = System(
@@ -245,6 +252,7 @@ SYSTEM = System(
     later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss),
+        "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
 )

@@ -20,7 +20,6 @@ from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.decoder_heads import ChoiceHead, ClassHead
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.decoder_classifier import DecoderClassifier
-from t5x_like.models.networks.encoder import forward
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch
@@ -169,7 +168,7 @@ def fine_tuning_loss(
         The sum, the number of examples, and `cross_entropy` and `accuracy` of the labels and
         `language_modeling`, L1.
     """
-    outputs = forward(module, params, batch, rng)
+    outputs = losses.forward(module, params, batch, rng)
     tokens, real = batch["decoder_input_tokens"], batch["decoder_segment_ids"] > 0
     total, weight, metrics = losses.classification(
         outputs["label_logits"], batch["label"], real[:, 0, 0]

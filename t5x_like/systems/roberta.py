@@ -7,6 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
+from t5x_like import losses
 from t5x_like.models.embeddings.encoder_embeddings import CountedEmbeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
 from t5x_like.models.embeddings.tokens import TokenEmbed
@@ -39,11 +40,16 @@ SIZES: dict[str, dict[str, Any]] = {name: _size(name) for name in ("base", "larg
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES: BERT's (section 2.2), without its pairs.
+    """Build the network of a config with the keys of SIZES: BERT's (section 2.2), without pairs.
 
-    `positions` is the length of the longest text, `padding` the id of the padding token: the first
-    `padding` + 1 rows of the table of positions are no position of a text. `head` is one of
-    models/heads/; "pretraining" predicts the next sentence too, for the formats of pairs.
+    Args:
+        config: `positions` is the length of the longest text, and `padding` the id of the padding
+            token, as the first `padding` + 1 rows of the position table are no position of a text.
+            `head` is "masked_lm", "pretraining", which also predicts the next sentence for the
+            formats of pairs (section 4.2), or one of `select_head`.
+
+    Raises:
+        ValueError: no such head.
     """
     make_norm = functools.partial(LayerNorm, epsilon=config["norm_epsilon"])
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)
@@ -78,7 +84,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 def embeddings(
     config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
-    """Token and position vectors, summed with the one segment there is, and normed."""
+    """Embeddings of tokens, positions and the only segment, summed, with a layer norm."""
     dtype = jnp.dtype(config["dtype"])
     table = functools.partial(
         TokenEmbed, features=config["d_model"], embedding_init=bert.INIT, dtype=dtype
@@ -97,15 +103,12 @@ def embeddings(
             embedding_init=bert.INIT,
             dtype=dtype,
         ),
-        # The published weights have this row, the same for every token.
+        # The published weights contain this row, which is the same for every token.
         make_token_types=functools.partial(
             table, vocab_size=config["token_types"], axis="types", lookup="one_hot"
         ),
         make_norm=functools.partial(make_norm, dtype=dtype),
     )
-
-
-loss = bert.loss  # masked tokens, and of a format of pairs the next sentence
 
 
 SYSTEM = System(
@@ -114,8 +117,8 @@ SYSTEM = System(
     build=build,
     later={"dropout_broadcast": True},
     tasks={
-        "pretraining": Task(loss=loss, prediction="masked_tokens"),
-        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
 )

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from t5x_like import losses
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Summary, select_head
 from t5x_like.models.heads.span_boundary import SpanBoundary, SpanPretraining
-from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
-# BERT's (section 4.2), with its cased vocabulary; places of a span as in the authors' code.
+# BERT's sizes (section 4.2) with its cased vocabulary; `span_places` as in the authors' code.
 SIZES: dict[str, dict[str, Any]] = {
     name: size | {"vocab_size": 28996, "span_places": 15} for name, size in bert.SIZES.items()
 }
@@ -25,10 +25,14 @@ _PLACE_FEATURES = 200  # section 4.2
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """BERT's network, whose head "pretraining" has the span boundary objective (section 3.2).
+    """Build BERT's network, whose head "pretraining" has the span boundary objective (section 3.2).
 
-    `span_places` is how many tokens of a span have a place of their own; further ones are predicted
-    as masked tokens alone.
+    Args:
+        config: `span_places` is the number of tokens of a span with a position embedding; further
+            ones are predicted from their own states alone.
+
+    Raises:
+        ValueError: no such head.
     """
     dtype = jnp.dtype(config["dtype"])
     make_masked_lm = bert.masked_lm(config)
@@ -47,7 +51,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ),
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
-    # No sentence is predicted, so that nothing has trained the summary before fine-tuning.
+    # Pretraining predicts no sentence pairs, so nothing trains the pooler before fine-tuning.
     make_summary = functools.partial(
         Summary, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype
     )
@@ -66,30 +70,30 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The mean over masked tokens, as themselves and from the ends of their spans (section 3.2).
+    """The sum of two means over masked tokens: from their own states, and from the span boundaries.
+
+    Equation 2 of section 3.2.
 
     Args:
         rng: key of dropout; None in evaluation.
-        predicted: places of a row that are read, as a share of its length: at least as many as the
-            objective masks.
+        predicted: see `losses.masked_lm.loss`.
 
     Raises:
-        ValueError: the head reads spans and the batch has none.
+        ValueError: the batch has no masked tokens, or no spans.
     """
-    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
-    outputs = forward(module, params, {**batch, "predicted_positions": places}, rng)
-    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
-    masked = losses.cross_entropy(outputs["logits"], targets, kept)
-    if "boundary" not in params["head"]:
-        return masked
-    if "boundary_logits" not in outputs:
+    if "encoder_span_left" not in batch:
         raise ValueError(
-            "model.head='pretraining' needs an objective of spans, 'spanbert'; without one "
-            "'masked_lm'"
+            "model.head='pretraining' of spanbert predicts masked spans, and the batch has none: "
+            "set data.objective='spanbert', or model.head='masked_lm'"
         )
-    inside = jnp.where(outputs["boundary_known"], kept, 0.0)
-    boundary = losses.cross_entropy(outputs["boundary_logits"], targets, inside)
-    return losses.combine({"masked_lm": (1.0, masked), "span_boundary": (1.0, boundary)})
+    outputs, masked = losses.predict_masked(module, params, batch, rng, share=predicted)
+    boundary = masked.cross_entropy(outputs["boundary_logits"], where=outputs["boundary_known"])
+    return losses.combine(
+        {
+            "masked_lm": (1.0, masked.cross_entropy(outputs["logits"])),
+            "span_boundary": (1.0, boundary),
+        }
+    )
 
 
 SYSTEM = System(
@@ -99,7 +103,7 @@ SYSTEM = System(
     later={"dropout_broadcast": True},
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
-        "masked_lm": Task(loss=loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
 )

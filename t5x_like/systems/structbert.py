@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from t5x_like import losses
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
-from t5x_like.models.networks.encoder import Encoder, forward
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
@@ -18,11 +18,11 @@ from t5x_like.systems.system import System, Task
 
 SIZES: dict[str, dict[str, Any]] = bert.SIZES
 
-RELATIONS = 3  # of two sentences: next, previous, of another document (section 2.2.2)
+RELATIONS = 3  # next sentence, previous one, or one of another document (section 2.2.2)
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """BERT's network (section 2.1) with three kinds of pairs.
+    """Build BERT's network (section 2.1) with three kinds of pairs.
 
     Raises:
         ValueError: no such head.
@@ -56,30 +56,37 @@ def loss(
     *,
     predicted: float = 0.3,
 ) -> losses.LossSums:
-    """The means over masked tokens, over shuffled ones and over pairs, summed (section 2.2).
+    """The sum of the means over masked tokens, shuffled tokens, and pairs (section 2.2).
 
-    The original token of a masked place and that of a shuffled one are told by the same layer
-    (section 2.2.1), so both kinds of places are read together.
+    One output layer predicts the original tokens at masked and at shuffled positions (section
+    2.2.1). The head "masked_lm" has no loss of pairs.
 
     Args:
-        batch: with `encoder_loss_weights` on masked and `encoder_shuffled` on shuffled tokens, none
-            of which is masked; without pairs, no `label` is needed.
+        batch: with `encoder_loss_weights` on masked and `encoder_shuffled` on shuffled tokens; no
+            token has both.
         rng: key of dropout; None in evaluation.
-        predicted: places of a row that are read, as a share of its length: at least as many as the
-            objective masks and shuffles.
+        predicted: positions with logits, as a share of a row's length: at least the share of the
+            tokens that the objective masks or shuffles.
+
+    Raises:
+        ValueError: the batch has no masked or no shuffled tokens, or no labels of pairs.
     """
-    masks, shuffles = batch["encoder_loss_weights"], batch["encoder_shuffled"]
-    places, kept = losses.predicted(masks + shuffles, share=predicted)
-    outputs = forward(module, params, {**batch, "predicted_positions": places}, rng)
-    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
-    is_shuffled = jnp.take_along_axis(shuffles, places, axis=1)
-    masked = losses.cross_entropy(outputs["logits"], targets, kept * (1 - is_shuffled))
-    shuffled = losses.cross_entropy(outputs["logits"], targets, kept * is_shuffled)
-    terms = {"masked_lm": (1.0, masked), "word_structure": (1.0, shuffled)}
+    if "encoder_shuffled" not in batch:
+        raise ValueError(
+            "structbert predicts shuffled tokens, and the batch has none: set "
+            "data.objective='structbert' (with shuffle_rate 0 for none)"
+        )
+    shuffles = batch["encoder_shuffled"]
+    outputs, chosen = losses.predict_masked(
+        module, params, batch, rng, share=predicted, also=shuffles
+    )
+    shuffled = jnp.take_along_axis(shuffles, chosen.positions, axis=1) > 0
+    terms = {
+        "masked_lm": (1.0, chosen.cross_entropy(outputs["logits"], where=~shuffled)),
+        "word_structure": (1.0, chosen.cross_entropy(outputs["logits"], where=shuffled)),
+    }
     if "row_logits" in outputs:
-        real = batch["encoder_segment_ids"][:, 0] > 0
-        pairs = losses.classification(outputs["row_logits"], batch["label"], real)
-        terms["sentence_structure"] = (1.0, pairs)
+        terms["sentence_structure"] = (1.0, losses.sentence_pairs(outputs, batch))
     return losses.combine(terms)
 
 

@@ -167,26 +167,20 @@ def loss(
     z_loss: float = 0.0,
     label_smoothing: float = 0.0,
 ) -> losses.LossSums:
-    """Cross-entropy of the targets and, for each token of them, the losses of all routers.
+    """The cross-entropy of the target tokens plus, for each of them, the losses of all routers.
 
     Args:
         rng: key of dropout and of the routers' noise; None in evaluation.
-        load_balance: alpha of section 2.2, equation 4, which is summed over the sparse layers.
-        router_z_loss: of Zoph et al. 2022 (ST-MoE), equation 5; the paper has none.
+        load_balance: alpha of section 2.2, equation 4, whose loss is summed over sparse layers.
+        router_z_loss: weight of Zoph et al. 2022 (ST-MoE), equation 5; the paper has none.
 
     Returns:
-        The sum of the losses, the sum of the weights, and besides the metrics of
-        `losses.cross_entropy`, M sparse layers of E experts: `expert_load` [M, E], the share of
-        the tokens that each expert was given; `tokens_dropped` [M], the share that found no slot;
-        `load_balance` (1 where loads are equal) and `router_z`, means over the layers.
+        The sum of the losses, the sum of the weights, the metrics of `losses.cross_entropy`, and
+        for M sparse layers of E experts: `expert_load` [M, E], the share of the tokens that each
+        expert received; `tokens_dropped` [M], the share without a slot; `load_balance` (1 for
+        equal loads) and `router_z`, means over the layers.
     """
-    logits, sown = module.apply(
-        {"params": params},
-        batch,
-        deterministic=rng is None,
-        rngs=None if rng is None else {"dropout": rng},
-        mutable=["routing"],
-    )
+    logits, sown = losses.forward(module, params, batch, rng, mutable=["routing"])
     total, weight, metrics = losses.cross_entropy(
         logits,
         batch["decoder_target_tokens"],
@@ -195,15 +189,15 @@ def loss(
         label_smoothing=label_smoothing,
     )
     routing = moe.collect(sown["routing"])
-    of_routers = jnp.sum(load_balance * routing["balance"] + router_z_loss * routing["z"])
-    told = {
+    routers_loss = jnp.sum(load_balance * routing["balance"] + router_z_loss * routing["z"])
+    observed = {
         "expert_load": routing["load"],
         "tokens_dropped": routing["dropped"],
         "load_balance": jnp.mean(routing["balance"]),
         "router_z": jnp.mean(routing["z"]),
     }
-    metrics |= {name: (jax.lax.stop_gradient(x), jnp.ones(())) for name, x in told.items()}
-    return total + weight * of_routers, weight, metrics
+    metrics |= {name: (jax.lax.stop_gradient(x), jnp.ones(())) for name, x in observed.items()}
+    return total + weight * routers_loss, weight, metrics
 
 
 SYSTEM = System(

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like import losses
-from t5x_like.models.networks.encoder import forward
 from t5x_like.models.networks.unified_encoder import KINDS, SEGMENTS, UnifiedEncoder
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
@@ -122,16 +121,13 @@ def _loss(
     label_smoothing: float,
 ) -> losses.LossSums:
     """Of one kind, a number in KINDS."""
-    places, kept = losses.predicted(batch["encoder_loss_weights"], share=predicted)
-    read = {**batch, "predicted_positions": places, "language_model": kind}
-    outputs = forward(module, params, read, rng)
-    targets = jnp.take_along_axis(batch["encoder_target_tokens"], places, axis=1)
-    masked = losses.cross_entropy(outputs["logits"], targets, kept, label_smoothing=label_smoothing)
+    read = {**batch, "language_model": kind}
+    outputs, masked = losses.predict_masked(module, params, read, rng, share=predicted)
+    tokens = masked.cross_entropy(outputs["logits"], label_smoothing=label_smoothing)
     if "row_logits" not in outputs:
-        return masked
-    pairs = (batch["encoder_segment_ids"][:, 0] > 0) & (kind == KINDS.index("bidirectional"))
-    following = losses.classification(outputs["row_logits"], batch["label"], pairs)
-    return losses.combine({"masked_lm": (1.0, masked), "next_sentence": (1.0, following)})
+        return tokens
+    pairs = losses.sentence_pairs(outputs, batch, where=kind == KINDS.index("bidirectional"))
+    return losses.combine({"masked_lm": (1.0, tokens), "next_sentence": (1.0, pairs)})
 
 
 def _of_kind(

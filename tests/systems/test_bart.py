@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import systems
-from t5x_like.losses import task_losses
 from t5x_like.systems import bart
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.training import frozen, optimizers, state, step
 
 # Of `facebook/bart-base` and `facebook/bart-large`, and under a head of three classes.
@@ -147,15 +146,14 @@ def test_padding_after_a_text_changes_no_class():
 
 
 def test_the_heads_have_the_losses_of_all_heads_for_labelled_text():
-    for head, loss in task_losses.LOSSES.items():
-        assert systems.loss("bart", {"head": head}) is loss
+    for head, task in ENCODER_TASKS.items():
+        assert bart.SYSTEM.task({"head": head}) is task
     for head in ("generation", "translation"):
-        assert systems.loss("bart", {"head": head}) is bart.loss
+        assert bart.SYSTEM.task({"head": head}).loss is bart.loss
     module, params, _ = make(head="classification", labels=3)
     batch = texts() | {"label": jnp.array([2, 0])}
-    total, weight, _ = jax.jit(
-        lambda params: systems.loss("bart", {"head": "classification"})(module, params, batch, None)
-    )(params)
+    loss = ENCODER_TASKS["classification"].loss
+    total, weight, _ = jax.jit(lambda params: loss(module, params, batch, None))(params)
     assert float(weight) == 2
     assert np.isfinite(total)
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.networks.encoder import forward
+from t5x_like import losses
+from t5x_like.losses import forward
 from t5x_like.systems import bert
 
 # Of `google-bert/bert-*-uncased`, which the paper rounds to 110M and 340M: the encoder and its
@@ -89,9 +90,9 @@ def test_more_masked_tokens_than_are_read_make_the_loss_nan():
     assert np.isnan(bert.loss(module, params, full, None, predicted=0.3)[0])
 
 
-def test_without_pairs_the_loss_is_that_of_masked_tokens():
+def test_the_loss_of_the_head_masked_lm_covers_masked_tokens_alone():
     module, params = make("masked_lm")
-    total, weight, metrics = bert.loss(module, params, batch(), None)
+    total, weight, metrics = losses.masked_lm.loss(module, params, batch(), None)
     np.testing.assert_allclose(total, metrics["cross_entropy"][0])
     assert weight == 3
 

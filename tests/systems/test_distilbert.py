@@ -13,9 +13,8 @@ from t5x_like import partitioning, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import defaults, to_dict
 from t5x_like.experiment import model_side
-from t5x_like.losses import distillation
+from t5x_like.losses import distillation, forward
 from t5x_like.models.blocks.stack import unstack_layers
-from t5x_like.models.networks.encoder import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, distilbert
 

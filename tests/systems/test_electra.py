@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.networks.encoder import forward
+from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import electra
 

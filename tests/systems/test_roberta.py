@@ -14,12 +14,12 @@ from safetensors.numpy import load_file, save_file
 
 from t5x_like.batches import converters
 from t5x_like.hf.folder import read_json, write_json
-from t5x_like.models.networks.encoder import forward
+from t5x_like.losses import forward
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.model import Pretrained
-from t5x_like.systems import roberta
+from t5x_like.systems import bert, roberta
 from tests.word_vocabulary import WordVocabulary
 
 # Hugging Face's counts for `FacebookAI/roberta-base` and `-large`, which the paper rounds to 125M
@@ -179,7 +179,8 @@ def batch_of(rows_format):
 def test_the_formats_of_table_2_have_their_losses(rows_format, head):
     module, params = make(head)
     batch = batch_of(rows_format)
-    loss = jax.jit(functools.partial(roberta.loss, module, predicted=0.4))
+    task = roberta.SYSTEM.task({"head": head})
+    loss = jax.jit(functools.partial(task.loss, module, predicted=0.4))
     total, weight, metrics = loss(params, batch, None)
     assert np.isfinite(total)
     assert weight == batch["encoder_loss_weights"].sum() > 0
@@ -188,8 +189,8 @@ def test_the_formats_of_table_2_have_their_losses(rows_format, head):
 
 def test_pairs_without_a_label_are_refused():
     module, params = make("pretraining")
-    loss = functools.partial(roberta.loss, module, rng=None)
-    with pytest.raises(ValueError, match=r"head='pretraining' needs an objective that labels"):
+    loss = functools.partial(bert.loss, module, rng=None)
+    with pytest.raises(ValueError, match=r"head='pretraining' classifies pairs of sentences"):
         jax.eval_shape(loss, params, batch_of("full_sentences"))
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from t5x_like.hf.folder import read_json
+from t5x_like.losses import forward
 from t5x_like.models.heads.span_boundary import SpanBoundary
-from t5x_like.models.networks.encoder import forward
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.systems import bert, spanbert
@@ -92,9 +92,8 @@ def outputs():
 @functools.cache
 def loss(head="pretraining", *, predicted=0.5):
     module, params = make(head)
-    return jax.jit(functools.partial(spanbert.loss, module, predicted=predicted))(
-        params, batch(), None
-    )
+    loss = functools.partial(spanbert.SYSTEM.task({"head": head}).loss, predicted=predicted)
+    return jax.jit(functools.partial(loss, module))(params, batch(), None)
 
 
 def layer(x, dense, norm):
@@ -168,7 +167,7 @@ def test_rows_without_spans_are_refused():
     module, params = make()
     loss = functools.partial(spanbert.loss, module, rng=None)
     plain = {name: value for name, value in batch().items() if "span" not in name}
-    with pytest.raises(ValueError, match=r"head='pretraining' needs an objective of spans"):
+    with pytest.raises(ValueError, match=r"head='pretraining' of spanbert predicts masked spans"):
         jax.eval_shape(loss, params, plain)
 
 

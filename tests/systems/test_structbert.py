@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from t5x_like.models.networks.encoder import forward
+from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, structbert
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_like import losses
-from t5x_like.models.networks.encoder import forward
+from t5x_like.losses import forward
 from t5x_like.models.networks.unified_encoder import KINDS
 from t5x_like.systems import bert, unilm
 from tests.tiny_unilm import TINY, make, read, shapes

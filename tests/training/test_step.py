@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from t5x_like.losses.terms import cross_entropy
+from t5x_like.losses import cross_entropy
 from t5x_like.training import metrics, optimizers, state, step
 
 B, L, D, V = 8, 6, 4, 7

@@ -1,10 +1,9 @@
 """A bidirectional encoder with a head: embeddings, layers, and what is read off them."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -102,9 +101,3 @@ class Encoder(nn.Module):
         """Zeros of the fields that `__call__` needs, to shape the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {"encoder_input_tokens": tokens, "encoder_segment_ids": tokens + 1}
-
-
-def forward(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> Outputs:
-    """The outputs of an encoder; without a key (evaluation) there is no dropout."""
-    rngs = None if rng is None else {"dropout": rng}
-    return module.apply({"params": params}, batch, deterministic=rng is None, rngs=rngs)

@@ -1,4 +1,4 @@
-"""The cross-entropy: its value and gradient, what padding and unknown targets do, its cost."""
+"""The cross-entropy of tokens: value, gradient, padding, targets outside the vocabulary, cost."""
 
 import jax
 import jax.numpy as jnp
@@ -149,9 +149,9 @@ def test_a_sharded_vocabulary_is_not_gathered():
 
 def test_bad_settings_and_shapes_are_refused(tokens):
     logits, targets, weights = tokens
-    with pytest.raises(ValueError, match=r"z_loss is -1"):
+    with pytest.raises(ValueError, match=r"z_loss=-1 must be 0 or more"):
         cross_entropy(*tokens, z_loss=-1)
-    with pytest.raises(ValueError, match=r"label_smoothing is 1.*\[0, 1\)"):
+    with pytest.raises(ValueError, match=r"label_smoothing=1.*\[0, 1\)"):
         cross_entropy(*tokens, label_smoothing=1)
     with pytest.raises(ValueError, match=r"shape \(3, 5\), not \(3,\) and \(3, 5\)"):
         cross_entropy(logits, targets[:, 0], weights)

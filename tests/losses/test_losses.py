@@ -1,4 +1,4 @@
-"""Losses of fine-tuning, places of a masked language model, sums of losses: values by hand."""
+"""Losses of labels, positions of masked language modeling, sums of losses: values by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -7,18 +7,19 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from t5x_like import losses
+from t5x_like.losses.masked_lm import predicted_positions
 
 B, L, C = 4, 6, 3
 LOG = np.log
 
 
-def draw(*shape, seed=0):
+def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def test_the_predicted_places_come_first_and_in_order():
+def test_the_predicted_positions_come_first_and_in_order():
     weights = jnp.asarray([[0, 1, 0, 0, 0.5, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 2], [0] * 8])
-    positions, kept = jax.jit(lambda w: losses.predicted(w, share=0.25))(weights)
+    positions, kept = jax.jit(lambda w: predicted_positions(w, share=0.25))(weights)
     np.testing.assert_array_equal(positions, [[1, 4], [7, 0], [0, 1]])
     np.testing.assert_array_equal(kept, [[1, 0.5], [2, 0], [0, 0]])
 
@@ -26,27 +27,27 @@ def test_the_predicted_places_come_first_and_in_order():
 @pytest.mark.parametrize(
     ("length", "share", "places"), [(8, 0.25, 2), (9, 0.25, 3), (25, 0.28, 7), (5, 1.0, 5)]
 )
-def test_as_many_places_as_the_share_rounded_up(length, share, places):
-    positions, _ = losses.predicted(jnp.zeros((1, length)), share=share)
+def test_as_many_positions_as_the_share_rounded_up(length, share, places):
+    positions, _ = predicted_positions(jnp.zeros((1, length)), share=share)
     assert positions.shape == (1, places)
 
 
-def test_a_place_too_many_makes_the_loss_nan():
+def test_one_position_too_many_makes_the_loss_nan():
     weights = jnp.asarray([[1, 1, 1, 0], [0, 1, 1, 0]])
-    _, kept = losses.predicted(weights, share=0.5)
+    _, kept = predicted_positions(weights, share=0.5)
     np.testing.assert_array_equal(jnp.isnan(kept), [[True, True], [False, False]])
     logits, targets = jnp.zeros((2, 2, C)), jnp.zeros((2, 2), jnp.int32)
     assert jnp.isnan(losses.cross_entropy(logits, targets, kept)[0])
     assert jnp.isfinite(losses.cross_entropy(logits[1:], targets[1:], kept[1:])[0])
 
 
-def test_the_loss_at_the_predicted_places_is_that_of_all_tokens():
-    logits = draw(B, L, C)
+def test_the_loss_at_the_predicted_positions_equals_that_over_all_tokens():
+    logits = normal(B, L, C)
     targets = np.random.default_rng(1).integers(0, C, (B, L))
     weights = np.float32([[0, 1, 0, 0.5, 0, 0], [1, 0, 0, 0, 0, 1], [0] * 6, [0, 0, 0, 0, 0, 3]])
 
     def of_few(logits):
-        places, kept = losses.predicted(jnp.asarray(weights), share=1 / 3)
+        places, kept = predicted_positions(jnp.asarray(weights), share=1 / 3)
         few = jnp.take_along_axis(logits, places[..., None], axis=1)
         return losses.cross_entropy(few, jnp.take_along_axis(targets, places, axis=1), kept)[0]
 
@@ -56,18 +57,18 @@ def test_the_loss_at_the_predicted_places_is_that_of_all_tokens():
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_places_are_found_without_moving_rows_between_devices():
+def test_positions_are_found_without_moving_rows_between_devices():
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     rows = NamedSharding(mesh, PartitionSpec("data"))
     weights = jax.ShapeDtypeStruct((16, L), jnp.float32, sharding=rows)
-    compiled = jax.jit(lambda w: losses.predicted(w, share=0.5)).lower(weights).compile()
+    compiled = jax.jit(lambda w: predicted_positions(w, share=0.5)).lower(weights).compile()
     assert "all-gather" not in compiled.as_text()
 
 
 @pytest.mark.parametrize("share", [0.0, 1.5])
 def test_a_share_out_of_its_range_is_refused(share):
-    with pytest.raises(ValueError, match=rf"share .* is {share}; it must lie in \(0, 1\]"):
-        losses.predicted(jnp.ones((1, 4)), share=share)
+    with pytest.raises(ValueError, match=rf"predicted={share} must lie in \(0, 1\]"):
+        predicted_positions(jnp.ones((1, 4)), share=share)
 
 
 def test_classification_by_hand():
@@ -125,7 +126,7 @@ def test_the_gradient_of_spans_keeps_to_the_mask():
     def loss(start, end):
         return losses.spans(start, end, answer, mask)[0]
 
-    for gradient in jax.grad(loss, argnums=(0, 1))(draw(3, 4), draw(3, 4, seed=1)):
+    for gradient in jax.grad(loss, argnums=(0, 1))(normal(3, 4), normal(3, 4, seed=1)):
         np.testing.assert_array_equal(gradient != 0, mask)
 
 
@@ -138,7 +139,7 @@ def test_an_answer_that_cannot_be_is_not_finite(place):
 
 def _each(rows):
     """Every loss of the rows given, with weights that differ."""
-    logits, tags = draw(B, L, C)[rows], np.random.default_rng(1).integers(0, C, (B, L))[rows]
+    logits, tags = normal(B, L, C)[rows], np.random.default_rng(1).integers(0, C, (B, L))[rows]
     weights = np.arange(B * L, dtype=np.float32).reshape(B, L)[rows] % 3
     mask = np.arange(L) < np.array([0, 3, 4, 6])[:, None]
     answer = np.array([[0, 0], [1, 2], [0, 3], [5, 5]])
@@ -194,7 +195,7 @@ def test_nothing_to_count_gives_zero_and_its_gradient_too():
         nothing = losses.classification(x, jnp.zeros(B, jnp.int32), jnp.zeros(B))
         return losses.combine({"a": (1.0, nothing), "b": (1.0, nothing)})[0]
 
-    value, gradient = jax.value_and_grad(loss)(jnp.asarray(draw(B, C)))
+    value, gradient = jax.value_and_grad(loss)(jnp.asarray(normal(B, C)))
     assert value == 0
     np.testing.assert_array_equal(gradient, 0)
 
@@ -214,7 +215,7 @@ def test_each_term_moves_what_it_depends_on():
             }
         )[0]
 
-    by_first, by_second = jax.grad(loss, argnums=(0, 1))(draw(B, C), draw(B, C))
+    by_first, by_second = jax.grad(loss, argnums=(0, 1))(normal(B, C), normal(B, C))
     assert jnp.all(by_first != 0)
     np.testing.assert_array_equal(by_second, 0)
 

@@ -1,0 +1,36 @@
+"""The forward pass inside a loss."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+
+def forward(
+    module: nn.Module,
+    params: Any,
+    batch: Mapping[str, jax.Array],
+    rng: jax.Array | None,
+    *,
+    method: str | None = None,
+    mutable: Any = False,
+) -> Any:
+    """Run a network on a batch, with dropout if there is a key.
+
+    Args:
+        rng: key of dropout; None in evaluation, where the network is deterministic.
+        method: of the module, in place of `__call__`.
+        mutable: collections that the forward pass writes, see `flax.linen.Module.apply`.
+
+    Returns:
+        The outputs of the method; with `mutable`, a pair of these and the collections.
+    """
+    return module.apply(
+        {"params": params},
+        batch,
+        deterministic=rng is None,
+        rngs=None if rng is None else {"dropout": rng},
+        method=method,
+        mutable=mutable,
+    )

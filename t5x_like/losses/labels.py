@@ -1,0 +1,147 @@
+"""Losses of labels: classes, yes or no, tags, numbers and spans."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Num
+
+from t5x_like.losses.sums import LossSums
+from t5x_like.losses.tokens import cross_entropy, is_argmax
+
+
+def real_rows(batch: Mapping[str, Array]) -> Bool[Array, " B"]:
+    """The rows of an encoder's batch that are not padding."""
+    return batch["encoder_segment_ids"][:, 0] > 0
+
+
+def classification(
+    logits: Float[Array, "B C"], labels: Int[Array, " B"], weights: Num[Array, " B"]
+) -> LossSums:
+    """Sum the cross-entropy of the class of each row, times its weight, in nats.
+
+    Returns:
+        The sum of the losses, the sum of the weights, and `cross_entropy` and `accuracy`. A label
+        that has a weight and is not in [0, C) makes the loss NaN.
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    total, weight, metrics = cross_entropy(logits, labels, weights)
+    return total, weight, {name: metrics[name] for name in ("cross_entropy", "accuracy")}
+
+
+def binary(
+    logits: Float[Array, "*batch"], labels: Bool[Array, "*batch"], weights: Num[Array, "*batch"]
+) -> LossSums:
+    """Sum the cross-entropy of yes or no for each token, times its weight, in nats.
+
+    Returns:
+        The sum of the losses, the sum of the weights, and `cross_entropy`, `accuracy`, and
+        `precision` and `recall` of yes.
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    if not logits.shape == labels.shape == weights.shape:
+        raise ValueError(
+            f"logits {logits.shape} need labels and weights of the same shape, "
+            f"not {labels.shape} and {weights.shape}"
+        )
+    weights, logits = weights.astype(jnp.float32), logits.astype(jnp.float32)
+    each = jnp.where(labels, jax.nn.softplus(-logits), jax.nn.softplus(logits))
+    total, weight = jnp.sum(each * weights), jnp.sum(weights)
+    positive = logits > 0
+    found = jnp.sum(weights * (positive & labels))
+    metrics = {
+        "cross_entropy": (jax.lax.stop_gradient(total), weight),
+        "accuracy": (jnp.sum(weights * (positive == labels)), weight),
+        "precision": (found, jnp.sum(weights * positive)),
+        "recall": (found, jnp.sum(weights * labels)),
+    }
+    return total, weight, metrics
+
+
+def tagging(
+    logits: Float[Array, "B L C"], tags: Int[Array, "B L"], weights: Num[Array, "B L"]
+) -> LossSums:
+    """Sum the cross-entropy of the tag of each token, times its weight, in nats.
+
+    Returns:
+        As for `classification`, over tokens, and `exact`: the rows with every tag right, out of the
+        rows with a weight.
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    total, weight, metrics = cross_entropy(logits, tags, weights)
+    counts = weights != 0
+    correct = jnp.all(is_argmax(logits, tags) | ~counts, axis=1)
+    rows = jnp.any(counts, axis=1)
+    exact = _count(correct & rows), _count(rows)
+    kept = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
+    return total, weight, {**kept, "exact": exact}
+
+
+def regression(
+    predictions: Float[Array, " B"], values: Float[Array, " B"], weights: Num[Array, " B"]
+) -> LossSums:
+    """Sum the squared error of the number of each row, times its weight.
+
+    Returns:
+        The sum of the losses, the sum of the weights, and `squared_error` and `absolute_error`.
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    if not predictions.shape == values.shape == weights.shape:
+        raise ValueError(
+            f"predictions {predictions.shape} need values and weights of the same shape, "
+            f"not {values.shape} and {weights.shape}"
+        )
+    weights = weights.astype(jnp.float32)
+    error = predictions.astype(jnp.float32) - values
+    error = jnp.where(weights == 0, 0.0, error)  # padding may hold any number, NaN too
+    total, weight = jnp.sum(jnp.square(error) * weights), jnp.sum(weights)
+    sums = {"squared_error": total, "absolute_error": jnp.sum(jnp.abs(error) * weights)}
+    return total, weight, {k: (jax.lax.stop_gradient(v), weight) for k, v in sums.items()}
+
+
+def spans(
+    start_logits: Float[Array, "B L"],
+    end_logits: Float[Array, "B L"],
+    answer: Int[Array, "B 2"],
+    mask: Bool[Array, "B L"],
+) -> LossSums:
+    """Sum the cross-entropy of the first and last token of answers (Devlin et al. 2019, 4.2).
+
+    Each is a choice among the positions of the row; the loss of a row, in nats, is the mean of both
+    (the paper has their sum, its code half of it).
+
+    Args:
+        answer: the positions of the first and of the last token; (0, 0), the position of [CLS],
+            where there is no answer (section 4.3).
+        mask: True where an answer may begin or end; rows without any are not counted.
+
+    Returns:
+        The sum of the losses, the number of rows, and `cross_entropy` and `exact`: both the first
+        and the last token have the largest logits. An answer outside of the row makes the loss
+        NaN, one where the mask is False makes it infinite.
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    rows = jnp.any(mask, axis=1)
+    allowed = mask | ~rows[:, None]  # a softmax over nothing has no gradient, not even times 0
+    total, exact = jnp.zeros(()), rows
+    for end, logits in enumerate((start_logits, end_logits)):
+        logits = jnp.where(allowed, logits, -jnp.inf)
+        total += cross_entropy(logits, answer[:, end], rows)[0] / 2
+        exact &= is_argmax(logits, answer[:, end])
+    number = _count(rows)
+    metrics = {"cross_entropy": (jax.lax.stop_gradient(total), number)}
+    return total, number, {**metrics, "exact": (_count(exact), number)}
+
+
+def _count(flags: Bool[Array, " B"]) -> Float[Array, ""]:
+    return jnp.sum(flags, dtype=jnp.float32)

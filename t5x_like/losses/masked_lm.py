@@ -1,0 +1,161 @@
+"""Masked language modeling: tokens predicted at the masked positions of an encoder's rows."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Num
+
+from t5x_like.losses import labels, tokens
+from t5x_like.losses.forward import forward
+from t5x_like.losses.sums import LossSums
+
+Batch = Mapping[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedTokens:
+    """The positions of a batch at which tokens are predicted.
+
+    Attributes:
+        positions: indices in the row.
+        targets: the original tokens.
+        weights: those of the loss, 0 at positions that only fill up a row.
+    """
+
+    positions: Int[Array, "B P"]
+    targets: Int[Array, "B P"]
+    weights: Float[Array, "B P"]
+
+    def cross_entropy(
+        self,
+        logits: Float[Array, "B P V"],
+        *,
+        where: Bool[Array, "B P"] | None = None,
+        label_smoothing: float = 0.0,
+    ) -> LossSums:
+        """The cross-entropy of the original tokens, see `losses.cross_entropy`.
+
+        Args:
+            where: the positions to count; None for all of them.
+        """
+        weights = self.weights if where is None else jnp.where(where, self.weights, 0.0)
+        return tokens.cross_entropy(logits, self.targets, weights, label_smoothing=label_smoothing)
+
+
+def predict_masked(
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    share: float,
+    also: Num[Array, "B L"] | None = None,
+    method: str | None = None,
+) -> tuple[Any, MaskedTokens]:
+    """Run a network that computes logits at the masked positions alone.
+
+    Args:
+        batch: with `encoder_target_tokens` and `encoder_loss_weights` [B, L] besides the inputs.
+        rng: key of dropout; None in evaluation.
+        share: see `predicted_positions`.
+        also: weights of further tokens to predict, which are not masked.
+        method: of the module, in place of `__call__`.
+
+    Returns:
+        The outputs, whose `logits` are [B, P, V], and the positions that these belong to.
+
+    Raises:
+        ValueError: the batch has no masked tokens, or `share` is out of its range.
+    """
+    if "encoder_loss_weights" not in batch:
+        raise ValueError(
+            "this head predicts masked tokens, and the batch has none: set data.objective to one "
+            "that masks tokens ('bert', 'roberta', ...), or model.head to one for the labels"
+        )
+    weights = batch["encoder_loss_weights"]
+    weights = weights if also is None else weights + also
+    positions, kept = predicted_positions(weights, share=share)
+    outputs = forward(
+        module, params, {**batch, "predicted_positions": positions}, rng, method=method
+    )
+    targets = jnp.take_along_axis(batch["encoder_target_tokens"], positions, axis=1)
+    return outputs, MaskedTokens(positions=positions, targets=targets, weights=kept)
+
+
+def loss(
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    predicted: float = 0.2,
+) -> LossSums:
+    """The cross-entropy of masked tokens (Devlin et al. 2019, section 3.1).
+
+    Args:
+        rng: key of dropout; None in evaluation.
+        predicted: positions with logits, as a share of a row's length: at least the share of the
+            tokens that the objective masks.
+    """
+    outputs, masked = predict_masked(module, params, batch, rng, share=predicted)
+    return masked.cross_entropy(outputs["logits"])
+
+
+def sentence_pairs(
+    outputs: Mapping[str, Array], batch: Batch, *, where: Bool[Array, ""] | bool = True
+) -> LossSums:
+    """The cross-entropy of the class of each pair of sentences: next or random, in order or not.
+
+    Args:
+        outputs: with `row_logits` [B, C].
+        batch: with `label` [B].
+        where: whether the pairs count at all.
+
+    Raises:
+        ValueError: the batch has no labels of pairs.
+    """
+    if "label" not in batch:
+        raise ValueError(
+            "model.head='pretraining' classifies pairs of sentences, and the batch has no labels: "
+            "set data.objective to one that makes pairs, or model.head='masked_lm'"
+        )
+    counted = labels.real_rows(batch) & where
+    return labels.classification(outputs["row_logits"], batch["label"], counted)
+
+
+def predicted_positions(
+    weights: Num[Array, "B L"], *, share: float
+) -> tuple[Int[Array, "B P"], Float[Array, "B P"]]:
+    """Find the positions of each row that have a loss, so that only they get logits.
+
+    A masked language model predicts some 15% of its input (Devlin et al. 2019, section 3.1); the
+    product with the embeddings of the vocabulary at all other positions would be thrown away.
+
+    Args:
+        weights: of the tokens; 0 where nothing is predicted.
+        share: the largest share of a row that can have a weight, in (0, 1].
+
+    Returns:
+        P = ceil(share * L) positions of each row, those with a weight in order and then others to
+        fill up, and the weights there. A row with more than P of them gets NaN weights, and so a
+        NaN loss: no token is dropped silently.
+
+    Raises:
+        ValueError: share is out of its range.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"loss.predicted={share} must lie in (0, 1]")
+    length = weights.shape[1]
+    places = math.ceil(round(share * length, 6))  # 0.28 * 25 is 7.000000000000001
+    index = jax.lax.broadcasted_iota(jnp.int32, weights.shape, 1)
+    # A sort, where top_k would do, since XLA does not partition a top_k over the rows.
+    order = jnp.sort(jnp.where(weights != 0, index, index + length), axis=1)
+    positions = order[:, :places] % length
+    kept = jnp.take_along_axis(weights.astype(jnp.float32), positions, axis=1)
+    fits = jnp.sum(weights != 0, axis=1, keepdims=True) <= places
+    return positions, jnp.where(fits, kept, jnp.nan)
