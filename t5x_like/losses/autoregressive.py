@@ -1,6 +1,5 @@
 """The loss of every system that predicts the next token: of a text, or of targets for inputs."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -9,12 +8,13 @@ import jax
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.tokens import cross_entropy
+from t5x_like.models.types import Batch
 
 
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     z_loss: float = 0.0,

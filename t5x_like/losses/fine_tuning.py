@@ -1,6 +1,5 @@
 """The losses of an encoder's heads for labelled text, the same for every system."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -9,8 +8,7 @@ import jax
 from t5x_like.losses import labels
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
-
-Batch = Mapping[str, jax.Array]
+from t5x_like.models.types import Batch
 
 
 def classification(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:

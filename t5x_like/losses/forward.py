@@ -1,16 +1,17 @@
 """The forward pass inside a loss."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 
+from t5x_like.models.types import Batch
+
 
 def forward(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     method: str | None = None,

@@ -1,16 +1,15 @@
 """Losses of labels: classes, yes or no, tags, numbers and spans."""
 
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.tokens import cross_entropy, is_argmax
+from t5x_like.models.types import Batch
 
 
-def real_rows(batch: Mapping[str, Array]) -> Bool[Array, " B"]:
+def real_rows(batch: Batch) -> Bool[Array, " B"]:
     """The rows of an encoder's batch that are not padding."""
     return batch["encoder_segment_ids"][:, 0] > 0
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -13,8 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from t5x_like.losses import labels, tokens
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
-
-Batch = Mapping[str, Array]
+from t5x_like.models.types import Batch, Outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +105,7 @@ def loss(
 
 
 def sentence_pairs(
-    outputs: Mapping[str, Array], batch: Batch, *, where: Bool[Array, ""] | bool = True
+    outputs: Outputs, batch: Batch, *, where: Bool[Array, ""] | bool = True
 ) -> LossSums:
     """The cross-entropy of the class of each pair of sentences: next or random, in order or not.
 

@@ -14,6 +14,7 @@ from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summa
 from t5x_like.models.linear import Linear
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
+from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
@@ -139,7 +140,7 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     predicted: float = 0.2,

@@ -27,7 +27,7 @@ from t5x_like.models.heads.encoder_heads import (
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Activation
+from t5x_like.models.types import Activation, Batch
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
@@ -194,7 +194,7 @@ def masked_lm(
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     predicted: float = 0.2,

@@ -13,6 +13,7 @@ from t5x_like import losses, systems
 from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Summary, select_head
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.student import Student
+from t5x_like.models.types import Batch
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import ReadPart, System, Task
@@ -90,7 +91,7 @@ def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     masked_lm: float = 2.0,

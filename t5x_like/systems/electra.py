@@ -21,7 +21,7 @@ from t5x_like.models.heads.replaced_tokens import CopyHead, ReplacedTokenHead
 from t5x_like.models.linear import Linear
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator
-from t5x_like.models.types import Outputs
+from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
@@ -156,7 +156,7 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     generator: float = 1.0,
@@ -203,7 +203,7 @@ def loss(
 
 
 def corrupt(
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     masked: losses.MaskedTokens,
     logits: Float[Array, "B P V"],
     rng: jax.Array,
@@ -221,9 +221,7 @@ def corrupt(
     return {**batch, "encoder_input_tokens": tokens}
 
 
-def replaced_tokens(
-    outputs: Outputs, batch: Mapping[str, jax.Array], *, objective: str
-) -> losses.LossSums:
+def replaced_tokens(outputs: Outputs, batch: Batch, *, objective: str) -> losses.LossSums:
     """Whether each token was replaced (section 2); a sample equal to the original was not."""
     counted = batch["encoder_segment_ids"] > 0
     if objective == "electra_15":
@@ -232,7 +230,7 @@ def replaced_tokens(
     return losses.binary(outputs["logits"], replaced, counted)
 
 
-def all_tokens_mlm(outputs: Outputs, batch: Mapping[str, jax.Array]) -> losses.LossSums:
+def all_tokens_mlm(outputs: Outputs, batch: Batch) -> losses.LossSums:
     """-log of D [input = original] + (1 - D) softmax, with D the copy probability (section 3.5)."""
     originals = batch["encoder_target_tokens"]
     copy = outputs["copy_logits"]

@@ -12,6 +12,7 @@ from t5x_like import losses
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Summary, select_head
 from t5x_like.models.heads.span_boundary import SpanBoundary, SpanPretraining
 from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.types import Batch
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
@@ -65,7 +66,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     predicted: float = 0.2,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from t5x_like import losses
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
 from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.types import Batch
 from t5x_like.systems import bert
 from t5x_like.systems.bert import INIT
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
@@ -51,7 +52,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     predicted: float = 0.3,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from t5x_like import losses
 from t5x_like.models.feed_forward import moe, routers
+from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems import t5
 from t5x_like.systems.system import System, Task
@@ -159,7 +160,7 @@ def _check(config: Mapping[str, Any]) -> None:
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     load_balance: float = 0.01,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from t5x_like import losses
 from t5x_like.models.networks.unified_encoder import KINDS, SEGMENTS, UnifiedEncoder
+from t5x_like.models.types import Batch
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
@@ -50,7 +51,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 def loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     predicted: float = 0.2,
@@ -94,7 +95,7 @@ def loss(
 def _mean_over_kinds(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     *,
     shares: Mapping[str, float],
     **settings: float,
@@ -113,7 +114,7 @@ def _mean_over_kinds(
 def _loss(
     module: nn.Module,
     params: Any,
-    batch: Mapping[str, jax.Array],
+    batch: Batch,
     rng: jax.Array | None,
     *,
     kind: jax.Array,
