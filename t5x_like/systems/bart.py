@@ -57,17 +57,21 @@ SIZES: dict[str, dict[str, Any]] = {"base": _size(6, 768, 12), "large": _size(12
 INIT = nn.initializers.normal(0.02)
 GELU = functools.partial(nn.gelu, approximate=False)
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
-_RESERVED = 2  # rows of the positions that are no position of a text, as in fairseq
+_RESERVED = 2  # the first rows of the position table are no position of a text, as in fairseq
 loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 2.1).
+    """Build the network of a config with the keys of SIZES (section 2.1).
 
-    `head` is "generation", "translation" (section 3.4: with `source_layers` of a new encoder on
-    `source_vocab_size` tokens, 0 for as many as there are), or one for labelled text: those of
-    models/heads/, on the decoder's states (sections 3.1 and 3.2). `sep_id`, the token that ends
-    a text, is also what the decoder reads first.
+    Args:
+        config: its `head` is "generation"; "translation" (section 3.4), with a new encoder of
+            `source_layers` layers and `source_vocab_size` tokens (0: `vocab_size`); or one of
+            `select_head`, on the decoder's states (sections 3.1 and 3.2). `sep_id` is the token
+            that ends a text, and also the decoder's first input.
+
+    Raises:
+        ValueError: no such head.
     """
     make_encoder = tower(config, layers=config["encoder_layers"])
     make_decoder = tower(config, layers=config["decoder_layers"], reads_memory=True)
@@ -97,7 +101,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def embedding(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    """The tokens' vectors, of the encoder, the decoder and the output layer."""
+    """The token embeddings of the encoder, the decoder and the output layer."""
     return functools.partial(
         TokenEmbed,
         vocab_size=config["vocab_size"],
@@ -116,12 +120,12 @@ def tower(
     make_norm: Callable[..., nn.Module] = NORM,
     reserved: int = _RESERVED,
 ) -> Callable[..., nn.Module]:
-    """Positions, a norm, and layers that end in one.
+    """Positions, a layer norm, and post-norm layers.
 
     Args:
-        reads_memory: layers have cross-attention.
-        make_norm: of all norms.
-        reserved: rows of the table of positions before that of position 0.
+        reads_memory: whether the layers have cross-attention to the encoder's output.
+        make_norm: factory of all layer norms.
+        reserved: rows of the position table before position 0.
     """
     dtype = jnp.dtype(config["dtype"])
     norm = functools.partial(make_norm, dtype=dtype)
@@ -198,10 +202,10 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
 
 
 def frozen_at_first(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the first stage of section 3.4 leaves as it is, for `optimizer.frozen`.
+    """The parameters that the first stage of section 3.4 freezes, for `optimizer.frozen`.
 
-    All but the new encoder, the positions, and the first layer's maps into queries, keys and
-    values. For a config with `loop` "unroll": scanned layers cannot be frozen one by one.
+    These are all but the new encoder, the position tables, and the query, key and value kernels of
+    the first layer. The config needs `loop` "unroll": scanned layers cannot be frozen one by one.
     """
     first = "encoder/layers/layer_0"
     rest = (

@@ -1,6 +1,6 @@
 """Chinchilla: Hoffmann et al. 2022, "Training Compute-Optimal Large Language Models".
 
-The network is Gopher's; what the paper changes is how large it is and how long it is trained.
+The network is Gopher's; the paper changes its size and the length of training.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from t5x_like.systems import gopher
 from t5x_like.systems.system import System, Task
 
-# Table 4, and before it those of the fifty networks of table A9 whose compute table A4 counts.
+# Table 4; the first six are the networks of table A9 whose compute table A4 counts.
 SIZES: dict[str, dict[str, Any]] = {
     "74m": gopher.size(10, 640, heads=10, head_width=64),
     "306m": gopher.size(20, 1024, heads=16, head_width=64),

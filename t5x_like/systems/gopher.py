@@ -21,7 +21,7 @@ from t5x_like.systems.system import System, Task
 
 
 def size(layers: int, d_model: int, *, heads: int, head_width: int) -> dict[str, Any]:
-    """The settings of `build` for a row of the paper's table: d_ff is always 4 d_model."""
+    """The settings of `build` for a row of the paper's table, where d_ff is 4 d_model."""
     return {
         "vocab_size": 32_000,
         "layers": layers,
@@ -52,9 +52,9 @@ loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 2.1): GPT-2's but for two parts.
+    """Build the network of a config with the keys of SIZES (section 2.1).
 
-    Those are RMSNorm, and Transformer-XL's relative positions in place of learned ones.
+    It is GPT-2's with RMSNorm, and with Transformer-XL's relative positions.
     """
     dtype = jnp.dtype(config["dtype"])
     tower = functools.partial(
@@ -84,7 +84,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     dtype = jnp.dtype(config["dtype"])
-    # As in GPT-2, what adds to the residual path is drawn smaller, as 2N of them add up.
+    # As in GPT-2, outputs of sublayers are initialized smaller, since 2N of them are summed.
     residual = NORMAL(0.02 * (2 * config["layers"]) ** -0.5)
     return functools.partial(
         PreNormBlock,

@@ -53,7 +53,7 @@ loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (sections 3.1 and 4.1).
+    """Build the network of a config with the keys of SIZES (sections 3.1 and 4.1).
 
     Raises:
         ValueError: no such head, or fewer than 2 labels for one that needs them.
@@ -128,7 +128,7 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
 
 
 def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    """The language model, or the one with a head for labelled text (section 3.2)."""
+    """The language model, with or without a head for labelled text (section 3.2)."""
     of_head = {"kernel_init": INIT, "dropout": config["dropout"]}
     networks: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": Decoder,
@@ -161,8 +161,9 @@ def fine_tuning_loss(
 ) -> losses.LossSums:
     """L3 = L2 + `auxiliary` * L1 (section 3.2, equations 4 and 5), summed over examples.
 
-    L2 is the cross-entropy of `label` [B]. L1, that of the tokens, is as in the authors' code the
-    mean over an example's rows of each row's mean, so that long texts weigh no more than short.
+    L2 is the cross-entropy of `label` [B]. L1 is the cross-entropy of tokens: as in the authors'
+    code, the mean over an example's rows of each row's mean, so that texts of all lengths count
+    alike.
 
     Returns:
         The sum, the number of examples, and `cross_entropy` and `accuracy` of the labels and

@@ -39,7 +39,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
     }
 
 
-# Table 2, by the names of the release; the paper's counts leave out some parameters.
+# Table 2, under the names of the release; the paper does not count all parameters.
 SIZES: dict[str, dict[str, Any]] = {
     "small": _size(12, 768, 12),
     "medium": _size(24, 1024, 16),
@@ -53,7 +53,7 @@ loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 2.3)."""
+    """Build the network of a config with the keys of SIZES (section 2.3)."""
     make_stack = functools.partial(
         Stack,
         make_block=block(config, head_width=config["d_model"] // config["heads"]),
@@ -65,7 +65,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def network(config: Mapping[str, Any], *, make_stack: Callable[..., nn.Module]) -> nn.Module:
-    """A language model with learned positions, of the layers that `make_stack` makes."""
+    """A language model with learned positions, and `make_stack` for its layers."""
     dtype = jnp.dtype(config["dtype"])
     tower = functools.partial(
         Tower,
@@ -101,9 +101,9 @@ def network(config: Mapping[str, Any], *, make_stack: Callable[..., nn.Module]) 
 def block(
     config: Mapping[str, Any], *, head_width: int, window: int | None = None
 ) -> Callable[..., nn.Module]:
-    """A factory of one layer, whose queries see all keys before them or those of a window."""
+    """One layer, with causal attention to all earlier tokens or to the last `window` tokens."""
     dtype = jnp.dtype(config["dtype"])
-    # What adds to the residual path is drawn smaller, as 2N of them add up.
+    # Outputs of sublayers are initialized smaller, since 2N of them are summed (section 2.3).
     residual = NORMAL(0.02 * (2 * config["layers"]) ** -0.5)
     return functools.partial(
         PreNormBlock,

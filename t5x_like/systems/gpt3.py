@@ -33,7 +33,7 @@ def _size(layers: int, d_model: int, heads: int, head_width: int) -> dict[str, A
     }
 
 
-# Table 2.1 as it stands. Of xl and 13b the heads together are not as wide as the model.
+# Table 2.1, where the heads of xl and 13b together are not as wide as the model.
 SIZES: dict[str, dict[str, Any]] = {
     "small": _size(12, 768, 12, 64),
     "medium": _size(24, 1024, 16, 64),
@@ -49,15 +49,15 @@ loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """GPT-2's network, whose layers 1, 3, ... see a band alone (section 2.1).
+    """Build GPT-2's network, with banded attention in layers 1, 3, ... (section 2.1).
 
     Raises:
-        ValueError: layers that do not alternate in pairs, or no window for every other one.
+        ValueError: an odd number of layers, or a window below 1.
     """
     if config["layers"] % 2 or config["window"] < 1:
         raise ValueError(
-            f"model.layers={config['layers']} and model.window={config['window']}: dense layers "
-            "alternate with banded ones, so layers must be even and the window 1 or more"
+            f"model.layers={config['layers']} must be even, and model.window={config['window']} "
+            "1 or more: dense layers alternate with banded ones"
         )
     make_block = functools.partial(gpt2.block, config, head_width=config["head_width"])
     make_stack = functools.partial(

@@ -27,7 +27,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
     }
 
 
-# Table 27; d_ff and the heads' width are told of the largest alone (section 3).
+# Table 27; the paper has d_ff and the head width of the largest alone (section 3).
 SIZES: dict[str, dict[str, Any]] = {
     "2b": _size(10, 2560, 40),
     "8b": _size(16, 4096, 64),
@@ -38,12 +38,12 @@ loss = t5.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 3).
+    """Build the network of a config with the keys of SIZES (section 3).
 
-    Decoder-only, with T5's position bias and gated GELU; all else that the paper does not tell is
-    T5's too: RMSNorm before each sublayer, no biases, and how the parameters are drawn.
+    It is decoder-only, with T5's relative position bias and gated GELU. Where the paper has no
+    details it is T5, too: RMSNorm before each sublayer, no biases, and T5's initialization.
     """
-    of_t5 = {
+    t5_config = {
         "architecture": "decoder",
         "encoder_layers": 0,
         "decoder_layers": config["layers"],
@@ -52,7 +52,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "tied_head": True,
         "scale_tied_logits": True,
     }
-    return t5.build({**config, **of_t5})
+    return t5.build({**config, **t5_config})
 
 
 SYSTEM = System(

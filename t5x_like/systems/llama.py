@@ -27,7 +27,7 @@ from t5x_like.systems.system import System, Task
 def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> dict[str, Any]:
     return {
         "vocab_size": 32000,
-        "positions": 2048,  # in training: nothing here ends there
+        "positions": 2048,  # in training; longer texts are possible
         "layers": layers,
         "d_model": d_model,
         "d_ff": d_ff,
@@ -37,7 +37,7 @@ def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> d
         "norm_epsilon": 1e-6,
         "rope_theta": 10_000.0,
         "rope_scaling": {},
-        "window": 0,  # of Mistral; 0 is none
+        "window": 0,  # Mistral; 0 for none
         "tied_head": False,
         "bos_id": 1,
         "eos_id": 2,
@@ -80,7 +80,11 @@ loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 2.2)."""
+    """Build the network of a config with the keys of SIZES (section 2.2).
+
+    Raises:
+        ValueError: an unknown kind of `rope_scaling`.
+    """
     dtype = jnp.dtype(config["dtype"])
     make_norm = functools.partial(RMSNorm, epsilon=config["norm_epsilon"], dtype=dtype)
     tower = functools.partial(

@@ -13,8 +13,8 @@ from t5x_like.models.norms import LayerNorm
 from t5x_like.systems import bart
 from t5x_like.systems.system import System, Task
 
-# Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096; 8 heads, the
-# places and the vocabulary of 60,000 pieces are those of the released code.
+# Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096. 8 heads, 512
+# positions and the vocabulary of 60,000 pieces are from the released code.
 SIZES: dict[str, dict[str, Any]] = {
     "big": {
         "vocab_size": 60_000,
@@ -39,9 +39,9 @@ loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES: layers as BART's.
+    """Build the network of a config with the keys of SIZES, with BART's layers.
 
-    What the decoder reads of a fragment keeps its places in the sentence, `decoder_positions`.
+    The decoder's inputs keep their positions in the sentence, `decoder_positions` (section 3.1).
     """
     tower = functools.partial(bart.tower, config, make_norm=NORM, reserved=0)
     return EncoderDecoder(

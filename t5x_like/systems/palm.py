@@ -47,14 +47,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "540b": _size(118, 18432, 48),
 }
 
-# A deviation of n^-0.5 for a kernel with n inputs (section 5, "Weight initialization").
+# Standard deviation n^-0.5 for a kernel with n inputs (section 5, "Weight initialization").
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 NORM = functools.partial(LayerNorm, use_bias=False)
 loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 2)."""
+    """Build the network of a config with the keys of SIZES (section 2)."""
     dtype = jnp.dtype(config["dtype"])
     make_norm = functools.partial(NORM, dtype=dtype)
     return Decoder(
@@ -78,7 +78,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             dropout=config["dropout"],
             dropout_broadcast=config["dropout_broadcast"],
         ),
-        # The embeddings have a deviation of 1, so their products with the output D^0.5.
+        # The embeddings have standard deviation 1, and so their products with the output D^0.5.
         make_head=functools.partial(TiedHead, scale=config["d_model"] ** -0.5),
     )
 

@@ -1,7 +1,7 @@
 """Switch Transformer: Fedus, Zoph and Shazeer 2022 (arXiv:2101.03961), a T5 with sparse layers.
 
-Every second feed-forward, or every one, is a set of experts, of which a router picks one for each
-token: more parameters for the same work.
+Every second feed-forward sublayer, or every one, is a set of experts, and a router chooses one of
+them for each token: more parameters for the same computation.
 """
 
 import functools
@@ -44,8 +44,8 @@ def _base(experts: int) -> dict[str, Any]:
     return _size("v1_0_base", experts=experts, group_size=8192)
 
 
-# The models that were released, each with the work per token of a T5 (but for c, which has none
-# like it): docs/systems/switch.md lists how they differ from table 9.
+# The released models, each with the computation per token of a T5 (c has no such counterpart).
+# docs/systems/switch.md lists the differences from table 9.
 SIZES: dict[str, dict[str, Any]] = {
     "base_8": _base(8),
     "base_16": _base(16),
@@ -72,9 +72,9 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES: T5's, of any `architecture`.
+    """Build the network of a config with the keys of SIZES: T5's, with any `architecture`.
 
-    Of `sparse_every` layers the second is sparse, or the only one.
+    In each group of `sparse_every` layers the second is sparse, or the only one.
 
     Raises:
         ValueError: a setting that does not exist or is out of range, or layers that do not make
@@ -82,22 +82,22 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """
     _check(config)
 
-    def draw(deviation: float) -> nn.initializers.Initializer:
-        """Of sqrt(s / n) in place of sqrt(1 / n), cut at two deviations: section 2.4."""
+    def make_init(deviation: float) -> nn.initializers.Initializer:
+        """A normal of deviation sqrt(s / n), not sqrt(1 / n), truncated at two (section 2.4)."""
         untruncated = deviation * math.sqrt(config["init_scale"]) / _TRUNCATED
         return nn.initializers.truncated_normal(untruncated)
 
-    make_feed_forwards = [t5.feed_forward(config, draw=draw)] * config["sparse_every"]
-    make_feed_forwards[1 % config["sparse_every"]] = _sparse(config, draw=draw)
-    return t5.network(config, make_feed_forwards=tuple(make_feed_forwards), draw=draw)
+    make_feed_forwards = [t5.feed_forward(config, make_init=make_init)] * config["sparse_every"]
+    make_feed_forwards[1 % config["sparse_every"]] = _sparse(config, make_init=make_init)
+    return t5.network(config, make_feed_forwards=tuple(make_feed_forwards), make_init=make_init)
 
 
-_TRUNCATED = 0.8796256610342398  # the deviation of a standard normal that is cut at -2 and 2
+_TRUNCATED = 0.8796256610342398  # the deviation of a standard normal truncated at -2 and 2
 
 
-def _sparse(config: Mapping[str, Any], *, draw: t5.Draw) -> Callable[..., nn.Module]:
+def _sparse(config: Mapping[str, Any], *, make_init: t5.MakeInit) -> Callable[..., nn.Module]:
     d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
-    learned = {"jitter": config["jitter"], "kernel_init": draw(d_model**-0.5)}
+    learned = {"jitter": config["jitter"], "kernel_init": make_init(d_model**-0.5)}
     makers: dict[str, Callable[..., routers.Router]] = {
         "switch": functools.partial(routers.SwitchRouter, **learned),
         "top2": functools.partial(routers.Top2Router, **learned),
@@ -118,8 +118,8 @@ def _sparse(config: Mapping[str, Any], *, draw: t5.Draw) -> Callable[..., nn.Mod
             activation=nn.gelu if gated else nn.relu,
             dropout=config["expert_dropout"],
             dropout_broadcast=config["dropout_broadcast"],
-            wi_init=draw(d_model**-0.5),
-            wo_init=draw(config["d_ff"] ** -0.5),
+            wi_init=make_init(d_model**-0.5),
+            wo_init=make_init(config["d_ff"] ** -0.5),
             dtype=dtype,
         ),
         capacity_factor=config["capacity_factor"],
@@ -130,8 +130,8 @@ def _sparse(config: Mapping[str, Any], *, draw: t5.Draw) -> Callable[..., nn.Mod
     )
 
 
-# The least of each setting that a config may have, and whether that itself is too little.
-_LEAST = {
+# The lower bound of each setting, and whether the bound itself is excluded.
+_BOUNDS = {
     "experts": (1, False),
     "sparse_every": (1, False),
     "capacity_factor": (0, True),
@@ -145,15 +145,15 @@ _LEAST = {
 
 
 def _check(config: Mapping[str, Any]) -> None:
-    for name, (least, above) in _LEAST.items():
+    for name, (least, above) in _BOUNDS.items():
         if config[name] < least or (above and config[name] == least):
             bound = f"above {least}" if above else f"at least {least}"
-            raise ValueError(f"model.{name}={config[name]}: it must be {bound}")
+            raise ValueError(f"model.{name}={config[name]} must be {bound}")
     for name in ("encoder_layers", "decoder_layers"):
         if config[name] % config["sparse_every"]:
             raise ValueError(
-                f"model.{name}={config[name]} and model.sparse_every={config['sparse_every']}: one "
-                "layer of so many is sparse, so they must divide the layers"
+                f"model.{name}={config[name]} must be a multiple of "
+                f"model.sparse_every={config['sparse_every']}: one layer in each group is sparse"
             )
 
 

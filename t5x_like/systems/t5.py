@@ -2,7 +2,7 @@
 
 v1.0 is the paper's model: ReLU, and the embeddings serve as the output layer. v1.1 (Google's
 release of 2020, after Shazeer 2020) has gated GELU and an output layer of its own. The paper's
-other architectures (section 3.2) are the same parts put together otherwise.
+other architectures (section 3.2) consist of the same parts.
 """
 
 import functools
@@ -44,7 +44,7 @@ _COMMON: dict[str, Any] = {
 
 loss = autoregressive.loss
 
-Draw = Callable[[float], Initializer]
+MakeInit = Callable[[float], Initializer]  # of a standard deviation
 
 
 def _size(layers: int, d_model: int, d_ff: int, heads: int, d_kv: int, **kind: Any) -> dict:
@@ -71,23 +71,28 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES.
+    """Build the network of a config with the keys of SIZES.
 
-    `architecture` is `encoder_decoder`, `shared_encoder_decoder` (one set of parameters),
-    `decoder` (a language model) or `prefix_decoder` (a prefix LM), as in section 3.2.
+    Args:
+        config: its `architecture` is `encoder_decoder`, `shared_encoder_decoder` (one set of
+            parameters for both), `decoder` (a language model) or `prefix_decoder` (a prefix LM),
+            as in section 3.2.
+
+    Raises:
+        ValueError: no such architecture or feed-forward.
     """
     return network(config, make_feed_forwards=(feed_forward(config),))
 
 
 def feed_forward(
-    config: Mapping[str, Any], *, draw: Draw = nn.initializers.normal
+    config: Mapping[str, Any], *, make_init: MakeInit = nn.initializers.normal
 ) -> Callable[..., nn.Module]:
-    """A factory of one layer's feed-forward, whose kernels `draw(deviation)` initializes."""
+    """The feed-forward sublayer; `make_init(deviation)` initializes its kernels."""
     return functools.partial(
         choose("model.feed_forward", config["feed_forward"], {"relu": MLP, "gated_gelu": GLU}),
         hidden=config["d_ff"],
-        wi_init=draw(config["d_model"] ** -0.5),
-        wo_init=draw(config["d_ff"] ** -0.5),
+        wi_init=make_init(config["d_model"] ** -0.5),
+        wo_init=make_init(config["d_ff"] ** -0.5),
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
         dtype=jnp.dtype(config["dtype"]),
@@ -98,25 +103,25 @@ def network(
     config: Mapping[str, Any],
     *,
     make_feed_forwards: tuple[Callable[..., nn.Module], ...],
-    draw: Draw = nn.initializers.normal,
+    make_init: MakeInit = nn.initializers.normal,
 ) -> nn.Module:
-    """The network whose layers have these feed-forwards in turn.
+    """The network whose layers have these feed-forward sublayers in turn.
 
     Args:
-        make_feed_forwards: g factories; the layers of each tower are a multiple of g.
-        draw: deviation -> initializer, for the kernels of attention.
+        make_feed_forwards: g factories; the number of layers of each tower is a multiple of g.
+        make_init: standard deviation -> initializer of the kernels of attention.
     """
     d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
-    # The scores are not divided by sqrt(K); the query's initial size makes up for it.
+    # The scores are not divided by sqrt(K); a smaller initialization of the query replaces that.
     attention = functools.partial(
         Attention,
         heads=config["heads"],
         width=config["d_kv"],
         scale=1.0,
         core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
-        query_init=draw((d_model * config["d_kv"]) ** -0.5),
-        kernel_init=draw(d_model**-0.5),
-        out_init=draw((config["heads"] * config["d_kv"]) ** -0.5),
+        query_init=make_init((d_model * config["d_kv"]) ** -0.5),
+        kernel_init=make_init(d_model**-0.5),
+        out_init=make_init((config["heads"] * config["d_kv"]) ** -0.5),
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
         dtype=dtype,
@@ -146,7 +151,7 @@ def network(
 
 
 def _tower(config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int) -> Any:
-    """A factory of a tower whose layers are these blocks in turn."""
+    """A tower whose layers are these blocks in turn."""
     dtype = jnp.dtype(config["dtype"])
     together = functools.partial(LayerGroup, make_blocks=blocks)
     return functools.partial(

@@ -42,9 +42,9 @@ _BASE: dict[str, Any] = {
     "embedding_lookup": "gather",
 }
 
-# Table 3. Its rows are named after their letter and what they change; two of (D) change the loss
-# alone and are in configs/transformer.py. `layers` are those of each side, and `positions` the
-# longest text of learned positions, which the paper does not tell.
+# Table 3. The names are the letters of its rows and their changes; two rows of (D) change the loss
+# alone and are in configs/transformer.py. `layers` is the number of each side; `positions`, the
+# longest text with learned positions, is not in the paper.
 SIZES: dict[str, dict[str, Any]] = {
     "base": _BASE,
     "big": _BASE | {"d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3},
@@ -71,9 +71,14 @@ loss = autoregressive.loss
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES (section 3).
+    """Build the network of a config with the keys of SIZES (section 3).
 
-    `position_scheme` is `sinusoidal` (section 3.5) or `learned`, a table for each side.
+    Args:
+        config: its `position_scheme` is "sinusoidal" (section 3.5) or "learned", one table for the
+            encoder and one for the decoder (table 3, row E).
+
+    Raises:
+        ValueError: no such position scheme.
     """
     dtype, d_model = jnp.dtype(config["dtype"]), config["d_model"]
     attention = _attention(config)
@@ -93,8 +98,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             vocab_size=config["vocab_size"],
             features=d_model,
             lookup=config["embedding_lookup"],
-            # Scaled by sqrt(D) where it is read, and as it is where it makes logits: of size 1 in
-            # both places (section 3.4).
+            # The embeddings are scaled by sqrt(D) as inputs and not as the output layer: both have
+            # outputs of order 1 (section 3.4).
             embedding_init=nn.initializers.normal(d_model**-0.5),
             dtype=dtype,
         ),
@@ -105,7 +110,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    """Section 3.2.2, without biases, and without dropout of the weights (section 5.4)."""
+    """Section 3.2.2, without biases and without attention dropout (section 5.4)."""
     dtype = jnp.dtype(config["dtype"])
     kind: Callable[..., nn.Module] = Attention
     if config["d_k"] != config["d_v"]:
@@ -130,7 +135,7 @@ def _tower(config: Mapping[str, Any], block: Callable[..., nn.Module]) -> Callab
             LearnedPositions,
             length=config["positions"],
             features=d_model,
-            # Sines and cosines have this size, too.
+            # The standard deviation of sines and cosines.
             embedding_init=nn.initializers.normal(0.5**0.5),
             dtype=dtype,
         ),

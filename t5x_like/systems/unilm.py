@@ -23,7 +23,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a config with the keys of SIZES: BERT's, under four masks.
+    """Build the network of a config with the keys of SIZES: BERT's, under four masks.
 
     With a head for labelled text it is bidirectional (section 2.5), and BERT's without a change.
 
