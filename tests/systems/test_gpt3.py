@@ -126,5 +126,7 @@ def test_what_adds_to_the_residual_path_is_drawn_smaller_by_the_root_of_2n():
 
 def test_layers_that_do_not_alternate_are_told():
     for wrong in ({"layers": 3}, {"window": 0}):
-        with pytest.raises(ValueError, match=r"model.layers=.* must be even, and model.window=.* 1 or more"):
+        with pytest.raises(
+            ValueError, match=r"model.layers=.* must be even, and model.window=.* 1 or more"
+        ):
             gpt3.build(TINY | wrong)
