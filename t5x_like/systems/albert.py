@@ -49,11 +49,13 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
     }
 
 
-# Table 1. The released v2 models; the paper's own (v1) have dropout 0.1, but for xxlarge.
+# Table 1 with d_model / 64 heads (section 3.1), and the dropout of the released v2 models; the
+# paper's own (v1) have 0.1, except xxlarge. For xlarge, the released archive has 32 heads as well,
+# and Hugging Face's config.json 16 (github.com/google-research/albert/issues/180).
 SIZES: dict[str, dict[str, Any]] = {
     "base": _size(12, 768, 12),
     "large": _size(24, 1024, 16),
-    "xlarge": _size(24, 2048, 16),
+    "xlarge": _size(24, 2048, 32),
     "xxlarge": _size(12, 4096, 64),
 }
 

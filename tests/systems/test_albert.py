@@ -65,6 +65,12 @@ def test_parameters_as_published(size, head):
     assert count(albert.SIZES[size] | {"head": head}) == PUBLISHED[size, head]
 
 
+@pytest.mark.parametrize("size", albert.SIZES)
+def test_heads_are_as_wide_as_in_section_3_1(size):
+    config = albert.SIZES[size]
+    assert config["d_model"] == 64 * config["heads"]
+
+
 @pytest.mark.parametrize(("share", "embedding"), SHARING)
 def test_parameters_of_each_kind_of_sharing_as_in_table_4(share, embedding):
     config = albert.SIZES["base"] | {"share": share, "embedding": embedding, "head": "features"}
