@@ -114,8 +114,9 @@ class Experiment:
 
     def _create(self, params: PyTree | None) -> TrainState:
         seed = self.config.train.seed
-        if params is None:
-            params = nn.unbox(_init(self.network, seed=seed))
+        params = params or {}
+        if self.shapes.params.keys() - params.keys():  # the parts that nothing else initializes
+            params = nn.unbox(_init(self.network, seed=seed)) | params
         return state.create(params, optimizer=self.optimizer, seed=seed)
 
     def _pretrained(self) -> PyTree:

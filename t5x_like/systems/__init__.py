@@ -71,12 +71,12 @@ def _import(file: pathlib.Path) -> ModuleType:
 
 
 def build(name: str, config: Mapping[str, Any]) -> nn.Module:
-    """The network of a system with the settings of a config's `model`.
+    """Build the network of a system with the settings of a config's `model`.
 
     A setting that the run is too old to have (`System.later`) has the value of that time.
 
     Raises:
-        ValueError: a setting that the system does not have, or lacks, or a bad value.
+        ValueError: no such system, an unknown or missing setting, or a bad value.
     """
     system, config = find(name), complete(name, config)
     known = next(iter(system.sizes.values()))

@@ -14,10 +14,15 @@ from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Summary,
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.student import Student
 from t5x_like.models.types import Batch
+from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import ReadPart, System, Task
 
+STARTS: dict[str, str] = {  # initializations of the student (section 3, and the last of table 4)
+    "teacher": "every other layer of the teacher, its embeddings and its head",
+    "random": "random weights",
+}
 # The settings of the computation, which the student sets for its teacher, too.
 _SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
 
@@ -35,6 +40,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
         "labels": 2,
         "layers": max(1, teacher["layers"] // 2),
         "dropout_broadcast": False,
+        "start": "teacher",
         **{name: teacher[name] for name in kept},
         "teacher": {"system": system, **teacher, "head": "masked_lm"},
     }
@@ -51,8 +57,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             "masked_lm", or one of `select_head`.
 
     Raises:
-        ValueError: no such head, or no such system or setting of the teacher.
+        ValueError: no such head or start, or no such system or setting of the teacher.
     """
+    choose("model.start", config["start"], STARTS)
     dtype = jnp.dtype(config["dtype"])
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
     make_summary = functools.partial(
@@ -80,12 +87,15 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
-    """Initialize the student from layers of its teacher (section 3).
+    """The teacher and, unless `start` is "random", the student initialized from its layers.
 
     Raises:
         ValueError: see `Student.start`.
     """
-    return jax.jit(module.start)(read("teacher", system=config["teacher"]["system"]))
+    teacher = read("teacher", system=config["teacher"]["system"])
+    if {**SYSTEM.later, **config}["start"] == "random":
+        return {"teacher": teacher}
+    return jax.jit(module.start)(teacher)
 
 
 def loss(
@@ -135,7 +145,7 @@ SYSTEM = System(
     name="distilbert",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={"dropout_broadcast": True, "start": "teacher"},
     tasks={
         "pretraining": Task(
             loss=loss, prediction="masked_tokens", start=start, start_required=True

@@ -43,6 +43,7 @@ def _size(layers: int, d_model: int, heads: int, *, generator: float) -> dict[st
         "d_ff": 4 * d_model,
         "heads": heads,
         "generator": generator,
+        "tied": "embeddings",
         "dropout": 0.1,
         "dropout_broadcast": False,
         "attention": "auto",
@@ -66,6 +67,12 @@ OBJECTIVES: dict[str, str] = {  # sections 2 and 3.5: what the discriminator pre
     "all_tokens_mlm": "every token, by a mixture of copying the input and a softmax",
 }
 
+TIED: dict[str, tuple[str, ...]] = {  # the parts that both networks share (section 3.2)
+    "none": (),
+    "embeddings": ("embeddings",),
+    "all": ("embeddings", "projection", "encoder"),
+}
+
 
 def build(config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
@@ -73,12 +80,20 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Args:
         config: its `head` is "pretraining" for both networks, "discriminator" for the one that is
             kept, "masked_lm" for the network with a generator's head, or one of `select_head`;
-            `objective` is that of "pretraining".
+            `objective` is that of "pretraining", `generator` the size of its generator as a share
+            of the discriminator's, and `tied` one of TIED.
 
     Raises:
-        ValueError: no such head or objective, or a generator whose heads do not divide its width.
+        ValueError: no such head, objective or tying, a generator whose heads do not divide its
+            width, or one of another size with all weights tied.
     """
     choose("model.objective", config["objective"], OBJECTIVES)
+    tied = choose("model.tied", config["tied"], TIED)
+    if config["tied"] == "all" and config["generator"] != 1:
+        raise ValueError(
+            f"model.tied='all' needs a generator of the discriminator's size, model.generator=1, "
+            f"not {config['generator']}"
+        )
     discriminator = {
         "make_embeddings": bert.embeddings({**config, "d_model": config["d_embedding"]}),
         "make_head": _head(config),
@@ -90,9 +105,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         **discriminator,
         make_generator=functools.partial(
             Encoder,
+            make_embeddings=discriminator["make_embeddings"],
             make_head=functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config)),
             **_layers(_smaller(config)),
         ),
+        tied=tuple(part for part in tied if f"make_{part}" in discriminator),
         objective=config["objective"],
     )
 
@@ -247,7 +264,7 @@ SYSTEM = System(
     name="electra",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={"dropout_broadcast": True, "tied": "embeddings"},
     tasks={
         "pretraining": Task(loss=loss),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

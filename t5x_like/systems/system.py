@@ -6,13 +6,12 @@ from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
-from t5x_like.names import choose
+from t5x_like.models.types import Batch
+from t5x_like.names import hint
 
 Config = Mapping[str, Any]  # the settings of a config's `model`
-Batch = Mapping[str, Array]
-
 
 # loss(module, params, batch, rng, **settings) -> LossSums: the sum over the batch, the sum of the
 # weights, and metrics as (sum, weight). `rng` is the key of dropout and of sampling, None in
@@ -37,8 +36,9 @@ class Task:
         prediction: how the outputs become an answer, a name in t5x_like.inference: `text`,
             `masked_tokens`, `classes`, ...; empty for a network that predicts nothing by itself.
         measures: evaluators that run by default, names in t5x_like.evaluation.
-        start: (module, config, read) -> parameters (unboxed), for a network that begins with those
-            of another: a student from its teacher. None: from the same network, or at random.
+        start: (module, config, read) -> parameters (unboxed), for a network that is initialized
+            from another one: a student from its teacher. Top-level parts that are missing there are
+            randomly initialized. None: from a folder of the same network, or randomly.
         start_required: the run needs a folder to start from (`initialize`).
         carry: (module, batch) -> the memory before the first batch, for a network that remembers
             from batch to batch: arrays [B, ...], row r of which belongs to row r of the batches. It
@@ -100,4 +100,9 @@ class System:
             ValueError: a network with this head is not trained: the message lists those that are.
         """
         head = config.get("head", "")
-        return choose(f"task of {self.name} for model.head", head, self.tasks)
+        if head not in self.tasks:
+            raise ValueError(
+                f"model.head={head!r}: the system {self.name} is not trained with this head."
+                f"{hint(head, self.tasks)}"
+            )
+        return self.tasks[head]

@@ -234,6 +234,24 @@ def test_a_run_trains_the_student_and_keeps_the_teacher(folder, tmp_path):
     np.testing.assert_allclose(kept(tokens).logits, whole(tokens).logits, atol=1e-5)
 
 
+def test_a_student_may_start_at_random_beside_its_teacher(folder):
+    params = model_side.build(settings(folder, start="random")).initial_state().params
+    jax.tree.map(np.testing.assert_array_equal, params["teacher"], teacher())
+    own, copied = params["encoder"]["layers"]["block"], start()[1]["encoder"]["layers"]["block"]
+    kernels = [layers["feed_forward"]["wi"]["kernel"] for layers in (own, copied)]
+    assert np.abs(kernels[0] - kernels[1]).min() > 0
+    assert 0.017 < np.std(kernels[0]) < 0.023  # BERT's initialization
+    with pytest.raises(ValueError, match=r"model.start='radnom' .*Did you mean 'random'"):
+        model_side.build(settings(folder, start="radnom"))
+
+
+def test_a_run_of_an_earlier_version_starts_from_its_teacher(folder):
+    config = settings(folder)
+    config.model = {name: value for name, value in TINY.items() if name != "start"}
+    state = model_side.build(config).initial_state()
+    jax.tree.map(np.testing.assert_array_equal, state.params, start()[1])
+
+
 def test_a_run_without_a_teacher_or_with_another_is_refused(folder):
     with pytest.raises(ValueError, match="initialize is not set"):
         model_side.build(settings(""))

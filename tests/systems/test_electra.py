@@ -53,6 +53,33 @@ def make(objective="electra"):
     return module, init(jax.random.key(0))
 
 
+@pytest.mark.parametrize(
+    ("tied", "own"),
+    [
+        ("none", {"embeddings", "projection", "encoder", "head"}),
+        ("embeddings", {"projection", "encoder", "head"}),
+        ("all", {"head"}),
+    ],
+)
+def test_the_generator_has_parameters_of_its_own_for_the_parts_that_are_not_tied(tied, own):
+    module = electra.build(TINY | {"generator": 1.0, "tied": tied})
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    params = nn.unbox(boxed)["params"]
+    assert params["generator"].keys() == own
+    for part in own - {"head"}:
+        of_both = [
+            jax.tree.map(lambda x: x.shape, tree[part]) for tree in (params, params["generator"])
+        ]
+        assert of_both[0] == of_both[1]
+    total = jax.eval_shape(functools.partial(electra.loss, module), params, batch(), None)[0]
+    assert total.shape == ()
+
+
+def test_all_weights_are_tied_for_a_generator_of_full_size_alone():
+    with pytest.raises(ValueError, match=r"tied='all' needs .* model.generator=1, not 0.5"):
+        electra.build(TINY | {"tied": "all"})
+
+
 @functools.partial(jax.jit, static_argnames="objective")
 def loss(params, batch, key, *, objective="electra", **weights):
     return electra.loss(make(objective)[0], params, batch, key, **weights)

@@ -16,17 +16,21 @@ class GeneratorAndDiscriminator(Encoder, kw_only=True):  # type: ignore[call-arg
     own on the discriminator's embeddings (section 3.2).
 
     Attributes:
-        make_generator: factory of an `Encoder`, which is given its `make_embeddings`.
+        make_generator: factory of an `Encoder`.
+        tied: the parts that the generator shares with the discriminator: some of `embeddings`,
+            `projection` and `encoder`.
         objective: what the discriminator is trained for, for the system's loss.
     """
 
     make_generator: Callable[..., nn.Module]
+    tied: tuple[str, ...]
     objective: str
 
     def setup(self) -> None:
         super().setup()
-        # The module itself where else a new one would be made: that is what ties the two.
-        self.generator = self.make_generator(make_embeddings=lambda: self.embeddings)
+        # The discriminator's own modules in place of new ones: this ties their parameters.
+        shared = {f"make_{part}": lambda part=part: getattr(self, part) for part in self.tied}
+        self.generator = self.make_generator(**shared)
 
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
