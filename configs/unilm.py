@@ -9,10 +9,10 @@ paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia and the Books
 | section 2.4 | here |
 |---|---|
 | BERT large, begun with its weights; cased WordPiece | model; initialize: its folder |
-| bidirectional 1/3, sequence-to-sequence 1/3, left-to-right and right-to-left 1/6 | loss |
+| 1/3 bidirectional, 1/3 sequence-to-sequence, 1/6 each way | data.objective_settings |
 | 15% of the tokens: 80% [MASK], 10% random, 10% kept | data.objective=unilm |
 | a single token in 80% of the cases, a bigram or trigram in 20% | data.objective=unilm |
-| next sentence in bidirectional batches (2.3) | data.objective=unilm, loss |
+| next sentence in bidirectional rows (2.3) | data.objective=unilm, loss |
 | 330 sequences of 512 tokens, 770,000 steps | data.batch_size, data.lengths, train.steps |
 | Adam, 3e-5, beta 0.9 and 0.999, decay 0.01 | optimizer |
 | warmup of 40,000 steps, then linear decay | optimizer.schedule=linear |
@@ -27,8 +27,8 @@ paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia and the Books
 
 | sections 2.5 and 3.1 | here |
 |---|---|
-| the sequence-to-sequence mask alone | loss |
-| 70% of the target masked, its end too | data.objective=masked_targets |
+| the sequence-to-sequence mask alone | data.objective=masked_targets |
+| 70% of the target masked, its end too | data.objective_settings |
 | 64 pairs of 256 tokens, the source cut to 192 | data.batch_size, data.lengths, target_length |
 | 30 epochs of 3.8M pairs, 3e-5 | train.steps, optimizer |
 | label smoothing 0.1 | loss.label_smoothing |
@@ -56,15 +56,14 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
     if size == "generation":
         return _generation()
     config = recipes.pretraining("unilm", size, others=("demo", "generation"))
-    config.loss = {
+    config.loss = {"label_smoothing": 0.0, "predicted": 0.2}
+    recipes.masked_language_modeling(config, "unilm", length=512)
+    config.data.objective_settings = {
         "bidirectional": 1 / 3,
         "sequence_to_sequence": 1 / 3,
         "left_to_right": 1 / 6,
         "right_to_left": 1 / 6,
-        "label_smoothing": 0.0,
-        "predicted": 0.2,
     }
-    recipes.masked_language_modeling(config, "unilm", length=512)
     config.data.batch_size = 330
     config.train.steps = 770_000
     config.optimizer = {
@@ -80,8 +79,7 @@ def _generation() -> ml_collections.ConfigDict:
     config = get_config("large")
     config.workdir = "runs/unilm_generation"
     config.model.head = "masked_lm"  # a pair has no label to predict
-    config.loss.update(dict.fromkeys(("bidirectional", "left_to_right", "right_to_left"), 0.0))
-    config.loss.update({"sequence_to_sequence": 1.0, "label_smoothing": 0.1})
+    config.loss.label_smoothing = 0.1
     recipes.text_pairs(config)
     config.data.objective = "masked_targets"
     config.data.objective_settings = {"rate": 0.7, "target_length": 64}

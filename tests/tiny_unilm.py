@@ -1,4 +1,4 @@
-"""A tiny UniLM, and what it says of a batch under each kind of language model."""
+"""A tiny UniLM, and its outputs under the mask of each language model."""
 
 import functools
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x_like.losses import forward
-from t5x_like.models.networks.unified_encoder import KINDS
+from t5x_like.models.networks.unified_encoder import SEGMENTS
 from t5x_like.systems import unilm
 
 TINY = unilm.SIZES["base"] | {
@@ -42,11 +42,17 @@ def shapes(module):
     return nn.unbox(boxed)["params"]
 
 
+def under(kind, batch):
+    """A batch of the segments 0 and 1 with those of a language model."""
+    first, second = SEGMENTS[kind]
+    return {**batch, "encoder_token_types": jnp.where(batch["encoder_token_types"], second, first)}
+
+
 @jax.jit
-def under(params, batch, number):
-    """What is said of a batch under the kind of a number in KINDS."""
-    return forward(make()[0], params, {**batch, "language_model": number}, None)
+def outputs(params, batch):
+    return forward(make()[0], params, batch, None)
 
 
 def read(batch, kind):
-    return under(make()[1], batch, KINDS.index(kind))
+    """The outputs for a batch of the segments 0 and 1 under the mask of a language model."""
+    return outputs(make()[1], under(kind, batch))

@@ -13,10 +13,17 @@ Piece = tuple[int, int]  # its first token in the group of documents, and the on
 
 
 class Planned(NamedTuple):
-    """The plan of a row: its pieces of text in order, and the label of a pair (0 without one)."""
+    """The plan of a row.
+
+    Attributes:
+        pieces: the text, in order.
+        label: the label of a pair, 0 without one.
+        segments: the token types of the first and of the second segment.
+    """
 
     pieces: list[Piece]
     label: int = 0
+    segments: tuple[int, int] = (0, 1)
 
 
 class SpecialTokens:
@@ -47,7 +54,7 @@ class TextRows:
 
     Attributes:
         tokens: [CLS] first, [SEP] after each piece, 0 from the row's size on.
-        token_types: 1 in the second segment of a pair, its [SEP] included, else 0.
+        token_types: those of the two segments of a pair, each with its [SEP]; 0 on padding.
         sizes: tokens of each row.
         text: True where a token is no special token and no padding.
         firsts: the place of each row's first token of text in the group.
@@ -95,7 +102,9 @@ def lay_out(
     flat = _ranges(place, sizes)
     out.reshape(-1)[flat] = special.sep
     if separators:
-        types.reshape(-1)[flat] = np.repeat(order > 0, sizes)
+        segments = np.array([row.segments for row in rows])
+        types[:, 0] = segments[:, 0]
+        types.reshape(-1)[flat] = np.repeat(segments[row_of, np.minimum(order, 1)], sizes)
     out.reshape(-1)[_ranges(place, ends - starts)] = tokens[_ranges(starts, ends - starts)]
     row_sizes = 1 + np.add.reduceat(sizes, row_ends - counts)
     text = ~special.is_special[out] & (np.arange(length) < row_sizes[:, None])

@@ -105,14 +105,14 @@ def loss(
 
 
 def sentence_pairs(
-    outputs: Outputs, batch: Batch, *, where: Bool[Array, ""] | bool = True
+    outputs: Outputs, batch: Batch, *, where: Bool[Array, " B"] | bool = True
 ) -> LossSums:
     """The cross-entropy of the class of each pair of sentences: next or random, in order or not.
 
     Args:
         outputs: with `row_logits` [B, C].
         batch: with `label` [B].
-        where: whether the pairs count at all.
+        where: the rows to count; True for all.
 
     Raises:
         ValueError: the batch has no labels of pairs.

@@ -23,7 +23,7 @@ def weighted_sum(
     return total, weight, {name: (jax.lax.stop_gradient(total), weight)}
 
 
-def combine(terms: Mapping[str, tuple[float, LossSums]]) -> LossSums:
+def combine(terms: Mapping[str, tuple[float | Array, LossSums]]) -> LossSums:
     """Add losses that count different things: masked tokens and pairs of sentences, for example.
 
     The terms are (scale_i, (sum_i, weight_i, metrics_i)) by name, the main one first. The sum is

@@ -8,33 +8,33 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like import losses
-from t5x_like.models.networks.unified_encoder import KINDS, SEGMENTS, UnifiedEncoder
-from t5x_like.models.types import Batch
+from t5x_like.models.networks.unified_encoder import SEGMENTS, UnifiedEncoder
+from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
 # Section 2.4: BERT large, with its cased vocabulary; `base` was released with the code.
-_MARKS = {"sep_id": 102, "mask_id": 103}  # of BERT's vocabularies
+_SPECIAL_TOKENS = {"sep_id": 102, "mask_id": 103}  # BERT's
+_SEGMENTS = 1 + max(map(max, SEGMENTS.values()))
 SIZES: dict[str, dict[str, Any]] = {
-    name: size | {"vocab_size": 28996, "token_types": SEGMENTS} | _MARKS
+    name: size | {"vocab_size": 28996, "token_types": _SEGMENTS} | _SPECIAL_TOKENS
     for name, size in bert.SIZES.items()
 }
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """Build the network of a config with the keys of SIZES: BERT's, under four masks.
+    """Build BERT's network under four attention masks (section 2.3).
 
-    With a head for labelled text it is bidirectional (section 2.5), and BERT's without a change.
+    With a head for labelled text it is bidirectional (section 2.5): BERT itself.
 
     Raises:
-        ValueError: `token_types` is not 6, two for each kind of language model that has pairs and
-            one for the others.
+        ValueError: `token_types` is not 6, or no such head.
     """
-    if config["token_types"] != SEGMENTS:
+    if config["token_types"] != _SEGMENTS:
         raise ValueError(
-            f"model.token_types={config['token_types']}: UniLM has {SEGMENTS}, which tell the "
-            "kinds of language models apart"
+            f"model.token_types={config['token_types']} must be {_SEGMENTS}: UniLM's language "
+            "models have segments of their own"
         )
     encoder = bert.build(config)
     if config["head"] not in ("pretraining", "masked_lm"):
@@ -56,90 +56,49 @@ def loss(
     *,
     predicted: float = 0.2,
     label_smoothing: float = 0.0,
-    bidirectional: float = 1 / 3,
-    sequence_to_sequence: float = 1 / 3,
-    left_to_right: float = 1 / 6,
-    right_to_left: float = 1 / 6,
 ) -> losses.LossSums:
-    """The masked tokens under one of the four masks, drawn for the batch (sections 2.3 and 2.4).
-
-    Bidirectional batches have the next sentence besides. In evaluation it is the mean over the
-    draw: each kind that has a share is measured, as `<kind>/cross_entropy`, in a pass of its own.
+    """The mean over masked tokens, plus the next sentence of bidirectional rows (section 2.3).
 
     Args:
-        rng: key of the draw and of dropout; None in evaluation.
-        predicted: see `systems.bert.loss`.
+        batch: its `encoder_token_types` contain the language model of each row, see SEGMENTS.
+        rng: key of dropout; None in evaluation.
+        predicted: see `losses.masked_lm.loss`.
         label_smoothing: see `losses.cross_entropy`; 0.1 where the paper fine-tunes to generate.
-        bidirectional, sequence_to_sequence, left_to_right, right_to_left: shares of the batches,
-            of each microbatch where there are some.
+
+    Returns:
+        The sum, the number of masked tokens, and their metrics, for each language model as
+        `<language model>/cross_entropy` and `<language model>/accuracy`, too.
 
     Raises:
-        ValueError: shares that are negative or do not sum to 1.
+        ValueError: the batch has no masked tokens or no segments, or with the head "pretraining" no
+            labels of pairs.
     """
-    given = (bidirectional, sequence_to_sequence, left_to_right, right_to_left)
-    shares = dict(zip(KINDS, given, strict=True))
-    if min(given) < 0 or abs(sum(given) - 1) > 1e-6:
-        raise ValueError(f"loss: the shares {shares} must be 0 or more and sum to 1")
-    settings = {"predicted": predicted, "label_smoothing": label_smoothing}
-    if rng is None:
-        return _mean_over_kinds(module, params, batch, shares=shares, **settings)
-    draw, dropout = jax.random.split(rng)
-    kind = jax.random.choice(draw, len(KINDS), p=jnp.array(given))
-    total, weight, metrics = _loss(module, params, batch, dropout, kind=kind, **settings)
-    for number, name in enumerate(KINDS):
-        if shares[name]:
-            metrics |= _of_kind(name, metrics, counts=kind == number)
+    if "encoder_token_types" not in batch:
+        raise ValueError(
+            "unilm reads the language model of a row from its segments, and the batch has none: "
+            "set data.objective to 'unilm' or 'masked_targets'"
+        )
+    outputs, masked = losses.predict_masked(module, params, batch, rng, share=predicted)
+    sums = masked.cross_entropy(outputs["logits"], label_smoothing=label_smoothing)
+    if "row_logits" in outputs:
+        sums = losses.combine(
+            {"masked_lm": (1.0, sums), "next_sentence": _next_sentence(outputs, batch)}
+        )
+    total, weight, metrics = sums
+    segments = jnp.take_along_axis(batch["encoder_token_types"], masked.positions, axis=1)
+    for kind, (first, second) in SEGMENTS.items():
+        where = (segments == first) | (segments == second)
+        _, _, of_kind = masked.cross_entropy(outputs["logits"], where=where)
+        metrics |= {f"{kind}/{name}": of_kind[name] for name in ("cross_entropy", "accuracy")}
     return total, weight, metrics
 
 
-def _mean_over_kinds(
-    module: nn.Module,
-    params: Any,
-    batch: Batch,
-    *,
-    shares: Mapping[str, float],
-    **settings: float,
-) -> losses.LossSums:
-    """What the loss of a batch is on average over the draw of its kind."""
-    sums, each = [], dict[str, tuple[jax.Array, jax.Array]]()
-    for number, (name, share) in enumerate(shares.items()):
-        if share:
-            one = _loss(module, params, batch, None, kind=jnp.array(number), **settings)
-            each |= _of_kind(name, one[2], counts=jnp.array(True))
-            sums.append(jax.tree.map(lambda x, share=share: share * x, one))
-    total, weight, metrics = jax.tree.map(lambda *parts: sum(parts), *sums)
-    return total, weight, metrics | each
-
-
-def _loss(
-    module: nn.Module,
-    params: Any,
-    batch: Batch,
-    rng: jax.Array | None,
-    *,
-    kind: jax.Array,
-    predicted: float,
-    label_smoothing: float,
-) -> losses.LossSums:
-    """Of one kind, a number in KINDS."""
-    read = {**batch, "language_model": kind}
-    outputs, masked = losses.predict_masked(module, params, read, rng, share=predicted)
-    tokens = masked.cross_entropy(outputs["logits"], label_smoothing=label_smoothing)
-    if "row_logits" not in outputs:
-        return tokens
-    pairs = losses.sentence_pairs(outputs, batch, where=kind == KINDS.index("bidirectional"))
-    return losses.combine({"masked_lm": (1.0, tokens), "next_sentence": (1.0, pairs)})
-
-
-def _of_kind(
-    name: str, metrics: Mapping[str, tuple[jax.Array, jax.Array]], *, counts: jax.Array
-) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Metrics of masked tokens by the name of their kind, of weight 0 unless they count."""
-    kept: dict[str, tuple[jax.Array, jax.Array]] = {}
-    for metric in ("cross_entropy", "accuracy"):
-        total, weight = metrics[metric]
-        kept[f"{name}/{metric}"] = jnp.where(counts, total, 0.0), jnp.where(counts, weight, 0.0)
-    return kept
+def _next_sentence(outputs: Outputs, batch: Batch) -> tuple[float | jax.Array, losses.LossSums]:
+    """The scale and the sums of the next sentence: its mean, times the share of its rows."""
+    bidirectional = batch["encoder_token_types"][:, 0] == SEGMENTS["bidirectional"][0]
+    sums = losses.sentence_pairs(outputs, batch, where=bidirectional)
+    rows = jnp.sum(losses.real_rows(batch), dtype=jnp.float32)
+    return sums[1] / jnp.maximum(rows, 1.0), sums
 
 
 SYSTEM = System(
@@ -153,6 +112,6 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
     generation={"eos_token_id": "sep_id"},
-    # BERT has two segments, of which the authors' code makes those of each kind (section 2.4).
+    # The authors' code copies BERT's two segments to those of each language model (section 2.4).
     copied_rows={"embeddings/token_type/embedding": (0, 1, 0, 0, 0, 1)},
 )

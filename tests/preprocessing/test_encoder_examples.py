@@ -8,7 +8,7 @@ import tensorflow as tf
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.masked import masking, sentences
+from t5x_like.preprocessing.objectives.masked import formats, masking, sentences
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -162,12 +162,25 @@ def test_electra_by_eye(monkeypatch):
     assert set(found[0]) == {"inputs", "targets", "loss_weights", "token_types"}
 
 
-def test_unilm_by_eye(monkeypatch):
+PAIR = "[CLS] the man [MASK] [MASK] the store . [SEP] he [MASK] a gallon of milk . [SEP]"
+SINGLE = "[CLS] the man [MASK] [MASK] the store . he bought [MASK] gallon of milk . [SEP]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "token_types"),
+    [
+        ("bidirectional", PAIR, [0] * 9 + [1] * 8),
+        ("sequence_to_sequence", PAIR, [4] * 9 + [5] * 8),
+        ("left_to_right", SINGLE, [2] * 16),
+        ("right_to_left", SINGLE, [3] * 16),
+    ],
+)
+def test_unilm_by_eye(monkeypatch, kind, inputs, token_types):
     noise_at(monkeypatch, "spans", (3, 4), (10,))
-    [row] = rows("unilm", [STORE], **ONLY_MASKS)
-    assert row["inputs"] == (
-        "[CLS] the man [MASK] [MASK] the store . [SEP] he [MASK] a gallon of milk . [SEP]"
-    )
+    shares = dict.fromkeys(formats.SEGMENTS, 0.0) | {kind: 1.0}
+    [row] = rows("unilm", [STORE], **ONLY_MASKS, **shares)
+    assert row["inputs"] == inputs
+    assert row["token_types"] == token_types
     assert row["label"] == [0]
 
 
@@ -203,6 +216,7 @@ def test_sentences_end_at_line_breaks_and_full_stops(text, expected):
         ("albert", {"longest": 0}, "longest=0 must be 1 or more"),
         ("structbert", {"shuffle_rate": 1}, "shuffle_rate=1 must be 0 or more"),
         ("unilm", {"ngram_rate": 2}, "ngram_rate=2 must be from 0 to 1"),
+        ("unilm", {"left_to_right": 0.5}, "must be 0 or more and sum to 1"),
         ("bert", {"whole_words": True}, "mean 'whole_word'"),
     ],
 )

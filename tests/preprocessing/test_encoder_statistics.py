@@ -66,12 +66,13 @@ def share(part, whole, expected):
     assert n > 1000
 
 
-PAIRS = ["bert", "albert", "structbert", "unilm"]
+ONE_KIND = dict.fromkeys(formats.SEGMENTS, 0.0) | {"bidirectional": 1.0}
+PAIRS = {"bert": {}, "albert": {}, "structbert": {}, "unilm": ONE_KIND}
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_labels_of_pairs_are_true(name):
-    batch = rows(name)
+    batch = rows(name, **PAIRS[name])
     for row, label in zip(batch["targets"], batch["label"][:, 0], strict=True):
         a, b = segments(row)
         assert row[0] == CLS
@@ -85,12 +86,36 @@ def test_labels_of_pairs_are_true(name):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_rows_of_pairs_are_full_or_short_or_end_a_document(name):
-    batch = rows(name)
+    batch = rows(name, **PAIRS[name])
     sizes = (batch["targets"] >= 0).sum(axis=1)
     assert sizes.max() == 64
     assert (sizes >= 62).mean() > 0.65
     found = {int(places(segments(row)[0][0])[0]) for row in batch["targets"]}
     assert found == set(range(DOCUMENTS))
+
+
+def test_unilms_rows_are_of_the_kind_that_their_segments_show():
+    batch = rows("unilm", epochs=4)
+    found = []
+    for row, types, label in zip(
+        batch["targets"], batch["token_types"], batch["label"], strict=True
+    ):
+        parts, real = segments(row), types[row >= 0]
+        [kind] = [kind for kind, (first, _) in formats.SEGMENTS.items() if first == types[0]]
+        first, second = formats.SEGMENTS[kind]
+        expected = [first] * (len(parts[0]) + 2)
+        if len(parts) > 1:
+            expected += [second] * (len(parts[1]) + 1)
+        assert real.tolist() == expected
+        assert len(parts) == (1 if kind in {"left_to_right", "right_to_left"} else 2)
+        if kind == "sequence_to_sequence":
+            # Where the longer segment was cut to fit, some tokens are missing between the two.
+            assert places(parts[0][0])[0] == places(parts[1][-1])[0]
+            assert parts[1][0] > parts[0][-1]
+        assert label == 0 or kind == "bidirectional"
+        found.append(kind)
+    for kind, expected in zip(formats.SEGMENTS, (1 / 3, 1 / 3, 1 / 6, 1 / 6), strict=True):
+        share(np.array(found) == kind, found, expected)
 
 
 def test_half_of_berts_pairs_are_random():

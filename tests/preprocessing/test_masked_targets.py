@@ -49,7 +49,7 @@ def test_a_row_to_read_by_eye(monkeypatch):
     assert VOCABULARY.decode(row["inputs"]) == said
     assert VOCABULARY.decode(row["targets"]) == "[CLS] how do you do ? [SEP] fine , thanks [SEP]"
     np.testing.assert_array_equal(row["loss_weights"], [0] * 7 + [1, 1, 0, 1])
-    np.testing.assert_array_equal(row["token_types"], [0] * 7 + [1] * 4)
+    np.testing.assert_array_equal(row["token_types"], [4] * 7 + [5] * 4)
 
 
 def test_seven_tenths_of_the_target_and_its_end_are_noise_eight_tenths_of_it_masks():

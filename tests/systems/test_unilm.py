@@ -10,9 +10,10 @@ import pytest
 
 from t5x_like import losses
 from t5x_like.losses import forward
-from t5x_like.models.networks.unified_encoder import KINDS
+from t5x_like.models.networks.unified_encoder import SEGMENTS
+from t5x_like.preprocessing.objectives.masked import formats
 from t5x_like.systems import bert, unilm
-from tests.tiny_unilm import TINY, make, read, shapes
+from tests.tiny_unilm import TINY, make, read, shapes, under
 
 
 def pair(first=4, second=3, padding=1, rows=1):
@@ -48,16 +49,15 @@ FIGURE_1 = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEGMENTS)
 def test_a_place_sees_what_figure_1_has(kind):
     module, _ = make()
-    batch = pair() | {"language_model": jnp.array(KINDS.index(kind))}
-    dense = unilm.UnifiedEncoder.mask(module, batch).dense(queries=8, keys=8)
+    dense = unilm.UnifiedEncoder.mask(module, under(kind, pair())).dense(queries=8, keys=8)
     rows = ["".join(map(str, row)) for row in np.asarray(dense[0, 0], int)]
     assert rows[:7] == FIGURE_1[kind]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEGMENTS)
 def test_through_all_layers_an_output_depends_on_what_it_sees_and_on_all_of_it(kind):
     batch = pair()
     tokens = batch["encoder_input_tokens"]
@@ -71,7 +71,7 @@ def test_through_all_layers_an_output_depends_on_what_it_sees_and_on_all_of_it(k
     assert rows[:7] == FIGURE_1[kind]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEGMENTS)
 def test_documents_in_one_row_are_read_as_in_rows_of_their_own(kind):
     one, two = pair(4, 3, 0), pair(2, 4, 0)
     packed = {name: jnp.concatenate([one[name], two[name]], axis=1) for name in one}
@@ -94,17 +94,17 @@ def test_documents_in_one_row_are_read_as_in_rows_of_their_own(kind):
     ],
 )
 def test_segments_tell_the_kinds_apart(kind, segments):
-    table = gradient_under(pair(padding=0), KINDS.index(kind))["embeddings"]["token_type"]
+    table = gradient_under(under(kind, pair(padding=0)))["embeddings"]["token_type"]
     assert set(np.flatnonzero(np.abs(table["embedding"]).max(axis=1))) == segments
 
 
 @jax.jit
-def gradient_under(batch, number):
+def gradient_under(batch):
     """Of the squares of all logits, by the parameters."""
     module, params = make()
 
     def total(params):
-        outputs = forward(module, params, {**batch, "language_model": number}, None)
+        outputs = forward(module, params, batch, None)
         return jnp.sum(jnp.square(outputs["logits"]))
 
     return jax.grad(total)(params)
@@ -125,11 +125,6 @@ def labelled():
     }
 
 
-def only(kind):
-    """The shares by which no other kind is drawn."""
-    return {name: float(name == kind) for name in KINDS}
-
-
 def by_hand(kind):
     """The mean of the masked tokens, and of the pairs where they count."""
     outputs, targets = read(labelled(), kind), labelled()["encoder_target_tokens"]
@@ -139,94 +134,88 @@ def by_hand(kind):
     return masked, -np.mean([pairs[0, 1], pairs[1, 0]]) if kind == "bidirectional" else 0.0
 
 
+def labelled_rows():
+    """The two rows of text of `labelled`, padding, and the two once more."""
+    return {name: jnp.concatenate([value, value[:2]]) for name, value in labelled().items()}
+
+
+def mixed():
+    """Rows of all four kinds, and the kind of each."""
+    rows = labelled_rows()
+    kinds = ["bidirectional", "sequence_to_sequence", "bidirectional", "left_to_right"]
+    kinds.append("right_to_left")
+    first, second = np.array([SEGMENTS[kind] for kind in kinds]).T[..., None]
+    return kinds, rows | {
+        "encoder_token_types": jnp.where(rows["encoder_token_types"], second, first)
+    }
+
+
 @jax.jit
-def step(key):
+def step(batch):
     """The loss of a training step, its metrics, and its gradient."""
     module, params = make()
 
     def total(params):
-        value, weight, metrics = unilm.loss(module, params, labelled(), key, predicted=0.3)
+        value, weight, metrics = unilm.loss(module, params, batch, jax.random.key(0), predicted=0.3)
         return value, (weight, metrics)
 
     return jax.value_and_grad(total, has_aux=True)(params)
 
 
-def drawn(metrics):
-    """The kinds that a training step has counted."""
-    return [kind for kind in KINDS if metrics[f"{kind}/cross_entropy"][1] > 0]
+@pytest.mark.parametrize("kind", SEGMENTS)
+def test_rows_of_one_kind_have_its_loss_and_bidirectional_rows_that_of_pairs_too(kind):
+    (total, (weight, metrics)), gradient = step(under(kind, labelled()))
+    masked, following = by_hand(kind)
+    assert weight == 3
+    np.testing.assert_allclose(total / weight, masked + following, rtol=1e-5)
+    for name in ("cross_entropy", f"{kind}/cross_entropy"):
+        np.testing.assert_allclose(metrics[name][0] / metrics[name][1], masked, rtol=1e-5)
+    counted = [name for name in SEGMENTS if metrics[f"{name}/cross_entropy"][1] > 0]
+    assert counted == [kind]
+    pairs = kind == "bidirectional"
+    assert metrics["next_sentence/cross_entropy"][1] == (2 if pairs else 0)
+    assert (np.abs(gradient["head"]["row"]["kernel"]).max() > 0) == pairs
 
 
-def test_a_step_has_the_loss_of_one_kind_and_bidirectional_that_of_pairs_too():
-    seen = set()
-    for seed in range(20):
-        (total, (weight, metrics)), gradient = step(jax.random.key(seed))
-        (kind,) = drawn(metrics)
-        if kind in seen:
-            continue
-        seen.add(kind)
-        masked, following = by_hand(kind)
-        assert weight == 3
-        np.testing.assert_allclose(total / weight, masked + following, rtol=1e-5)
-        for name in ("cross_entropy", f"{kind}/cross_entropy"):
-            np.testing.assert_allclose(metrics[name][0] / metrics[name][1], masked, rtol=1e-5)
-        pairs = kind == "bidirectional"
-        assert metrics["next_sentence/cross_entropy"][1] == (2 if pairs else 0)
-        assert (np.abs(gradient["head"]["row"]["kernel"]).max() > 0) == pairs
-    assert seen == set(KINDS)
-
-
-def test_evaluation_is_the_mean_over_the_draw():
-    module, params = make()
-    shares = {"bidirectional": 0.5, "sequence_to_sequence": 0.2, "left_to_right": 0.3}
-    shares["right_to_left"] = 0.0
-
-    @jax.jit
-    def run(params):
-        return unilm.loss(module, params, labelled(), None, predicted=0.3, **shares)
-
-    total, weight, metrics = run(params)
-    expected = {kind: by_hand(kind) for kind in KINDS}
-    sums = [share * sum(expected[kind]) for kind, share in shares.items()]
-    np.testing.assert_allclose(total / weight, sum(sums), rtol=1e-5)
-    means = {name: value / count for name, (value, count) in metrics.items()}
-    masked = [share * expected[kind][0] for kind, share in shares.items()]
-    np.testing.assert_allclose(means["cross_entropy"], sum(masked), rtol=1e-5)
-    for kind, share in shares.items():
-        assert (f"{kind}/cross_entropy" in means) == (share > 0)
-    np.testing.assert_allclose(
-        means["left_to_right/cross_entropy"], expected["left_to_right"][0], rtol=1e-5
+def test_each_row_of_a_batch_has_the_mask_and_the_loss_of_its_own_kind():
+    kinds, batch = mixed()
+    (total, (weight, metrics)), _ = step(batch)
+    targets, weights = batch["encoder_target_tokens"], batch["encoder_loss_weights"]
+    losses_by_kind = dict.fromkeys(SEGMENTS, 0.0)
+    for row, kind in enumerate(kinds):
+        alone = {name: value[row : row + 1] for name, value in labelled_rows().items()}
+        log_probs = jax.nn.log_softmax(read(alone, kind)["logits"])[0]
+        for place in np.flatnonzero(weights[row]):
+            losses_by_kind[kind] -= float(log_probs[place, targets[row, place]])
+    pair = jax.nn.log_softmax(
+        read({k: v[:1] for k, v in labelled().items()}, kinds[0])["row_logits"]
     )
-    following = expected["bidirectional"][1]
-    np.testing.assert_allclose(means["next_sentence/cross_entropy"], following, rtol=1e-5)
+    assert weight == np.sum(weights) == 6
+    for kind, expected in losses_by_kind.items():
+        np.testing.assert_allclose(metrics[f"{kind}/cross_entropy"][0], expected, rtol=1e-5)
+    # One real row of four is a pair with a label.
+    expected = sum(losses_by_kind.values()) / 6 - float(pair[0, 1]) / 4
+    np.testing.assert_allclose(total / weight, expected, rtol=1e-5)
 
 
-def test_kinds_are_drawn_by_their_shares_and_each_batch_is_of_one():
-    module, params = make()
-
-    def weights(key):
-        metrics = unilm.loss(module, params, labelled(), key, predicted=0.3)[2]
-        return jnp.array([metrics[f"{kind}/cross_entropy"][1] for kind in KINDS])
-
-    found = np.asarray(jax.lax.map(weights, jax.random.split(jax.random.key(3), 1200)))
-    assert np.all(np.sort(found, axis=1) == [0, 0, 0, 3])
-    # Four deviations of a share of 1200 draws: 0.054 for a third, 0.043 for a sixth.
-    np.testing.assert_allclose(np.mean(found > 0, axis=0), [1 / 3, 1 / 3, 1 / 6, 1 / 6], atol=0.054)
+def test_rows_have_the_segments_that_the_network_reads():
+    assert formats.SEGMENTS == SEGMENTS
 
 
 def test_smoothing_reaches_the_masked_tokens():
     module, params = make()
-    settings = {"predicted": 0.3, "label_smoothing": 0.1, **only("sequence_to_sequence")}
-    run = jax.jit(functools.partial(unilm.loss, module, **settings))
-    smoothed, _, _ = run(params, labelled(), None)
+    run = jax.jit(functools.partial(unilm.loss, module, predicted=0.3, label_smoothing=0.1))
+    smoothed, _, _ = run(params, under("sequence_to_sequence", labelled()), None)
     logits = read(labelled(), "sequence_to_sequence")["logits"]
     targets, weights = labelled()["encoder_target_tokens"], labelled()["encoder_loss_weights"]
     expected = losses.cross_entropy(logits, targets, weights, label_smoothing=0.1)[0]
     np.testing.assert_allclose(smoothed, expected, rtol=1e-5)
 
 
-def test_mistakes_are_told():
+def test_rows_without_segments_and_other_numbers_of_segments_are_refused():
     module, params = make()
-    with pytest.raises(ValueError, match="sum to 1"):
-        unilm.loss(module, params, labelled(), None, left_to_right=0.5)
-    with pytest.raises(ValueError, match=r"token_types=2: UniLM has 6"):
+    plain = {name: x for name, x in labelled().items() if name != "encoder_token_types"}
+    with pytest.raises(ValueError, match="unilm reads the language model of a row"):
+        unilm.loss(module, params, plain, None)
+    with pytest.raises(ValueError, match=r"token_types=2 must be 6"):
         unilm.build(TINY | {"token_types": 2})

@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 
 from t5x_like import decoding
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.models.networks.unified_encoder import KINDS
+from t5x_like.models.networks.unified_encoder import SEGMENTS
 from t5x_like.pretrained import from_pretrained
-from tests.tiny_unilm import TINY, make, under
+from tests.tiny_unilm import TINY, make, outputs, under
 
 GOLDEN = dict(np.load(Path(__file__).resolve().parents[1] / "golden" / "unilm.npz"))
 # What PyTorch and JAX differ by in float32: the order of sums, 1e-6 of logits near 5. A place that
@@ -83,8 +83,8 @@ def _reread(params, tokens, history):
         "encoder_segment_ids": seen,
         "encoder_positions": jnp.maximum(jnp.cumsum(seen, axis=1) - 1, 0),
     }
-    said = under(params, batch, KINDS.index("sequence_to_sequence"))["logits"]
-    logits = jnp.take(said, length, axis=1)[:, None]
+    found = outputs(params, under("sequence_to_sequence", batch))["logits"]
+    logits = jnp.take(found, length, axis=1)[:, None]
     return logits, History(written, real, length, history.source)
 
 
@@ -155,16 +155,15 @@ def golden_folder(path):
     return path
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEGMENTS)
 def test_each_kind_computes_what_pytorch_does_under_its_mask(kind, tmp_path):
     model = from_pretrained(golden_folder(tmp_path), system="unilm")
     batch = {
         "encoder_input_tokens": GOLDEN["tokens"],
         "encoder_token_types": GOLDEN["second"],
         "encoder_segment_ids": GOLDEN["real"],
-        "language_model": jnp.array(KINDS.index(kind)),
     }
-    outputs = model.module.apply({"params": model.params}, batch)
+    outputs = model.module.apply({"params": model.params}, under(kind, batch))
     real = GOLDEN["real"] == 1
     error = np.abs(outputs["logits"] - GOLDEN[f"{kind}/logits"])[real].max()
     assert error < TOLERANCE

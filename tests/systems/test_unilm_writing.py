@@ -62,14 +62,11 @@ def test_tuned_on_pairs_it_answers_new_sources_and_ends(tmp_path):
     variables = module.init(jax.random.key(0), module.example_batch())
     params = nn.unbox(variables)["params"]
     optimizer = optax.adam(optax.linear_schedule(2e-3, 0.0, 700))
-    only = dict.fromkeys(("bidirectional", "left_to_right", "right_to_left"), 0.0)
 
     @jax.jit
     def step(params, state, batch, key):
         def mean(params):
-            total, weight, _ = unilm.loss(
-                module, params, batch, key, predicted=0.5, sequence_to_sequence=1.0, **only
-            )
+            total, weight, _ = unilm.loss(module, params, batch, key, predicted=0.5)
             return total / weight
 
         updates, state = optimizer.update(jax.grad(mean)(params), state)

@@ -1,11 +1,11 @@
-"""One encoder that is four language models, by what its places may see: Dong et al. 2019 (UniLM).
+"""One encoder under the attention masks of four language models: Dong et al. 2019 (UniLM).
 
-| kind | a place sees | segments |
+| language model | a position attends to | segment ids |
 |---|---|---|
-| bidirectional | all of the row | 0, 1 |
-| sequence_to_sequence | the first segment, and of the second what came before it | 4, 5 |
-| left_to_right | what came before it | 2 |
-| right_to_left | what comes after it | 3 |
+| bidirectional | the whole document | 0, 1 |
+| sequence_to_sequence | the first segment, and earlier positions of the second one | 4, 5 |
+| left_to_right | itself and earlier positions | 2 |
+| right_to_left | itself and later positions | 3 |
 """
 
 import dataclasses
@@ -21,22 +21,25 @@ from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch
 
-KINDS = ("bidirectional", "sequence_to_sequence", "left_to_right", "right_to_left")
-_BIDIRECTIONAL, _SEQUENCE_TO_SEQUENCE, _LEFT_TO_RIGHT, _RIGHT_TO_LEFT = range(4)
-# Of the first and of the second segment, by kind: the numbers of the authors' code.
-_SEGMENTS = ((0, 1), (4, 5), (2, 2), (3, 3))
-SEGMENTS = 6
+# The segment ids of a first and of a second text, by language model, as in the authors' code.
+SEGMENTS = {
+    "bidirectional": (0, 1),
+    "sequence_to_sequence": (4, 5),
+    "left_to_right": (2, 2),
+    "right_to_left": (3, 3),
+}
+_SOURCE, _TARGET = SEGMENTS["sequence_to_sequence"]
 
 
 class UnifiedEncoder(Encoder):
-    """An encoder under four masks, which writes text under one of them.
+    """An encoder under four attention masks, one of which generates text.
 
-    Its batches may have `language_model`, int32 (), the number in KINDS by which all rows are read;
-    absent, the encoder is bidirectional, and `encoder_token_types` are segments as they stand.
+    The segment ids of a batch, `encoder_token_types`, select the mask of each document (SEGMENTS);
+    without them the encoder is bidirectional.
 
     Attributes:
-        mask_id: the token [MASK], whose output predicts what belongs in its place.
-        longest: places of a row, as many as there are positions.
+        mask_id: the token [MASK], at which the model predicts the original token.
+        longest: positions of the model, and so the tokens of the longest row.
     """
 
     generates: ClassVar[bool] = True
@@ -44,18 +47,10 @@ class UnifiedEncoder(Encoder):
     mask_id: int = 103
     longest: int = 512
 
-    def embed(self, batch: Batch) -> Float[Array, "B L D"]:
-        """What the first layer reads: the segments tell the kind (section 2.1)."""
-        if "language_model" in batch:
-            first, second = jnp.asarray(_SEGMENTS)[batch["language_model"]]
-            segments = jnp.where(_in_second(batch), second, first)
-            batch = {**batch, "encoder_token_types": segments}
-        return super().embed(batch)
-
     def mask(self, batch: Batch) -> AttentionMask:
         """Who sees whom (section 2.3, figure 1)."""
         mask = super().mask(batch)
-        if "language_model" not in batch:
+        if "encoder_token_types" not in batch:
             return mask
         first, last = _visible(batch)
         return RangeMask(
@@ -91,10 +86,9 @@ class UnifiedEncoder(Encoder):
         slots = cache_length + 1  # with the [MASK] after the last token
         layers = self.make_encoder(parent=None).empty_cache(batch=rows, slots=slots)
         cache = open_cache(layers, prompt=real, slots=slots)
-        source, target = _SEGMENTS[_SEQUENCE_TO_SEQUENCE]
         cache, mask, positions = cache.push(_append(real, True), visibility="prefix")
         mask = dataclasses.replace(mask, prefix=cache.real & (jnp.arange(slots) < length))
-        segments = _append(jnp.full((rows, length), source), target)
+        segments = _append(jnp.full((rows, length), _SOURCE), _TARGET)
         logits, cache = self._predict(decoder_input_tokens, cache, mask, positions, segments)
         return logits[:, 0], cache
 
@@ -104,7 +98,7 @@ class UnifiedEncoder(Encoder):
         """The logits after some more tokens of the target, and the cache with those."""
         real = jnp.ones((tokens.shape[0], tokens.shape[1] + 1), bool)
         cache, mask, positions = cache.push(real, visibility="causal")
-        segments = jnp.full(real.shape, _SEGMENTS[_SEQUENCE_TO_SEQUENCE][1])
+        segments = jnp.full(real.shape, _TARGET)
         return self._predict(tokens, cache, mask, positions, segments)
 
     def _predict(
@@ -127,21 +121,15 @@ def _append(x: Array, value: int | bool) -> Array:
     return jnp.pad(x, ((0, 0), (0, 1)), constant_values=value)
 
 
-def _in_second(batch: Batch) -> Bool[Array, "B L"]:
-    tokens = batch["encoder_input_tokens"]
-    return batch.get("encoder_token_types", jnp.zeros_like(tokens)) > 0
-
-
 def _visible(batch: Batch) -> tuple[Int[Array, "B L"], Int[Array, "B L"]]:
-    """The first and the last place that each place sees, as far as the kind decides it."""
-    kind, second = batch["language_model"], _in_second(batch)
-    documents = batch["encoder_segment_ids"]
-    here = jax.lax.broadcasted_iota(jnp.int32, second.shape, 1)
-    end = jnp.full_like(here, second.shape[1] - 1)
-    # The first segment of a document ends where the second, or in a packed row another, begins.
-    ends = second[:, 1:] | (documents[:, 1:] != documents[:, :-1])
+    """The first and the last position that each position attends to, by its segment id."""
+    segments, documents = batch["encoder_token_types"], batch["encoder_segment_ids"]
+    here = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
+    end = jnp.full_like(here, segments.shape[1] - 1)
+    # A segment ends where the next one, or in a packed row the next document, begins.
+    ends = (segments[:, 1:] != segments[:, :-1]) | (documents[:, 1:] != documents[:, :-1])
     ends = jnp.pad(ends, ((0, 0), (0, 1)), constant_values=True)
-    end_of_first = jax.lax.cummin(jnp.where(ends, here, end), axis=1, reverse=True)
-    first = jnp.where(kind == _RIGHT_TO_LEFT, here, 0)
-    last = jnp.where(kind == _SEQUENCE_TO_SEQUENCE, jnp.where(second, here, end_of_first), end)
-    return first, jnp.where(kind == _LEFT_TO_RIGHT, here, last)
+    end_of_segment = jax.lax.cummin(jnp.where(ends, here, end), axis=1, reverse=True)
+    causal = (segments == _TARGET) | (segments == SEGMENTS["left_to_right"][0])
+    last = jnp.where(causal, here, jnp.where(segments == _SOURCE, end_of_segment, end))
+    return jnp.where(segments == SEGMENTS["right_to_left"][0], here, 0), last

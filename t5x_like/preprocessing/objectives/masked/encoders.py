@@ -285,27 +285,36 @@ def unilm(
     random_rate: float = 0.1,
     kept_rate: float = 0.1,
     ngram_rate: float = 0.2,
+    bidirectional: float = 1 / 3,
+    sequence_to_sequence: float = 1 / 3,
+    left_to_right: float = 1 / 6,
+    right_to_left: float = 1 / 6,
     short_rate: float = 0.1,
     group: int = 64,
 ) -> Objective:
-    """BERT's pairs, in which noise is a token, or two or three (Dong et al. 2019, section 2.3).
+    """Rows for four language models, with masked tokens or n-grams (Dong et al. 2019, 2.3, 2.4).
 
-        inputs:  [CLS] the man [MASK] [MASK] the store [SEP] he [MASK] milk [SEP]
-
-    Under which of its attention masks a row is read is the model's to draw.
+        inputs:       [CLS] the man [MASK] [MASK] the store [SEP] he [MASK] milk [SEP]
+        token_types:  0 and 1 in pairs for the bidirectional one, with BERT's label
+                      4 and 5 in pairs for the sequence-to-sequence one, where B follows A
+                      2 in single segments read from left to right, 3 from right to left
 
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
         ngram_rate: share of the spans that are two or three tokens, half of them each.
+        bidirectional, sequence_to_sequence, left_to_right, right_to_left: shares of the rows.
     """
     settings = dict(locals())
-    _check("unilm", **settings)
+    shares = {kind: settings[kind] for kind in formats.SEGMENTS}
+    _check("unilm", **{name: x for name, x in settings.items() if name not in shares})
+    if min(shares.values()) < 0 or abs(sum(shares.values()) - 1) > 1e-6:
+        raise ValueError(f"unilm: the shares {shares} must be 0 or more and sum to 1")
     if not 0 <= ngram_rate <= 1:
         raise ValueError(f"unilm: ngram_rate={ngram_rate} must be from 0 to 1")
     chances = np.array([1 - ngram_rate, ngram_rate / 2, ngram_rate / 2])
     noise = masking.spans_at(rate, chances, of="token")
     grouping = Grouping(
-        format=_pairs(formats.next_or_random, short_rate=short_rate),
+        format=_pairs(functools.partial(formats.unified, shares=shares), short_rate=short_rate),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
         features=("token_types",),
         group=group,

@@ -7,7 +7,7 @@ token. `batches.encoder_rows.lay_out` then writes special tokens and text, for a
 import bisect
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -159,6 +159,40 @@ def one_or_two(
         return Planned([documents.piece(first, last)]), last
     half = (documents.ends[first] + documents.ends[last]) // 2
     return Planned(_in_two(documents, first, documents.after(half, first, last), last)), last
+
+
+# UniLM's language models, and the token types of a first and of a second segment under each.
+SEGMENTS = {
+    "bidirectional": (0, 1),
+    "sequence_to_sequence": (4, 5),
+    "left_to_right": (2, 2),
+    "right_to_left": (3, 3),
+}
+
+
+def unified(
+    documents: Documents,
+    number: int,
+    first: int,
+    last: int,
+    wanted: int,
+    draw: random.Random,
+    *,
+    shares: Mapping[str, float],
+) -> tuple[Planned, int]:
+    """A row for one of four language models, sampled by their shares (UniLM, section 2.3).
+
+    Bidirectional rows are BERT's pairs with its label. In sequence-to-sequence rows B follows A;
+    one-way language models read a single segment. The last two have the label 0.
+    """
+    [kind] = draw.choices(list(shares), list(shares.values()))
+    if kind == "bidirectional":
+        row, end = next_or_random(documents, number, first, last, wanted, draw)
+    elif kind == "sequence_to_sequence":
+        row, end = Planned(_in_two(documents, first, _part(first, last, draw), last)), last
+    else:
+        row, end = Planned([documents.piece(first, last)]), last
+    return row._replace(segments=SEGMENTS[kind]), end
 
 
 def segment_pairs(

@@ -9,6 +9,7 @@ from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens
 from t5x_like.preprocessing.objectives.masked import masking
+from t5x_like.preprocessing.objectives.masked.formats import SEGMENTS
 from t5x_like.preprocessing.objectives.masked.masking import Writing
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
@@ -29,7 +30,7 @@ def masked_targets(
         inputs:       [CLS] how do you do ? [SEP] [MASK] [MASK] thanks [MASK]
         targets:      [CLS] how do you do ? [SEP] fine , thanks [SEP]
         loss_weights: 1 on noise, which the last [SEP] may be: so the model learns where to end
-        token_types:  1 from "fine" on
+        token_types:  4, and 5 from "fine" on: UniLM's sequence-to-sequence segments
 
     Args:
         rate: share of the target that is noise, its [SEP] counted, rounded for each row.
@@ -102,7 +103,8 @@ class _Rows:
         budget = masking.budgets(second[None], rate=self.rate)
         noise = masking.single_tokens(generator, second[None], budget=budget)
         inputs = self.write(generator, tokens[None], noise, self.special)
-        return np.stack([inputs[0], tokens, noise[0] > 0, second]).astype(np.int32)
+        types = np.where(second, *reversed(SEGMENTS["sequence_to_sequence"]))
+        return np.stack([inputs[0], tokens, noise[0] > 0, types]).astype(np.int32)
 
 
 def _map(dataset: tf.data.Dataset, rows: _Rows, *, told: str) -> tf.data.Dataset:
