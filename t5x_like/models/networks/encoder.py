@@ -1,7 +1,7 @@
 """A bidirectional encoder with a head: embeddings, layers, and what is read off them."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
