@@ -21,6 +21,7 @@ from t5x_like.models.networks.encoder_decoder_classifier import EncoderDecoderCl
 from t5x_like.models.networks.source_encoder import SourceEncoder, Translator
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.names import choose
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
@@ -73,6 +74,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head.
     """
+    if isinstance(config["head"], str):  # and no mapping of tasks
+        choose("model.head", config["head"], {**SYSTEM.tasks, "features": None})
     make_encoder = tower(config, layers=config["encoder_layers"])
     make_decoder = tower(config, layers=config["decoder_layers"], reads_memory=True)
     if config["head"] not in ("generation", "translation"):
