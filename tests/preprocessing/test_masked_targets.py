@@ -118,7 +118,7 @@ def test_pairs_of_files_become_batches_with_new_noise_in_each_epoch(tmp_path):
         shards=1,
     )
     first, second = next(stream), next(stream)
-    np.testing.assert_array_equal(first["encoder_token_types"][0], [0] * 7 + [1] * 8 + [0])
+    np.testing.assert_array_equal(first["encoder_token_types"][0], [4] * 7 + [5] * 8 + [0])
     np.testing.assert_array_equal(first["encoder_segment_ids"][0], [1] * 15 + [0])
     np.testing.assert_array_equal(first["encoder_loss_weights"].sum(axis=1), 6)
     assert np.any(first["encoder_loss_weights"] != second["encoder_loss_weights"])
