@@ -5,7 +5,14 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from t5x_like.hf import architectures
-from t5x_like.hf.settings import Setting, one_of, or_null, read_settings, write_settings
+from t5x_like.hf.settings import (
+    Setting,
+    check_multiple,
+    one_of,
+    or_null,
+    read_settings,
+    write_settings,
+)
 from t5x_like.hf.weight_map import WeightMap
 
 Settings = Mapping[str, Any]
@@ -65,6 +72,8 @@ class HuggingFaceFormat:
         defaults: settings of the system's `build`, for those that no config.json has.
         settings: those of config.json, by its names, with their allowed values.
         fixed: the only supported values of further settings, which a config.json may lack.
+        multiples: settings of config.json that must be multiples of another one: a width of the
+            number of heads.
         derive_settings: see `DeriveSettings`.
         derive_config: see `DeriveConfig`.
         weights: our parameters -> tensors, in the notation of `weight_map`.
@@ -82,6 +91,7 @@ class HuggingFaceFormat:
     defaults: Settings
     settings: Mapping[str, Setting]
     fixed: Settings = dataclasses.field(default_factory=dict)
+    multiples: Mapping[str, str] = dataclasses.field(default_factory=dict)
     derive_settings: DeriveSettings = _no_settings
     derive_config: DeriveConfig = _no_config
     weights: WeightMap
@@ -103,6 +113,8 @@ class HuggingFaceFormat:
         for key, value in self.fixed.items():
             one_of(value).check(key, config.get(key, value))
         settings = {**self.defaults, **read_settings(config, self.settings)}
+        for key, divisor in self.multiples.items():
+            check_multiple(config, key, divisor)
         settings |= self.derive_settings(config, settings, names)
         if "head" in settings:
             settings |= architectures.read_head(config, exported_as=self.exported_as)

@@ -21,7 +21,7 @@ class Allowed:
     accepts: Callable[[Any], bool]
 
     def check(self, name: str, value: Any, *, where: str = "config.json") -> None:
-        """Checks the value of a setting.
+        """Check the value of a setting.
 
         Raises:
             ValueError: it is not allowed.
@@ -88,8 +88,8 @@ class Setting:
     """A setting of a config.json.
 
     Attributes:
-        name: the setting of the system's `build` that it is. Empty: it is checked, and read and
-            written by the functions of the record.
+        name: the setting of the system's `build` with the same value. Empty: there is none, and
+            the functions of the record read and write it.
         allowed: its values.
         default: the value where a config.json lacks it.
     """
@@ -117,6 +117,19 @@ def read_settings(config: Mapping[str, Any], settings: Mapping[str, Setting]) ->
         if setting.name and value is not None:
             ours.setdefault(setting.name, value)
     return ours
+
+
+def check_multiple(config: Mapping[str, Any], key: str, divisor: str) -> None:
+    """Check that a setting of a config.json is a multiple of another.
+
+    Raises:
+        ValueError: it is not; the message has both.
+    """
+    if config[key] % config[divisor]:
+        raise ValueError(
+            f"config.json has {key}={config[key]}; allowed: a multiple of {divisor}, which is "
+            f"{config[divisor]}"
+        )
 
 
 def write_settings(config: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:

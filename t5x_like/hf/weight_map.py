@@ -1,18 +1,18 @@
-"""From a system's map of weight names to arrays in and arrays out.
+"""Maps of weight names: from parameters to the tensors of a file, and back.
 
-A map has one line for each parameter, which serves both ways:
+A map has one line for each parameter, for reading and for writing:
 
     "encoder/layers/{layer}/self_attention/query/kernel": (
         "encoder.block.{layer}.layer.0.SelfAttention.q.weight", "(H K) D -> D H K"
     )
 
-To the left is our parameter, to the right the tensor of the file and its layout there and here; a
-name alone means the same layout. `{layer}` is a layer's number in the file. Here it is `layer_3`
-in a looped stack, and in a scanned one a place along the first axis of `block`. Any other name in
-braces that only the file has (`{expert}`) is a place along the next axis. Where a layer here is a
-group of two layers there, the file's numbers are `{2*layer}` and `{2*layer+1}`.
+The key is the path of our parameter, the value the name of the tensor in the file and its layout
+there and here; a name alone means the same layout. `{layer}` is a layer's number in the file. Here
+it is `layer_3` in a looped stack, and an index of the first axis of `block` in a scanned one. Any
+other name in braces that only the file has (`{expert}`) is an index of the next axis. Where a layer
+here is a group of two layers there, the file's numbers are `{2*layer}` and `{2*layer+1}`.
 
-Where the file has several of our parameters in one tensor, the layout says which part is meant:
+Where one tensor of the file holds several of our parameters, the layout names the part:
 "D (1/3 H K) -> D H K" is the second third of the last axis.
 """
 
@@ -37,10 +37,11 @@ _NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")  # in a name: {la
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a tensor's axes lie in the file and here: "(H K) D -> D H K".
+    """The axes of a tensor in the file and here: "(H K) D -> D H K".
 
     Axes in parentheses are one axis in the file, the last of them changing fastest. The file may
-    have one axis more, written as the part of it that is ours: "1/3" is the second of three.
+    have one more axis, written as the part of it that is our parameter: "1/3" is the second of
+    three.
     """
 
     theirs: tuple[tuple[str, ...], ...]
@@ -48,7 +49,7 @@ class Layout:
 
     @classmethod
     def parse(cls, pattern: str) -> "Layout":
-        """The layout that a pattern describes.
+        """Parse a pattern.
 
         Raises:
             ValueError: the two sides do not name the same axes, each once.
@@ -64,16 +65,16 @@ class Layout:
         return cls(theirs=groups, ours=ours)
 
     def their_shape(self, shape: Shape) -> Shape:
-        """The shape in the file of the tensor that has, or is, what has `shape` here."""
+        """The shape in the file of a tensor that has `shape` here."""
         sizes = self._sizes(shape)
         return tuple(math.prod(sizes[axis] for axis in group) for group in self.theirs)
 
     def to_ours(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
-        """A tensor of the file as we have it, with `shape`."""
+        """Convert a tensor of the file to our layout, in which it has `shape`."""
         return self._part(tensor, shape).transpose([self._order.index(axis) for axis in self.ours])
 
     def write(self, tensor: np.ndarray, array: np.ndarray) -> None:
-        """Writes what we have into a contiguous tensor for the file; the inverse of `to_ours`."""
+        """Write our array into a contiguous tensor for the file; the inverse of `to_ours`."""
         order = [self.ours.index(axis) for axis in self._order]
         self._part(tensor, array.shape)[...] = array.transpose(order)
 
@@ -92,7 +93,7 @@ class Layout:
         return parts | dict(zip(self.ours, shape, strict=True))
 
     def _part(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
-        """The view of a tensor that is ours, with our axes apart."""
+        """The view of a tensor that is our parameter, with one axis for each of ours."""
         sizes, axes = self._sizes(shape), list(itertools.chain(*self.theirs))
         part = tuple(int(a.partition("/")[0]) if "/" in a else slice(None) for a in axes)
         return tensor.reshape([sizes[axis] for axis in axes])[part]
@@ -100,12 +101,12 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A tensor of the file, and the part of one of our parameters that it is.
+    """A part of one of our parameters, and the tensor of the file that it is.
 
     Attributes:
-        tensor, tensor_shape: its name and shape in the file.
-        index: its place along the stacked axes of the parameter, which come first.
-        layout: None if it is the same here.
+        tensor, tensor_shape: the tensor's name and shape in the file.
+        index: the part's indices along the stacked axes of the parameter, which come first.
+        layout: None if it is the same in the file.
     """
 
     tensor: str
@@ -116,7 +117,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A tensor to write. `size` is in bytes, and `load` makes it."""
+    """A tensor to write: its size in bytes, and a function that computes it."""
 
     name: str
     size: int
@@ -124,13 +125,13 @@ class Tensor:
 
 
 def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Piece]]:
-    """The tensors that make up each parameter.
+    """The pieces of each parameter, by its path.
 
     Args:
-        shapes: of our parameters, by path ("encoder/final_norm/scale").
+        shapes: the shapes of our parameters, by path ("encoder/final_norm/scale").
 
     Raises:
-        ValueError: a parameter that no line, or more than one, is about.
+        ValueError: a parameter matches no line of the map, or several.
     """
     lines = [(_path_pattern(path), line) for path, line in weights.items()]
     found: dict[str, list[Piece]] = {}
@@ -147,8 +148,8 @@ def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Pi
     return found
 
 
-def described(weights: WeightMap, paths: Iterable[str]) -> list[str]:
-    """Those of our parameters, by path, that a line is about: another system may have more."""
+def mapped(weights: WeightMap, paths: Iterable[str]) -> list[str]:
+    """The paths that match a line of the map; the parameters of another system may not."""
     patterns = [_path_pattern(path) for path in weights]
     return [path for path in paths if any(pattern.fullmatch(path) for pattern in patterns)]
 
@@ -192,11 +193,11 @@ def _numbered(name: str, numbers: Mapping[str, Any]) -> str:
 def canonical_names(
     names: Iterable[str], aliases: Mapping[str, str], *, wanted: Collection[str]
 ) -> dict[str, list[str]]:
-    """The names of a file's tensors as the map has them, each with its names in the file.
+    """The names of a file's tensors in the map -> their names in the file.
 
     Args:
         aliases: other name -> name in the map; one `*` stands for the same text on both sides.
-        wanted: names that are used as they are.
+        wanted: names that are used without replacement.
     """
     rules = [
         (re.compile(re.escape(other).replace(r"\*", "(.*)")), name.replace("*", r"\1"))
@@ -214,7 +215,7 @@ def canonical_names(
 
 
 def check_names(wanted: Collection[str], present: Collection[str], *, where: str) -> None:
-    """Checks that a file has the tensors that the model needs, and no others.
+    """Check that a file has the tensors that the model needs, and no others.
 
     Raises:
         ValueError: there are missing or unused names; the message has the first of both, and the
@@ -224,13 +225,13 @@ def check_names(wanted: Collection[str], present: Collection[str], *, where: str
     unused = [name for name in present if name not in wanted]
     if missing:
         near = hint(missing[0], unused).partition(" Allowed: ")[0]
-        rest = f"; it also has {_some(unused)} that the model does not use" if unused else ""
-        raise ValueError(f"{where} lacks {_some(missing)} that the model needs{rest}.{near}")
+        rest = f"; it also has {_first_names(unused)} that the model does not use" if unused else ""
+        raise ValueError(f"{where} lacks {_first_names(missing)} that the model needs{rest}.{near}")
     if unused:
-        raise ValueError(f"{where} has {_some(unused)} that the model does not use")
+        raise ValueError(f"{where} has {_first_names(unused)} that the model does not use")
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     shown = ", ".join(names[:_SHOWN])
     more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
     return f"{shown}{more}"
@@ -239,11 +240,11 @@ def _some(names: list[str]) -> str:
 def assemble(
     parameter: Shape, parts: Iterable[Piece], read: Callable[[str], np.ndarray], *, dtype: np.dtype
 ) -> np.ndarray:
-    """One parameter from its tensors, of which one at a time is in memory.
+    """Read a parameter from its tensors, with one tensor at a time in memory.
 
     Args:
         parameter: its shape.
-        read: the tensor of a name.
+        read: a function from the name of a tensor to its array.
     """
     array = np.empty(parameter, dtype)
     for piece in parts:
@@ -256,14 +257,14 @@ def assemble(
 def disassemble(
     arrays: Mapping[str, np.ndarray], parts: Mapping[str, list[Piece]]
 ) -> Iterator[Tensor]:
-    """The tensors of all parameters, each made only when it is loaded; `assemble`'s inverse."""
+    """The tensors of all parameters, each computed when it is loaded; the inverse of `assemble`."""
     by_tensor: dict[str, list[tuple[str, Piece]]] = {}
     for path, own in parts.items():
         for piece in own:
             by_tensor.setdefault(piece.tensor, []).append((path, piece))
 
     def load(held: list[tuple[str, Piece]]) -> np.ndarray:
-        # safetensors writes an array's memory, whatever its strides: so all is contiguous.
+        # safetensors writes an array's memory and ignores its strides, so it must be contiguous.
         path, piece = held[0]
         tensor = np.empty(piece.tensor_shape, arrays[path].dtype)
         for path, piece in held:

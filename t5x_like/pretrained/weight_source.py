@@ -17,7 +17,7 @@ from t5x_like.hf import weight_map
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.hf.settings import TEXT
-from t5x_like.names import choose, hint
+from t5x_like.names import hint
 
 Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel"
 
@@ -105,18 +105,23 @@ def _open_hugging_face(
             f"{path / files.CONFIG} has a quantization_config, and quantized weights are not "
             "supported: dequantize the model and save it again"
         )
-    readers = {name: name for name in hf.readers(settings["model_type"])}
-    default = next(iter(readers))
-    model_type = f"model_type {settings['model_type']!r}"
-    name = choose(f"system of a folder of {model_type}", wanted or default, readers)
+    readers = hf.readers(settings["model_type"])
+    name = wanted or readers[0]
+    if name not in readers:
+        raise ValueError(
+            f"system={name!r}: a folder of model_type {settings['model_type']!r} can be read as "
+            f"{', '.join(readers)}"
+        )
     tensors = files.TensorFiles(path)
     config = hf.find(name).from_config(settings, names=tensors.names)
-    implied = {k: v for k, v in _generation(name, config).items() if settings.get(k) is None}
+    implied = {
+        k: v for k, v in _implied_generation(name, config).items() if settings.get(k) is None
+    }
     generation = read_generation(path, {**settings, **implied})
     return _HuggingFace(name, config, generation, settings["model_type"], tensors)
 
 
-def _generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The generation settings that follow from a model's settings."""
     return {name: config[ours] for name, ours in systems.find(system).generation.items()}
 
@@ -132,7 +137,7 @@ class _HuggingFace:
     tensors: files.TensorFiles
 
     def available(self, wanted: Leaves) -> set[str]:
-        known = weight_map.described(self._record.weights, wanted)
+        known = weight_map.mapped(self._record.weights, wanted)
         parts = self._parts({path: wanted[path] for path in known})
         names = self._names({piece.tensor for own in parts.values() for piece in own})
         return {
@@ -212,7 +217,7 @@ def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
     config = stored.get("config", {})
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} lacks the config of its run")
-    settings = _generation(config["system"], config["model"]) | stored.get("generation", {})
+    settings = _implied_generation(config["system"], config["model"]) | stored.get("generation", {})
     generation = GenerationSettings(**settings)
     model_type = stored.get("model_type", "")
     return _Checkpoint(

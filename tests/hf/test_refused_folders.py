@@ -8,12 +8,13 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from t5x_like import hf
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import generation_config
 from t5x_like.hf.weight_map import check_names
-from t5x_like.pretrained import from_pretrained
+from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.pretrained.weight_source import open_source
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -45,10 +46,10 @@ def read(config):
     return hf.find(hf.readers(config["model_type"])[0]).from_config(config, names=())
 
 
-def outcome(config):
-    """The settings, or the message of why there are none."""
+def outcome(call, *arguments):
+    """What a call returns, or the message of its ValueError."""
     try:
-        return read(config)
+        return call(*arguments)
     except ValueError as error:
         return str(error)
 
@@ -99,13 +100,14 @@ def test_a_setting_of_the_wrong_type_or_out_of_range_is_named(v1_0, tmp_path, ch
     [
         ({"architectures": [3]}, r"architectures=\[3\]; allowed: a list of the name of one class"),
         ({"architectures": "BertModel"}, "architectures='BertModel'; allowed: a list"),
+        ({"num_attention_heads": 5}, "hidden_size=24; allowed: a multiple of num_attention_heads"),
         ({"num_labels": 0}, "num_labels=0; allowed: an integer from 1"),
         ({"id2label": ["A"]}, r"id2label=\['A'\]; allowed: an object"),
         ({"problem_type": 3}, "problem_type=3; allowed: 'regression'"),
         ({"hidden_act": ["gelu"]}, r"hidden_act=\['gelu'\]; allowed: 'gelu'"),
     ],
 )
-def test_settings_of_heads_are_checked(changes, message):
+def test_settings_of_encoders_are_checked(changes, message):
     with pytest.raises(ValueError, match=message):
         read(CONFIGS["bert"] | changes)
 
@@ -144,6 +146,7 @@ NO_EFFECT = {
     "initializer_factor",
     "initializer_range",
     "init_std",
+    "sinusoidal_pos_embds",
     "transformers_version",
     "dtype",
     "use_cache",
@@ -196,11 +199,37 @@ def test_a_change_of_any_single_setting_is_read_or_refused_and_never_ignored(nam
     expected, ignored = read(CONFIGS[name]), set()
     for key, old in CONFIGS[name].items():
         for value in (value for value in values(old) if value != old and key != "model_type"):
-            found = outcome(CONFIGS[name] | {key: value})
+            found = outcome(read, CONFIGS[name] | {key: value})
             assert "\n" not in found
             # Null and an empty object stand for the default.
             ignored |= {key} if found == expected and value not in (None, {}) else set()
     assert ignored <= NO_EFFECT | NO_EFFECT_IN.get(name, set())
+
+
+def test_sinusoidal_positions_are_read_from_the_table_in_the_folder():
+    changed = CONFIGS["distilbert"] | {"sinusoidal_pos_embds": True}
+    assert read(changed) == read(CONFIGS["distilbert"])
+
+
+def tensors(name):
+    arrays = np.load(GOLDEN / f"{'t5_v1_0' if name == 't5' else name}.npz")
+    if "masked_lm/names" in arrays:
+        names = zip(arrays["masked_lm/names"], arrays["masked_lm/keys"], strict=True)
+        return {str(name): arrays[f"weights/{key}"] for name, key in names}
+    prefix = "weights/"
+    return {key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_change_of_any_size_is_read_or_refused_in_one_line(name, tmp_path):
+    save_file(tensors(name), tmp_path / "model.safetensors")
+    sizes = {key for key, old in CONFIGS[name].items() if type(old) is int}
+    for key in sizes & hf.find(hf.readers(CONFIGS[name]["model_type"])[0]).settings.keys():
+        for value in {1, CONFIGS[name][key] + 1} - {CONFIGS[name][key]}:
+            (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name] | {key: value}))
+            found = outcome(from_pretrained, tmp_path)
+            assert isinstance(found, Pretrained) or "\n" not in found
 
 
 def test_a_file_of_brackets_is_not_json(tmp_path):

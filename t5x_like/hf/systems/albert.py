@@ -46,6 +46,7 @@ FORMAT = HuggingFaceFormat(
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     },
+    multiples={"hidden_size": "num_attention_heads"},
     derive_config=_derive_config,
     weights={
         "embeddings/token/embedding": "albert.embeddings.word_embeddings.weight",

@@ -82,6 +82,7 @@ FORMAT = HuggingFaceFormat(
         "static_position_embeddings": False,
         "tie_word_embeddings": True,
     },
+    multiples={"d_model": "encoder_attention_heads"},
     derive_settings=_derive_settings,
     derive_config=_derive_config,
     weights={

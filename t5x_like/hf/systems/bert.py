@@ -28,6 +28,7 @@ FORMAT = HuggingFaceFormat(
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
+    multiples={"hidden_size": "num_attention_heads"},
     weights={
         **bert_encoder("bert"),
         **dense("head/summary/dense", "bert.pooler.dense"),

@@ -2,7 +2,7 @@
 
 from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting
+from t5x_like.hf.settings import COUNT, FLAG, LAYERS, RATE, Setting
 from t5x_like.systems.distilbert import SIZES
 
 _LAYER, _OURS = "distilbert.transformer.layer.{layer}", "encoder/layers/{layer}"
@@ -20,9 +20,12 @@ FORMAT = HuggingFaceFormat(
         "hidden_dim": Setting("d_ff", COUNT),
         "n_heads": Setting("heads", COUNT),
         "dropout": Setting("dropout", RATE, default=0.1),
+        # Of the initial values: the folder has the table of positions either way.
+        "sinusoidal_pos_embds": Setting("", FLAG, default=False),
         "attention_dropout": Setting("dropout", RATE, default=0.1),
     },
-    fixed={"activation": "gelu", "sinusoidal_pos_embds": False, "tie_word_embeddings": True},
+    fixed={"activation": "gelu", "tie_word_embeddings": True},
+    multiples={"dim": "n_heads"},
     weights={
         "embeddings/token/embedding": "distilbert.embeddings.word_embeddings.weight",
         "embeddings/position/embedding": "distilbert.embeddings.position_embeddings.weight",

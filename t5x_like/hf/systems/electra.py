@@ -40,6 +40,7 @@ FORMAT = HuggingFaceFormat(
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
+    multiples={"hidden_size": "num_attention_heads"},
     derive_config=_derive_config,
     weights={
         **bert_encoder("electra"),

@@ -42,6 +42,7 @@ FORMAT = HuggingFaceFormat(
         "attn_pdrop": Setting("dropout", RATE, default=0.1),
     },
     fixed={"afn": "gelu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+    multiples={"n_embd": "n_head"},
     derive_settings=_derive_settings,
     derive_config=_derive_config,
     weights={

@@ -67,6 +67,7 @@ FORMAT = HuggingFaceFormat(
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
+    multiples={"n_embd": "n_head"},
     derive_settings=_derive_settings,
     weights={
         "token_embedder/embedding": "transformer.wte.weight",

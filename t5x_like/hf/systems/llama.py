@@ -13,6 +13,7 @@ from t5x_like.hf.settings import (
     TEXT,
     TOKEN,
     Setting,
+    check_multiple,
     or_list,
     or_null,
 )
@@ -26,6 +27,8 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     del names
+    if config.get("head_dim") is None:
+        check_multiple(config, "hidden_size", "num_attention_heads")
     heads, windowed = settings["heads"], config["model_type"] == "mistral"
     return {
         **_read_rotary(config),

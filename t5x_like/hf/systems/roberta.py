@@ -56,6 +56,7 @@ FORMAT = HuggingFaceFormat(
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
+    multiples={"hidden_size": "num_attention_heads"},
     derive_settings=_derive_settings,
     derive_config=_derive_config,
     weights={
