@@ -93,7 +93,7 @@ def finished(folder, name):
     return made
 
 
-NAMES = ("TWO_HEADS", "STUDENT", "SAMPLER")
+NAMES = ("TWO_HEADS", "STUDENT", "SAMPLER", "WATCHER", "KEYED", "TWO_STREAMS")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 """Toy systems by the contracts of `t5x_like.systems.system` alone, as a user's file has them."""
 
+import functools
 import pathlib
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -9,8 +11,17 @@ import numpy as np
 
 from t5x_like import losses
 from t5x_like.losses import distillation
+from t5x_like.models.attention.cores import masked_as_zero
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.blocks.residual import PreNormBlock, constrain
+from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.tokens import TokenEmbed
-from t5x_like.models.linear import Linear
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.linear import Linear, keep_whole
+from t5x_like.models.networks.tower import Tower
+from t5x_like.models.norms import LayerNorm
 from t5x_like.systems.system import System, Task
 
 FILE = str(pathlib.Path(__file__).resolve())
@@ -168,4 +179,155 @@ SAMPLER = System(
     sizes={"toy": SIZE},
     build=lambda settings: Bigram(**settings),
     tasks={"": Task(loss=sampled_loss, prepare=sample)},
+)
+
+
+class Remembering(Toy):
+    """The next token from the one before, and from the mean of the segment before."""
+
+    @nn.compact
+    def __call__(self, batch, memory=None):
+        x = self.embed(batch)
+        if memory is None:
+            memory = self.first_memory(batch)
+        recalled = Linear((self.width,), axes=("embed", "mlp"), name="recall")(memory)
+        x = x + keep_whole(recalled)[:, None]
+        return self.to_vocabulary(x), jnp.mean(x, axis=1)
+
+    def first_memory(self, batch):
+        return jnp.zeros((len(batch["decoder_input_tokens"]), self.width))
+
+
+def remembering_loss(module, params, batch, rng, *, carry):
+    logits, memory = module.apply({"params": params}, batch, carry)
+    total, weight, sums = next_token(logits, batch)
+    sums["remembered"] = jnp.sum(jnp.abs(carry)), jnp.float32(carry.size)
+    return (total, weight, sums), memory
+
+
+MEMORY = System(
+    name="memory",
+    sizes={"toy": SIZE},
+    build=lambda settings: Remembering(**settings),
+    tasks={"": Task(loss=remembering_loss, carry=lambda module, batch: module.first_memory(batch))},
+)
+
+
+class Layered(Toy, kw_only=True):
+    """A language model of two layers; `make_block` and the rest are a tower's."""
+
+    make_block: Callable[..., nn.Module]
+    make_entrance: Callable[..., nn.Module] | None = None
+    make_exit: Callable[..., nn.Module] | None = None
+
+    @nn.compact
+    def __call__(self, batch, collect=()):
+        tower = Tower(
+            make_stack=functools.partial(Stack, make_block=self.make_block, layers=2),
+            make_entrance=self.make_entrance,
+            make_exit=self.make_exit,
+            name="tower",
+        )
+        shared = Shared(mask=AttentionMask(visibility="causal"), collect=collect)
+        x, collected = tower(self.embed(batch), shared)
+        return self.to_vocabulary(x), collected
+
+
+def layered_loss(module, params, batch, rng):
+    logits, _ = module.apply({"params": params}, batch)
+    return next_token(logits, batch)
+
+
+def block(make_attention):
+    """A pre-norm layer around an attention of two heads."""
+    return functools.partial(
+        PreNormBlock,
+        make_norm=LayerNorm,
+        make_self_attention=functools.partial(make_attention, heads=2, width=8),
+        make_feed_forward=functools.partial(MLP, hidden=32),
+    )
+
+
+def watched_loss(module, params, batch, rng):
+    """Keeps the hidden states of all layers small, and their scores."""
+    collect = ("hidden_states", "attention_scores")
+    logits, found = module.apply({"params": params}, batch, collect)
+    total, weight, sums = next_token(logits, batch)
+    states = jnp.mean(jnp.square(found.hidden_states))
+    scores = jnp.mean(jnp.square(masked_as_zero(found.attention_scores)))
+    sums["hidden_states"] = states * weight, weight
+    sums["layers"] = jnp.float32(len(found.hidden_states)), jnp.ones(())
+    return total + weight * (0.1 * states + 0.1 * scores), weight, sums
+
+
+WATCHER = System(
+    name="watcher",
+    sizes={"toy": SIZE},
+    build=lambda settings: Layered(**settings, make_block=block(Attention)),
+    tasks={"": Task(loss=watched_loss)},
+)
+
+
+class KeyedAttention(Attention):
+    """A bias for each key, which the key itself predicts (as in content-based biases)."""
+
+    def prepare_scores(self, query, keys_values, bias, *, mask, extra):
+        key = keys_values.key  # [B, S, H, K]
+        init = nn.with_logical_partitioning(nn.initializers.normal(0.1), ("heads", "kv"))
+        vector = self.param("key_bias", init, key.shape[2:])
+        own = jnp.einsum("BSHK,HK->BHS", key, vector)[:, :, None]
+        return query, own if bias is None else bias + own
+
+
+KEYED = System(
+    name="keyed",
+    sizes={"toy": SIZE},
+    build=lambda settings: Layered(**settings, make_block=block(KeyedAttention)),
+    tasks={"": Task(loss=layered_loss)},
+)
+
+
+class TwoStreamBlock(nn.Module):
+    """A stream of contents and one of queries, which reads the other (Yang et al. 2019)."""
+
+    @nn.compact
+    def __call__(self, carry, shared, per_layer):
+        attention = Attention(heads=2, width=8, name="attention")
+        keys_values = attention.keys_values(carry["content"])
+        after = {
+            name: constrain(
+                x + attention(LayerNorm(name=f"{name}_norm")(x), keys_values, mask=shared.mask)
+            )
+            for name, x in carry.items()
+        }
+        return after, None
+
+
+class BothStreams(nn.Module):
+    """The first carry: the vectors of the tokens, and a learned query for each place."""
+
+    @nn.compact
+    def __call__(self, x, positions):
+        init = nn.with_logical_partitioning(nn.initializers.normal(0.1), ("embed",))
+        query = self.param("query", init, x.shape[-1:])
+        return {"content": x, "query": jnp.broadcast_to(query, x.shape)}
+
+
+class QueryStream(nn.Module):
+    """The output: the stream of queries."""
+
+    def __call__(self, carry):
+        return carry["query"]
+
+
+TWO_STREAMS = System(
+    name="two_streams",
+    sizes={"toy": SIZE},
+    build=lambda settings: Layered(
+        **settings,
+        make_block=TwoStreamBlock,
+        make_entrance=BothStreams,
+        make_exit=QueryStream,
+    ),
+    tasks={"": Task(loss=layered_loss)},
 )
