@@ -217,11 +217,11 @@ def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
     config = stored.get("config", {})
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} lacks the config of its run")
-    settings = _implied_generation(config["system"], config["model"]) | stored.get("generation", {})
-    generation = GenerationSettings(**settings)
+    system, settings = config["system"], systems.complete(config["system"], config["model"])
+    generation = _implied_generation(system, settings) | stored.get("generation", {})
     model_type = stored.get("model_type", "")
     return _Checkpoint(
-        config["system"], dict(config["model"]), generation, path, average, model_type
+        system, settings, GenerationSettings(**generation), path, average, model_type
     )
 
 

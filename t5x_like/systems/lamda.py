@@ -51,6 +51,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "feed_forward": "gated_gelu",
         "tied_head": True,
         "scale_tied_logits": True,
+        "relative_buckets": 32,
+        "relative_max_distance": 128,
     }
     return t5.build({**config, **t5_config})
 

@@ -205,7 +205,7 @@ SYSTEM = System(
     name="switch",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later=t5.SYSTEM.later,
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -34,6 +34,8 @@ _COMMON: dict[str, Any] = {
     "vocab_size": 32128,
     "dropout": 0.1,
     "dropout_broadcast": True,
+    "relative_buckets": 32,
+    "relative_max_distance": 128,
     "attention": "auto",
     "dtype": "float32",
     "loop": "scan",
@@ -167,6 +169,8 @@ def _tower(config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int) -
         make_bias=functools.partial(
             RelativePositionBias,
             heads=config["heads"],
+            buckets=config["relative_buckets"],
+            max_distance=config["relative_max_distance"],
             embedding_init=nn.initializers.normal(config["d_model"] ** -0.5),
             dtype=dtype,
         ),
@@ -208,7 +212,7 @@ SYSTEM = System(
     name="t5",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={"dropout_broadcast": True, "relative_buckets": 32, "relative_max_distance": 128},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

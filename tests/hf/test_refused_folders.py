@@ -79,6 +79,8 @@ def refusal(call):
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings='no'; allowed: true or false"),
         ({"feed_forward_proj": []}, r"feed_forward_proj=\[\]; allowed: 'relu', 'gated-gelu'"),
         ({"feed_forward_proj": "x" * 10_000}, r"feed_forward_proj='xx.*\.\.\..*; allowed"),
+        ({"relative_attention_num_buckets": 3}, "num_buckets=3; allowed: an integer from 4"),
+        ({"relative_attention_max_distance": 16}, "max_distance=16; allowed: above half of"),
         ({"is_gated_act": True}, "is_gated_act=True; allowed: False"),
         ({"model_type": ["t5"]}, r"model_type=\['t5'\]; allowed: a string"),
         ({"model_type": "deberta"}, "model_type='deberta' is not supported; supported are albert"),

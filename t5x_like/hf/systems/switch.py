@@ -42,8 +42,13 @@ def _tower_weights(tower: str, *attentions: str) -> dict[str, Any]:
     return weights
 
 
-# Settings that only the released folders have.
-_RELEASED = {"feed_forward_proj": "relu", "is_gated_act": False, "num_selected_experts": 1}
+# The only supported values of settings that are not written.
+_READ_ONLY = {
+    "add_cross_attention": False,
+    "feed_forward_proj": "relu",
+    "is_gated_act": False,
+    "num_selected_experts": 1,
+}
 _SPARSE = {
     "num_layers": "num_sparse_encoder_layers",
     "num_decoder_layers": "num_sparse_decoder_layers",
@@ -65,7 +70,8 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     del names
-    for key, value in _RELEASED.items():
+    t5.check_relative_positions(settings)
+    for key, value in _READ_ONLY.items():
         one_of(value).check(key, config.get(key, value))
     # As in transformers, which makes the second of every `every` layers sparse.
     every = {config[layers] / max(config[sparse], 1) for layers, sparse in _SPARSE.items()}
@@ -117,16 +123,14 @@ FORMAT = HuggingFaceFormat(
         "num_experts": Setting("experts", COUNT),
         "expert_capacity": Setting("expert_capacity", COUNT),
         "dropout_rate": Setting("dropout", RATE, default=0.1),
+        **t5.RELATIVE_POSITIONS,
         "router_jitter_noise": Setting("jitter", RATE, default=0.01),
         "tie_word_embeddings": Setting("tied_head", FLAG, default=True),
     },
     fixed={
         "is_encoder_decoder": True,
-        "add_cross_attention": False,
         "dense_act_fn": "relu",
         "layer_norm_epsilon": 1e-6,
-        "relative_attention_num_buckets": 32,
-        "relative_attention_max_distance": 128,
         "router_bias": False,
         "router_dtype": "float32",
         "router_ignore_padding_tokens": False,

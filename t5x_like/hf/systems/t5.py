@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.settings import COUNT, FLAG, LAYERS, RATE, Setting, one_of, or_null
+from t5x_like.hf.settings import COUNT, FLAG, LAYERS, RATE, Setting, integers, one_of, or_null
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.systems.t5 import SIZES
 
@@ -49,6 +49,26 @@ def _tower_weights(tower: str, *sublayers: str) -> dict[str, Any]:
     return weights
 
 
+RELATIVE_POSITIONS = {
+    "relative_attention_num_buckets": Setting("relative_buckets", integers(4, 2**20), default=32),
+    "relative_attention_max_distance": Setting("relative_max_distance", COUNT, default=128),
+}
+
+
+def check_relative_positions(settings: Settings) -> None:
+    """Check that some buckets of relative positions are left for more than one distance.
+
+    Raises:
+        ValueError: half of the buckets, for exact distances, reach the largest distance.
+    """
+    exact = settings["relative_buckets"] // 2
+    if settings["relative_max_distance"] <= exact:
+        raise ValueError(
+            f"config.json has relative_attention_max_distance={settings['relative_max_distance']}; "
+            f"allowed: above half of relative_attention_num_buckets, which is {exact}"
+        )
+
+
 _FEED_FORWARDS = {"relu": "relu", "gated-gelu": "gated_gelu"}
 # What `feed_forward_proj` implies for other settings of config.json.
 _IMPLIED = {
@@ -60,6 +80,7 @@ _IMPLIED = {
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
+    check_relative_positions(settings)
     mt5 = config["model_type"] == "mt5"
     feed_forward = config.get("feed_forward_proj", "gated-gelu" if mt5 else "relu")
     for key, value in _IMPLIED[feed_forward].items():
@@ -108,6 +129,7 @@ FORMAT = HuggingFaceFormat(
         "num_layers": Setting("encoder_layers", LAYERS),
         "num_decoder_layers": Setting("decoder_layers", or_null(LAYERS), default=None),
         "dropout_rate": Setting("dropout", RATE, default=0.1),
+        **RELATIVE_POSITIONS,
         "feed_forward_proj": Setting("", one_of("relu", "gated-gelu"), default=None),
         "tie_word_embeddings": Setting("", FLAG, default=None),
         "scale_decoder_outputs": Setting("", FLAG, default=None),
@@ -115,8 +137,6 @@ FORMAT = HuggingFaceFormat(
     fixed={
         "is_encoder_decoder": True,
         "layer_norm_epsilon": 1e-6,
-        "relative_attention_num_buckets": 32,
-        "relative_attention_max_distance": 128,
         "tie_encoder_decoder": False,
     },
     derive_settings=_derive_settings,
