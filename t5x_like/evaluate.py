@@ -115,7 +115,7 @@ def measure_answers(model: Experiment, params: PyTree, data: Inputs, task: str) 
     """
     settings = data.config
     pretrained = _pretrained(model, params, settings)
-    predict = predictions.build(pretrained, settings)
+    predict = predictions.build(pretrained, settings, data.text)
     assert isinstance(predict.prediction, Answers)  # for the type checker
     number = settings.evaluate.batches * settings.data.batch_size or None
     rows = list(itertools.islice(data.held_out_rows(task), number))
@@ -150,7 +150,7 @@ def measure_texts(
     cleaned = isinstance(kind, Documents)  # as the model has read them; references as they stand
     rows = scoring.text_rows(task, split="validation", cleaned=cleaned)
     some = list(itertools.islice(rows, scoring.limit(settings)))
-    found, _ = kind.measure(text_model.build(pretrained, settings), some)
+    found, _ = kind.measure(text_model.build(pretrained, settings, data.text), some)
     name = type(kind).__name__.lower()
     return {f"{name}/{key}": value for key, value in found.items()}
 

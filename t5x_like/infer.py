@@ -43,7 +43,8 @@ from absl import flags
 
 from t5x_like import config
 from t5x_like.config import one_line_errors
-from t5x_like.experiment import completion, data_side, model_side
+from t5x_like.experiment import completion, data_side, model_side, text_data
+from t5x_like.experiment.text_data import TextData
 from t5x_like.inference import examples, interactive, predictions, text_model
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
@@ -71,40 +72,41 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         path = completion.model_folder(settings, checkpoint=arguments.checkpoint)
         pretrained = from_pretrained(path, average=arguments.average)
         predicted = predictions.name_of(pretrained)
+        text = text_data.build(settings)
         if predicted == predictions.TEXT:
-            _generate(pretrained, settings)
+            _generate(pretrained, settings, text)
             return
         for name in ("interactive", "stream", "log_probs"):
             if getattr(arguments, name):
                 raise ValueError(
                     f"--{name} needs a model that generates text; this one predicts {predicted}"
                 )
-        _predict(pretrained, settings)
+        _predict(pretrained, settings, text)
 
 
-def _predict(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> None:
+def _predict(pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData) -> None:
     arguments = flags.FLAGS
-    predictor = predictions.build(pretrained, settings)
+    predictor = predictions.build(pretrained, settings, text)
     if arguments.examples:
-        _show_predictions(predictor, _inputs(settings), count=arguments.examples)
+        _show_predictions(predictor, _inputs(settings, text), count=arguments.examples)
         return
     lines = _read(arguments.input, with_objects=True)
     _write(_predictions(predictor, lines, size=settings.data.batch_size), arguments.output)
 
 
-def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> None:
+def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData) -> None:
     arguments = flags.FLAGS
     if arguments.interactive or arguments.stream:
         settings = _without_beams(settings)
-    model = text_model.build(pretrained, settings)
+    model = text_model.build(pretrained, settings, text)
     if arguments.interactive:
         interactive.converse(model, lines=sys.stdin, out=sys.stdout)
     elif arguments.examples:
-        _show_examples(model, _inputs(settings), count=arguments.examples)
+        _show_examples(model, _inputs(settings, text), count=arguments.examples)
     elif arguments.stream:
         with contextlib.suppress(KeyboardInterrupt):  # what was typed stays
-            for text in map(str, _read(arguments.input, with_objects=False)):
-                interactive.type_out(model, text, out=sys.stdout)
+            for prompt in map(str, _read(arguments.input, with_objects=False)):
+                interactive.type_out(model, prompt, out=sys.stdout)
     else:
         texts = map(str, _read(arguments.input, with_objects=False))
         size = settings.data.batch_size
@@ -141,8 +143,8 @@ def _answers(
             yield answer
 
 
-def _inputs(settings: ml_collections.ConfigDict) -> data_side.Inputs:
-    return data_side.build(settings, model_side.build(settings).mesh)
+def _inputs(settings: ml_collections.ConfigDict, text: TextData) -> data_side.Inputs:
+    return data_side.build(settings, model_side.build(settings).mesh, text=text)
 
 
 def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:

@@ -1,84 +1,39 @@
 """From the token features of examples to the fields of a batch: shift, concatenate, pad or pack.
 
-A converter says which features of an example it reads, which sequences it makes of them, and which
-fields of a batch come out of the rows that those sequences fill. It is NumPy, and acts on what
-tf.data gives: a row costs microseconds, and there is no graph to trace anew for each epoch. To add
-one, subclass `Converter` and add a line to `CONVERTERS`.
+A converter declares which features of an example it reads, turns them into sequences, and makes the
+fields of a batch from the rows that those sequences fill. It works in NumPy on the examples that
+tf.data reads: a row costs microseconds, and no graph is traced anew for each epoch. To add one,
+subclass `Converter` and add a line to `CONVERTERS`.
 """
 
-import abc
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
+from t5x_like.batches.conversion import (
+    Batch,
+    Converter,
+    Example,
+    GenerativeConverter,
+    Rows,
+    Sequences,
+)
 from t5x_like.names import choose
-
-Example = Mapping[str, np.ndarray]  # feature -> int32 [L], float32 for a value
-Sequences = dict[str, np.ndarray]  # side ("encoder", "decoder") -> int32 [C, L], C channels
-Row = list[Sequences]  # the examples that share a row
-Batch = dict[str, np.ndarray]
 
 LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
-# What an encoder is told of an example as a whole, and how many numbers that is.
+# Features that describe an example as a whole, and how many numbers they have.
 OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2}
-_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right"}  # the last two are places in it
+_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right"}  # the last two are places in a row
 _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
-    """The sequences of one side of a batch, laid out one after the other; 0 where there is none.
-
-    Attributes:
-        channels: the aligned values of each position, tokens first.
-        segment_ids: 1, 2, ... for the first, second, ... example of a row, 0 for padding.
-        positions: 0, 1, ... within each example.
-    """
-
-    channels: Int[np.ndarray, "C B L"]
-    segment_ids: Int[np.ndarray, "B L"]
-    positions: Int[np.ndarray, "B L"]
-
-    def shifted(self, channel: int, *, first: int = 0) -> Int[np.ndarray, "B L"]:
-        """A channel moved right by one, starting each example with `first`; 0 on padding."""
-        moved = np.roll(self.channels[channel], 1, axis=1)
-        moved[self.positions == 0] = first
-        return np.where(self.segment_ids > 0, moved, 0)
-
-
-class Converter(abc.ABC):
-    """How examples become batches. A frozen dataclass, its settings are its fields."""
-
-    @property
-    @abc.abstractmethod
-    def features(self) -> tuple[str, ...]:
-        """The features of an example that it reads: all that the task has."""
-
-    def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The most tokens of each feature, from those that are set."""
-        return dict(lengths)
-
-    @abc.abstractmethod
-    def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Tokens a row of each side, from the most tokens of each feature."""
-
-    @abc.abstractmethod
-    def sequences(self, example: Example) -> Sequences:
-        """What an example puts into a row: on each side int32 [C, L], C aligned channels."""
-
-    @abc.abstractmethod
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """The fields of a batch, without segment ids and positions; [B, L] each, B may be 0."""
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderDecoder(Converter):
-    """Reads inputs, predicts targets (T5, section 2.1).
+class EncoderDecoder(GenerativeConverter):
+    """Read inputs, predict targets (T5, section 2.1).
 
     Attributes:
         start: the token that the decoder reads first.
@@ -97,7 +52,7 @@ class EncoderDecoder(Converter):
         return {"encoder": example["inputs"][None], "decoder": example["targets"][None]}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss on every target; padding is told from token 0, which is a word in some."""
+        """Loss on every target; segment ids mark padding, since token 0 may be a word."""
         return {
             "encoder_input_tokens": rows["encoder"].channels[0],
             "encoder_segment_ids": rows["encoder"].segment_ids,
@@ -107,10 +62,9 @@ class EncoderDecoder(Converter):
 
 @dataclasses.dataclass(frozen=True)
 class Fragment(EncoderDecoder):
-    """Predicts a part of a text, whose tokens keep their places in it (MASS, section 3.2).
+    """Predict a part of a text, whose tokens keep their positions in it (MASS, section 3.2).
 
-    An example's `positions` are those of its targets, of which the decoder reads the ones before
-    each: `decoder_positions`.
+    An example has the `positions` of its targets, which become `decoder_positions`.
     """
 
     features = ("inputs", "targets", "positions")  # type: ignore[assignment]
@@ -130,11 +84,11 @@ class Fragment(EncoderDecoder):
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoder(Converter):
-    """Predicts targets from nothing but the targets before them: a language model.
+class Decoder(GenerativeConverter):
+    """Predict targets from the targets before them alone: a language model.
 
     Attributes:
-        start: the token that it reads first.
+        start: the token that the decoder reads first.
     """
 
     start: int = 0
@@ -155,16 +109,16 @@ class Decoder(Converter):
 
 
 @dataclasses.dataclass(frozen=True)
-class PrefixLM(Converter):
-    """Inputs and targets one after the other; the inputs see each other (T5, section 3.2.1).
+class PrefixLM(GenerativeConverter):
+    """Inputs, then targets, in one row; the inputs attend to each other (T5, section 3.2.1).
 
     `decoder_causal_attention` is 1 where a position reads an input, or the start from which the
     first input is predicted, 0 where it reads a target: with n inputs, on the first n + 1.
 
     Attributes:
         loss_on: "targets", or "all" for inputs too.
-        length: tokens a row; 0 for inputs and targets together. What is longer is cut at its end.
-        start: the token that it reads first.
+        length: tokens a row; 0 for inputs and targets together. Longer sequences are truncated.
+        start: the token that the decoder reads first.
     """
 
     loss_on: str = "targets"
@@ -199,12 +153,12 @@ class PrefixLM(Converter):
 
 @dataclasses.dataclass(frozen=True)
 class Encoder(Converter):
-    """An encoder's rows: tokens, what is aligned with them, and what holds for a whole example.
+    """An encoder's rows: tokens, features aligned with them, and features of a whole example.
 
     `inputs` become `encoder_input_tokens`, `targets` `encoder_target_tokens`, with a loss where
-    `loss_on` says, and any other aligned feature x `encoder_x`, int32 [B, L]. An example has one
+    `loss_on` puts it, and any other aligned feature x `encoder_x`, int32 [B, L]. An example has one
     `label`, a class (int32 [B]), one `value` (float32 [B]), or an `answer`, its first and last
-    token (int32 [B, 2]). `encoder_segment_ids` is always there: padding is not 0 everywhere.
+    token (int32 [B, 2]). `encoder_segment_ids` is always there, since padding is not 0 everywhere.
 
     Attributes:
         features: the features of an example.
@@ -229,7 +183,7 @@ class Encoder(Converter):
         return ("inputs", *others)
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """All that is aligned has the length of the inputs, whatever else is set."""
+        """Aligned features have the length of the inputs, whatever else is set."""
         aligned = dict.fromkeys(self._aligned, lengths.get("inputs", 0))
         return {**lengths, **aligned, **OF_AN_EXAMPLE}
 
@@ -257,7 +211,7 @@ class Encoder(Converter):
         return {"encoder": tokens, **{name: value[None] for name, value in whole.items()}}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Loss as `loss_on` says, never on padding; none where there are no targets."""
+        """Loss where `loss_on` puts it, never on padding; none without targets."""
         segment_ids = rows["encoder"].segment_ids
         channels = dict(zip(self._aligned, rows["encoder"].channels, strict=True))
         batch: Batch = {"encoder_segment_ids": segment_ids}
@@ -279,12 +233,12 @@ class Encoder(Converter):
 class DecoderRows(Converter):
     """One or more rows of a decoder an example, and its label (Radford et al. 2018, section 3.3).
 
-    `inputs` are the rows' tokens one after the other, `row_numbers` say which of them each token is
-    of, 1, 2, ... They become `decoder_input_tokens` and `decoder_segment_ids`, int32 [B, C, L],
-    of `lengths.inputs` tokens a row, and `label`, int32 [B].
+    `inputs` are the rows' tokens one after the other, and `row_numbers`, 1, 2, ..., are the rows
+    that they belong to. They become `decoder_input_tokens` and `decoder_segment_ids`, int32
+    [B, C, L], of `lengths.inputs` tokens a row, and `label`, int32 [B].
 
     Attributes:
-        rows: of an example, at the most: C.
+        rows: the most rows of an example, C.
     """
 
     rows: int = 1
@@ -323,7 +277,7 @@ def _decoder_fields(rows: Mapping[str, Rows], *, start: int) -> dict[str, Any]:
     return {
         "decoder_input_tokens": side.shifted(0, first=start),
         "decoder_target_tokens": side.channels[0],
-        # By place: in GPT-2's vocabulary token 0 is a word.
+        # From segment ids, since token 0 is a word in GPT-2's vocabulary.
         "decoder_loss_weights": (side.segment_ids > 0).astype(np.float32),
     }
 
@@ -338,13 +292,18 @@ CONVERTERS: dict[str, type[Converter]] = {
 }
 
 
+def find(name: str) -> type[Converter]:
+    """The class of the converter `name`; raises ValueError if there is none."""
+    return choose("data.converter", name, CONVERTERS)
+
+
 def build(name: str, **settings: Any) -> Converter:
     """The converter of a name, with its settings.
 
     Raises:
         ValueError: no converter has this name, or it has no such setting, or a bad value.
     """
-    converter = choose("converter", name, CONVERTERS)
+    converter = find(name)
     known = inspect.signature(converter).parameters
     for setting in settings:
         choose(f"setting of the converter {name}", setting, known)
@@ -358,17 +317,17 @@ def check(
     lengths: Mapping[str, int],
     pack: bool = False,
 ) -> None:
-    """Checks that a task suits a converter.
+    """Check that a task suits a converter.
 
     Args:
-        converter: of the batches.
-        features: of the task's examples.
+        converter: makes the batches.
+        features: the features of the task's examples.
         lengths: the most tokens of each feature.
-        pack: whether several examples are to share a row.
+        pack: whether several examples share a row.
 
     Raises:
         ValueError: the converter lacks a feature or would ignore one, or a length is missing or
-            below 1, or examples with labels are to share rows.
+            below 1, or examples with labels would share rows.
     """
     name = _name(converter)
     if set(features) != set(converter.features):
@@ -384,13 +343,13 @@ def check(
     for feature in converter.features:
         if known.get(feature, 0) < 1:
             raise ValueError(
-                f"lengths.{feature}={lengths.get(feature)} must be 1 or more tokens for the "
+                f"data.lengths.{feature}={lengths.get(feature)} must be 1 or more tokens for the "
                 f"converter {name}"
             )
     alone = [feature for feature in converter.features if feature in _OF_A_ROW]
     if pack and alone:
         raise ValueError(
-            f"data.pack=True: examples with a feature {alone[0]!r}, which is of their row, "
+            f"data.pack=True: examples with the feature {alone[0]!r}, which describes a row, "
             "cannot share one; use data.pack=False"
         )
 

@@ -1,31 +1,31 @@
-"""Rows of a batch: short examples put together, and laid out with segment ids and positions."""
+"""Rows of a batch: short examples packed together, with segment ids and positions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.converters import Batch, Converter, Row, Rows, Sequences
+from t5x_like.batches.conversion import Batch, Converter, Row, Rows, Sequences
 
 
 class Packer:
-    """Puts short examples together into rows: first fit, among a few rows that are still open.
+    """Packs short examples into rows: first fit, among a few open rows.
 
-    Segment ids tell the examples of a row apart. Where an example fits no open row it opens one,
-    and the oldest row is closed. Examples keep their order within a row, none is split or lost.
+    Segment ids distinguish the examples of a row. An example that fits no open row opens one, and
+    the oldest row is closed. Examples keep their order within a row; none is split or lost.
     """
 
     def __init__(
         self, row_lengths: Mapping[str, int], *, open_rows: int = 16, rows: Iterable[Row] = ()
     ):
-        """Starts with some open rows; `open_rows` = 1 keeps the examples' order over rows, too."""
+        """Start with some open rows; `open_rows` = 1 keeps the examples' order over rows, too."""
         self.rows: list[Row] = list(rows)
         self._row_lengths = dict(row_lengths)
         self._limit = open_rows
         self._free = [self._free_in(row) for row in self.rows]
 
     def add(self, sequences: Sequences) -> list[Row]:
-        """Takes in the sequences of an example; gives the row that it closed, if any."""
+        """Add the sequences of an example; return the row that this closed, if any."""
         sizes = {side: sequences[side].shape[1] for side in self._row_lengths}
         for row, free in zip(self.rows, self._free, strict=True):
             if all(size <= free[side] for side, size in sizes.items()):
@@ -41,7 +41,7 @@ class Packer:
         return [self.rows.pop(0)]
 
     def close(self) -> list[Row]:
-        """Gives the rows that are still open."""
+        """Return the rows that are still open."""
         rows, self.rows, self._free = self.rows, [], []
         return rows
 
@@ -55,11 +55,11 @@ class Packer:
 def to_batch(
     rows: Sequence[Row], *, converter: Converter, lengths: Mapping[str, int], pack: bool
 ) -> Batch:
-    """Lays rows of examples out as a batch.
+    """Lay rows of examples out as a batch.
 
     Args:
         rows: the sequences of each row's examples; an empty row is padding, with no loss.
-        converter: that made the sequences.
+        converter: the converter that made the sequences.
         lengths: the most tokens of each feature.
         pack: add `<side>_segment_ids` and, where the converter has none, `<side>_positions`;
             without it a row has one example.

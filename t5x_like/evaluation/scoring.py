@@ -25,17 +25,14 @@ from typing import Any
 import jax
 import ml_collections
 
-from t5x_like import vocabularies
 from t5x_like.evaluation.cloze import Choice, LastWord
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.interface import Row
 from t5x_like.evaluation.translation import Translation
-from t5x_like.experiment import data_side
+from t5x_like.experiment import data_side, text_data
 from t5x_like.inference import text_model
 from t5x_like.names import choose
-from t5x_like.preprocessing import objectives, sources
-from t5x_like.preprocessing.pipeline import source_rows
 from t5x_like.pretrained import Pretrained
 
 Kind = Documents | LastWord | Choice | InContext | Translation
@@ -80,8 +77,9 @@ def measure(
     writes = isinstance(kind, Translation) or getattr(kind, "by", "") == "generation"
     if jax.process_count() > 1 and writes:
         raise ValueError("what a model writes is measured by one process alone")
-    model = text_model.build(pretrained, settings)
-    _register(settings.data)
+    text = text_data.build(settings)
+    model = text_model.build(pretrained, settings, text)
+    text.register()
     results, predictions = {}, []
     for task in tuple(settings.evaluate.tasks) or (settings.data.task,):
         read = functools.partial(text_rows, task, cleaned=score.get("cleaned", False))
@@ -113,12 +111,7 @@ def text_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[Row]:
     Args:
         cleaned: see `source_rows`.
     """
+    from t5x_like.preprocessing.pipeline import source_rows
+
     for row in source_rows(task, split=split, cleaned=cleaned):
         yield {name: data_side.plain(value) for name, value in row.items()}
-
-
-def _register(data: ml_collections.ConfigDict) -> None:
-    module, settings = sources.load_module(data.module), data.settings.to_dict()
-    sources.check_settings(module.register, settings)
-    objective = objectives.build(data.objective, **data.objective_settings.to_dict())
-    module.register(vocabularies.load(data.vocabulary), objective, **settings)

@@ -1,4 +1,4 @@
-"""What a config leaves to the folder that a run starts from, and to its labelled data."""
+"""Fill in the settings that a config leaves to the folder it starts from, or to its labels."""
 
 import pathlib
 from collections.abc import Mapping
@@ -7,24 +7,28 @@ from typing import Any
 import ml_collections
 
 from t5x_like import checkpoints, systems, vocabularies
+from t5x_like.batches.examples import examples_of
 from t5x_like.experiment.tasks import RunTask, heads, run_tasks
+from t5x_like.experiment.text_data import label_names
 from t5x_like.hf import folder as files
-from t5x_like.preprocessing import objectives, sources
 from t5x_like.pretrained.weight_source import open_source
 
 _LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
 
 
 def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-    """The config with what it leaves open filled in; itself if it leaves nothing open.
+    """Fill in the settings that a config leaves open.
 
-    With `system` "" the system is that of the folder `initialize`, and so are the settings that
-    `model` does not have, or has as None; `data.vocabulary` "" is the folder's, and with
-    `data.converter` "" it and the `data.lengths` that are 0 are those that a run was trained with,
-    or of another folder what its network reads. With `model.labels`
-    0 there are as many classes or tags as `data.module` finds in the data; where
-    `data.settings.labels` is empty, it gets their names, so that they stay with the run. With
-    several `tasks` that have heads, `model.head` becomes their mapping, as the network needs it.
+    - With `system` "" the folder `initialize` decides the system, the settings that `model` lacks
+      or sets to None, and a `data.vocabulary` of "".
+    - With `data.converter` "" the converter and the `data.lengths` of 0 are those that the folder's
+      run was trained with, or for a folder of Hugging Face's those that suit its network.
+    - With `model.labels` 0 the classes or tags that `data.module` finds in the data are counted;
+      where `data.settings.labels` is empty it gets their names, so that they stay with the run.
+    - With several `tasks` that have heads, `model.head` becomes their mapping.
+
+    Returns:
+        A copy of the config.
 
     Raises:
         ValueError: `initialize` is not set, or no folder of a model; or there are no labels to be
@@ -58,16 +62,15 @@ def _complete_model(config: ml_collections.ConfigDict) -> None:
     data = checkpoints.read_metadata(folder)["config"].get("data", {}) if is_run else {}
     config.data.vocabulary = config.data.vocabulary or data.get("vocabulary", str(folder))
     if not config.data.converter:
-        _complete_reading(config, data)
+        _complete_converter(config, data)
 
 
-def _complete_reading(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:
-    """How the network reads a batch: as the `data` of the run says, else what fits the network."""
+def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:
+    """Set the converter and lengths of the run in the folder, or those that suit the network."""
     encodes = systems.build(config.system, config.model.to_dict()).sides == ("encoder", "decoder")
     if data:
-        special_tokens = objectives.build(
-            data["objective"], **data["objective_settings"]
-        ).special_tokens
+        examples = examples_of(data["objective"], data["objective_settings"])
+        special_tokens = examples.special_tokens
     else:
         longest = config.model.get("positions") or (_LONGEST if encodes else 0)
         lengths = dict.fromkeys(("inputs", "targets") if encodes else ("targets",), longest)
@@ -84,29 +87,13 @@ def _complete_reading(config: ml_collections.ConfigDict, data: Mapping[str, Any]
 
 
 def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -> pathlib.Path:
-    """The model that a command is about: a checkpoint that is named, or the newest of the run.
+    """The folder of a command's model: the given checkpoint, or the checkpoints of the run.
 
-    A config without a `workdir` is of no run, and means the folder `initialize`.
+    A config without a `workdir` has no run; its model is the folder `initialize`.
     """
     if checkpoint or not config.workdir:
         return pathlib.Path(checkpoint or config.initialize).expanduser()
     return pathlib.Path(config.workdir) / "checkpoints"
-
-
-def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
-    """The names of the classes or tags of a config's data, in the order of their numbers.
-
-    They are `data.settings.labels`, or what the function `labels` of `data.module` gives for the
-    objective; none where there is neither.
-
-    Raises:
-        ValueError: no such module, or files that cannot be read.
-    """
-    data = config.data
-    if data.settings.get("labels"):
-        return tuple(str(one) for one in data.settings.labels)
-    find = getattr(sources.load_module(data.module), "labels", None)
-    return find(data.objective, **data.settings.to_dict()) if find else ()
 
 
 def _complete_labels(config: ml_collections.ConfigDict) -> None:
@@ -114,8 +101,8 @@ def _complete_labels(config: ml_collections.ConfigDict) -> None:
     names = label_names(config)
     if not names:
         raise ValueError(
-            f"model.labels=0 is for data that tells its labels, and data.module={data.module!r} "
-            f"has none for data.objective={data.objective!r}: set model.labels"
+            f"model.labels=0 counts the labels of the data, and data.module={data.module!r} has "
+            f"none for data.objective={data.objective!r}: set model.labels"
         )
     config.model.labels = len(names)
     if "labels" in data.settings and not data.settings.labels:

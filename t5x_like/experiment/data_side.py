@@ -1,11 +1,11 @@
-"""The data side of an experiment: its vocabulary, its tasks, and their batches."""
+"""The data side of a run: the batches of its tasks for this process."""
 
 import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 import ml_collections
@@ -13,19 +13,19 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from t5x_like import partitioning, vocabularies
-from t5x_like.batches import converters
-from t5x_like.experiment import completion
-from t5x_like.preprocessing import objectives, sources
-from t5x_like.preprocessing.pipeline import Batches, source_rows
-from t5x_like.vocabularies import Vocabulary
+from t5x_like import partitioning
+from t5x_like.experiment import text_data
+from t5x_like.experiment.text_data import TextData
+
+if TYPE_CHECKING:
+    from t5x_like.preprocessing.pipeline import Batches  # at run time only where data is read
 
 TARGETS = {
     "decoder_target_tokens": "decoder_loss_weights",
     "encoder_target_tokens": "encoder_loss_weights",
 }
 _SEGMENTS = ("encoder_segment_ids", "decoder_segment_ids")
-MARKS = (*TARGETS.values(), *_SEGMENTS)  # nothing but zeros in a row that only pads
+_USED = (*TARGETS.values(), *_SEGMENTS)  # only zeros in a row of padding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,30 +33,27 @@ class Inputs:
     """Where a run's batches come from.
 
     Attributes:
-        vocabulary: of all its tasks.
-        converter: of their examples.
-        shards: pieces that the training data is cut into; a position is of as many.
+        config: the config of the run, or of one of its phases.
+        text: the vocabulary, objective, converter and labels.
+        shards: pieces that the training data is split into; a saved position has as many.
         slice: (index, number) of this process's part of each batch.
-        register: makes seqio know the tasks again, after those of another phase took their names.
-        phase: of the run, "" if it has but one.
+        phase: the phase of the run, "" if it has only one.
     """
 
     config: ml_collections.ConfigDict
-    vocabulary: Vocabulary
-    converter: converters.Converter
+    text: TextData
     shards: int
     slice: tuple[int, int]
-    register: Callable[[], None]
     phase: str
     _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def train_batches(self) -> Batches:
-        """This process's part of each training batch, without end."""
+    def train_batches(self) -> "Batches":
+        """This process's part of each training batch, in endless epochs."""
         return self._batches(self.config.data.task, split="train")
 
     def stop_reading(self) -> None:
-        """Drops the training batches, whose buffers would go on to be filled in the background."""
+        """Drop the training batches, whose buffers would else be filled in the background."""
         vars(self).pop("train_batches", None)
 
     def epochs(self, *, batches: int) -> dict[str, float]:
@@ -65,7 +62,8 @@ class Inputs:
         Call it on all processes.
 
         Args:
-            batches: that were drawn since training began or went on: one more may have been.
+            batches: the number that was read since training began or resumed; one more may have
+                been read ahead.
         """
         sizes = self.train_batches.sizes()
         read = self.train_batches.tokens(batches=batches)
@@ -78,11 +76,11 @@ class Inputs:
 
     @property
     def eval_tasks(self) -> tuple[str, ...]:
-        """The tasks to evaluate on."""
+        """The tasks that evaluation measures."""
         return tuple(self.config.evaluate.tasks) or (self.config.data.task,)
 
     def eval_batches(self, task: str) -> Iterable[dict[str, np.ndarray]]:
-        """The held-out batches of a task, the same at every call; a few of them are kept."""
+        """The held-out batches of a task, the same at every call; `evaluate.batches` are kept."""
         few = self.config.evaluate.batches
         if not few:
             return self._pass(task)
@@ -96,15 +94,19 @@ class Inputs:
         return {name: np.split(rows, number)[index] for name, rows in batch.items()}
 
     def held_out_rows(self, task: str) -> Iterator[dict[str, Any]]:
-        """The held-out rows of a task as its source has them, the same on all processes."""
+        """The held-out rows of a task's source, the same on all processes."""
+        from t5x_like.preprocessing.pipeline import source_rows
+
         return source_rows(task, split="validation")
 
-    def _pass(self, task: str) -> Batches:
+    def _pass(self, task: str) -> "Batches":
         """One pass over the held-out split."""
         return self._batches(task, split="validation", shuffle=False, repeat=False)
 
-    def _batches(self, task: str, *, split: str, **settings: Any) -> Batches:
-        self.register()  # another phase or task may have registered the same names since
+    def _batches(self, task: str, *, split: str, **settings: Any) -> "Batches":
+        from t5x_like.preprocessing.pipeline import Batches
+
+        self.text.register()  # another phase or task may have registered the same names since
         data = self.config.data
         index, number = self.slice
         mine = self.shards // number
@@ -113,7 +115,7 @@ class Inputs:
             split=split,
             batch_size=data.batch_size,
             lengths=data.lengths.to_dict(),
-            converter=self.converter,
+            converter=self.text.converter,
             pack=data.pack,
             seed=data.seed,
             shuffle_buffer=data.shuffle_buffer,
@@ -126,13 +128,20 @@ class Inputs:
 
 
 def build(
-    config: ml_collections.ConfigDict, mesh: Mesh, *, shards: int | None = None, phase: str = ""
+    config: ml_collections.ConfigDict,
+    mesh: Mesh,
+    *,
+    text: TextData | None = None,
+    shards: int | None = None,
+    phase: str = "",
 ) -> Inputs:
-    """Registers the tasks of a config and checks that batches can be made of them.
+    """Register the tasks of a config and check that batches can be made of them.
 
     Args:
-        config: of the whole run, or the settings of one `config.Phase`.
-        shards: of an earlier part of the run, from its checkpoint; None to follow the config.
+        config: the config of the whole run, or the settings of one `config.Phase`.
+        text: the text data of the config; None to make it here.
+        shards: the shards of an earlier part of the run, from its checkpoint; None to follow the
+            config.
         phase: the name of that phase.
 
     Raises:
@@ -140,32 +149,19 @@ def build(
             or does not fit the others.
     """
     data = config.data
-    vocabulary = vocabularies.load(data.vocabulary)
-    if vocabulary.vocab_size > config.model.vocab_size:
-        raise ValueError(
-            f"data.vocabulary={data.vocabulary!r} has {vocabulary.vocab_size} ids, sentinels "
-            f"included, and model.vocab_size={config.model.vocab_size} has no room for them"
-        )
-    _check_special_tokens(config, vocabulary)
-    objective = objectives.build(data.objective, **data.objective_settings.to_dict())
-    module = sources.load_module(data.module)
-    settings = data.settings.to_dict()
-    sources.check_settings(module.register, settings)
-    register = functools.partial(module.register, vocabulary, objective, **settings)
-    register()
+    text = text or text_data.build(config)
+    _check_vocabulary(config, text)
+    text.register()
     number = partitioning.batch_slice(mesh)[1]
     shards = shards or data.shards or number
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
-    converter = make_converter(data, objective, vocabulary)
-    _check_labels(config)
+    _check_labels(config, text)
     inputs = Inputs(
         config=config,
-        vocabulary=vocabulary,
-        converter=converter,
+        text=text,
         shards=shards,
         slice=partitioning.batch_slice(mesh),
-        register=register,
         phase=phase,
     )
     for task in inputs.eval_tasks:
@@ -173,36 +169,25 @@ def build(
     return inputs
 
 
-def _check_special_tokens(config: ml_collections.ConfigDict, vocabulary: Vocabulary) -> None:
-    """Check that the special tokens which the model itself writes are the vocabulary's."""
-    for name in ("sep_id", "mask_id"):
-        ours, theirs = config.model.get(name), getattr(vocabulary, name)
-        if ours not in (None, theirs):
+def _check_vocabulary(config: ml_collections.ConfigDict, text: TextData) -> None:
+    """Check that the model has a row for each id, and the vocabulary's special tokens."""
+    name, found = config.data.vocabulary, text.vocabulary
+    if found.vocab_size > config.model.vocab_size:
+        raise ValueError(
+            f"data.vocabulary={name!r} has {found.vocab_size} ids, sentinels included, and "
+            f"model.vocab_size={config.model.vocab_size} has no room for them"
+        )
+    ids = {"sep_id": found.sep_id, "mask_id": found.mask_id}
+    for setting, own in ids.items():
+        if config.model.get(setting) not in (None, own):
             raise ValueError(
-                f"model.{name}={ours}, and data.vocabulary={config.data.vocabulary!r} has {theirs}"
+                f"model.{setting}={config.model[setting]}, and data.vocabulary={name!r} has {own}"
             )
 
 
-def make_converter(
-    data: ml_collections.ConfigDict,
-    objective: objectives.Objective,
-    vocabulary: Vocabulary,
-) -> converters.Converter:
-    """The converter of a config, set as objective and vocabulary have it unless the config says."""
-    settings: dict[str, Any] = {}
-    if data.converter in objective.converters:
-        settings |= objective.converter_settings
-    # GPT-2 and BART begin a text with the token that ends one, LLaMA with one of its own; T5 with
-    # padding, the default.
-    starts = hasattr(converters.CONVERTERS.get(data.converter), "start")
-    if starts:
-        settings["start"] = vocabulary.start_id
-    return converters.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
-
-
-def _check_labels(config: ml_collections.ConfigDict) -> None:
-    """Makes sure that the model tells as many labels apart as the data has."""
-    names = completion.label_names(config)
+def _check_labels(config: ml_collections.ConfigDict, text: TextData) -> None:
+    """Check that the model has as many labels as the data."""
+    names = text.labels
     if len(names) > config.model.get("labels", 0):
         raise ValueError(
             f"model.labels={config.model.get('labels', 0)}, and the data has {len(names)}: "
@@ -215,9 +200,9 @@ def _any_process(flag: bool) -> bool:
 
 
 def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> np.ndarray:
-    """How often each of `size` tokens is a target that counts, over all processes.
+    """How often each of `size` tokens is a target with a loss, over all processes.
 
-    Of examples that have no targets but a class, how often each class is; of others nothing.
+    For examples with a class and no targets, how often each class occurs; for others all zeros.
     """
     counts = np.zeros(size, np.int64)
     for batch in batches:
@@ -233,25 +218,25 @@ def target_counts(batches: Iterable[Mapping[str, np.ndarray]], *, size: int) -> 
 
 
 def unigram_entropy(counts: np.ndarray) -> float:
-    """The entropy of a distribution of tokens, in nats: the least loss of a model of frequencies.
+    """The entropy of a distribution of tokens in nats: the least loss of a unigram model.
 
-    What a model reaches below it, it has read from the context. 0 if nothing was counted.
+    A model below it has learned from the context. 0 if nothing was counted.
     """
     total = counts.sum()
     return float(sum(n / total * math.log(total / n) for n in counts[counts > 0]))
 
 
 def rows(batches: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-    """The examples of batches one by one, without the rows that only pad."""
+    """The examples of batches one by one, without the rows of padding."""
     for batch in batches:
         for row in range(len(next(iter(batch.values())))):
             example = {name: values[row] for name, values in batch.items()}
-            if any(np.any(example[name]) for name in MARKS if name in example):
+            if any(np.any(example[name]) for name in _USED if name in example):
                 yield example
 
 
 def plain(value: Any) -> Any:
-    """A field of a source's row as strings, numbers and lists of them."""
+    """A field of a source's row as a string, a number or a list of them."""
     if isinstance(value, bytes):
         return value.decode()
     return [plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-import ml_collections
 import numpy as np
 from jaxtyping import Array
 
+from t5x_like.batches.extraction_rows import ARRANGE, Rows, write_row
+from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.encoder_predictions import string_in
 from t5x_like.inference.predictor import Batch, Item, Prediction, Results
-from t5x_like.preprocessing import objectives
-from t5x_like.preprocessing.objectives.labels.decoder_rows import ARRANGE, Rows, write_row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +20,7 @@ class DecoderPrediction(Prediction):
     """A prediction from the last token of each row (Radford et al. 2018, section 3.3).
 
     Attributes:
-        objective: the objective of the fine-tuning, a name in `decoder_rows.ARRANGE`.
+        objective: the objective of the fine-tuning, a name in `extraction_rows.ARRANGE`.
         max_rows: rows of an example at most, C.
     """
 
@@ -29,10 +28,10 @@ class DecoderPrediction(Prediction):
     max_rows: int
 
     @classmethod
-    def settings_in(cls, data: ml_collections.ConfigDict) -> dict[str, Any]:
+    def settings_in(cls, text: TextData) -> dict[str, Any]:
         """The objective, and the rows of its examples."""
-        made = objectives.build(data.objective, **data.objective_settings.to_dict())
-        return {"objective": made.name, "max_rows": made.converter_settings["rows"]}
+        rows = text.examples.converter_settings["rows"]
+        return {"objective": text.config.data.objective, "max_rows": rows}
 
     def collate(self, rows: Sequence[Rows], *, batch_size: int) -> Batch:
         """Pad examples into the fields of a batch [B, C, L]."""

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 from jaxtyping import Array
 
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, Row, RowWriter, Window
 from t5x_like.decoding.spans import best_spans, join
+from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.predictor import Batch, Item, Prediction, Results
 
 
@@ -213,9 +213,9 @@ class Answers(EncoderPrediction):
     longest_question: int = LONGEST_QUESTION
 
     @classmethod
-    def settings_in(cls, data: ml_collections.ConfigDict) -> dict[str, Any]:
+    def settings_in(cls, text: TextData) -> dict[str, Any]:
         """The settings of the objective."""
-        return data.objective_settings.to_dict()
+        return text.config.data.objective_settings.to_dict()
 
     @property
     def threshold(self) -> float | None:

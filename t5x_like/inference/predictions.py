@@ -6,8 +6,9 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import systems, vocabularies
-from t5x_like.experiment import completion
+from t5x_like import systems
+from t5x_like.experiment import text_data
+from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses
 from t5x_like.inference.encoder_predictions import Answers, Classes, MaskedTokens, Number, Tags
 from t5x_like.inference.predictor import Prediction, Predictor
@@ -69,7 +70,9 @@ def make(
     return kind(vocabulary=vocabulary, labels=labels, length=length, **settings)
 
 
-def build(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> Predictor:
+def build(
+    pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData | None = None
+) -> Predictor:
     """The predictor of a config and its model.
 
     Raises:
@@ -77,11 +80,12 @@ def build(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> Predic
     """
     name = name_of(pretrained)
     kind = choose("prediction", name, PREDICTIONS)
+    text = text or text_data.build(settings)
     prediction = make(
         name,
-        vocabulary=vocabularies.load(settings.data.vocabulary),
-        labels=completion.label_names(settings) if kind.has_labels else (),
+        vocabulary=text.vocabulary,
+        labels=text.labels if kind.has_labels else (),
         length=settings.data.lengths.inputs,
-        settings={**kind.settings_in(settings.data), **settings.predict},
+        settings={**kind.settings_in(text), **settings.predict},
     )
     return Predictor(pretrained, prediction, batch_size=settings.data.batch_size)

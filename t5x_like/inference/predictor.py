@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-import ml_collections
 import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import Array, PyTree
 
 from t5x_like.experiment import data_side
+from t5x_like.experiment.text_data import TextData
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
@@ -42,7 +42,7 @@ class Prediction(abc.ABC):
     from_batches: ClassVar[bool] = False  # held-out examples are rows of batches, not of the source
 
     @classmethod
-    def settings_in(cls, data: ml_collections.ConfigDict) -> dict[str, Any]:
+    def settings_in(cls, text: TextData) -> dict[str, Any]:
         """The settings that a config has under `data`; the others are under `predict`."""
         return {}
 

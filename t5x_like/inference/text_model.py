@@ -16,13 +16,14 @@ import flax.linen as nn
 import ml_collections
 import numpy as np
 
-from t5x_like import partitioning, vocabularies
+from t5x_like import partitioning
+from t5x_like.batches.conversion import GenerativeConverter
 from t5x_like.batches.converters import PrefixLM
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
-from t5x_like.experiment import data_side
+from t5x_like.experiment import text_data
+from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import Batch, Form, Pair, Score, Scorer
-from t5x_like.preprocessing import objectives
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
@@ -253,7 +254,9 @@ class TextModel:
         return partitioning.shard_batch(mine, mesh)
 
 
-def build(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> TextModel:
+def build(
+    pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData | None = None
+) -> TextModel:
     """The text model of a config, whose `data` says how the network was taught to read.
 
     Raises:
@@ -262,7 +265,8 @@ def build(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> TextMo
     """
     if not pretrained.module.generates:
         raise ValueError(f"this {pretrained.system} does not generate text")
-    vocabulary = vocabularies.load(settings.data.vocabulary)
+    text = text or text_data.build(settings)
+    vocabulary = text.vocabulary
     if vocabulary.vocab_size > pretrained.config["vocab_size"]:
         raise ValueError(
             f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, and "
@@ -271,22 +275,22 @@ def build(pretrained: Pretrained, settings: ml_collections.ConfigDict) -> TextMo
     return TextModel(
         pretrained,
         vocabulary,
-        _form(pretrained.module, settings.data, vocabulary),
+        _form(pretrained.module, text),
         batch_size=settings.data.batch_size,
         decode=settings.decode.to_dict(),
     )
 
 
-def _form(module: nn.Module, data: ml_collections.ConfigDict, vocabulary: Vocabulary) -> Form:
-    objective = objectives.build(data.objective, **data.objective_settings.to_dict())
-    converter = data_side.make_converter(data, objective, vocabulary)
+def _form(module: nn.Module, text: TextData) -> Form:
+    data, converter = text.config.data, text.converter
     sizes = {name: size or 0 for name, size in data.lengths.items()}
     for name in converter.features:
         if not sizes.get(name):
             raise ValueError(f"data.lengths.{name} is not set: tokens a row, of this model")
     rows = converter.row_lengths(converter.feature_lengths(sizes))
     encodes = module.sides == ("encoder", "decoder")
-    if encodes != ("encoder" in rows) or "decoder" not in rows:
+    suits = encodes == ("encoder" in rows)
+    if not suits or not isinstance(converter, GenerativeConverter):
         raise ValueError(
             f"data.converter={data.converter!r} makes batches of {', '.join(rows)}, and the model "
             f"has {'an encoder and a decoder' if encodes else 'a decoder alone'}"
@@ -295,8 +299,8 @@ def _form(module: nn.Module, data: ml_collections.ConfigDict, vocabulary: Vocabu
     return Form(
         length=rows["decoder"],
         inputs=rows.get("encoder", 0),
-        start=getattr(converter, "start", 0),
+        start=converter.start,
         sees_prompt=getattr(module, "visibility", "causal") == "prefix",
         ends=(closed, closed),
-        begin=(vocabulary.required_id("cls_id"),) if objective.special_tokens else (),
+        begin=(text.vocabulary.required_id("cls_id"),) if text.examples.special_tokens else (),
     )

@@ -18,7 +18,7 @@ import seqio
 from flax import serialization
 
 from t5x_like.batches import converters, packing
-from t5x_like.batches.converters import Batch, Converter, Example, Row
+from t5x_like.batches.conversion import Batch, Converter, Example, Row
 from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, mixtures
 from t5x_like.preprocessing.streams import Reading, TaskReader, TaskStream

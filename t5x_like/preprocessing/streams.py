@@ -27,7 +27,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from t5x_like.batches.converters import Example
+from t5x_like.batches.conversion import Example
 
 # Examples fetched from tf.data at once: a fetch costs as much as some tens of short examples.
 _BLOCK = 32

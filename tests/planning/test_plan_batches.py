@@ -1,4 +1,4 @@
-"""A plan's batches have the fields that the true converters make."""
+"""The shapes of a plan's batches: those of the objective and converter, whatever their settings."""
 
 import jax
 import pytest
@@ -28,8 +28,9 @@ def settings(objective, converter, **data):
 def true_shapes(made):
     data = made.data
     objective = objectives.build(data.objective, **data.objective_settings.to_dict())
-    own = objective.converter_settings | data.converter_settings.to_dict()
-    converter = converters.build(data.converter, **own)
+    converter = converters.build(
+        data.converter, **objective.converter_settings | data.converter_settings.to_dict()
+    )
     lengths = converter.feature_lengths(data.lengths.to_dict())
     rows = [[]] * data.batch_size
     batch = to_batch(rows, converter=converter, lengths=lengths, pack=data.pack)
@@ -77,11 +78,13 @@ def test_the_phase_with_most_tokens_is_planned():
 def test_what_does_not_exist_is_named_with_the_nearest():
     with pytest.raises(ValueError, match=r"data\.converter='decoders'.*'decoder'"):
         batches.batch(settings("language_modeling", "decoders"))
-    with pytest.raises(ValueError, match=r"data\.objective='bart'"):
-        batches.batch(settings("bart", "encoder"))
+    with pytest.raises(ValueError, match=r"objective='barts' does not exist.*'bart'"):
+        batches.batch(settings("barts", "encoder"))
+    with pytest.raises(ValueError, match=r"the converter encoder reads inputs, .*positions"):
+        batches.batch(settings("mass", "encoder"))
     made = settings("language_modeling", "decoder")
     made.data.lengths = {"inputs": 12}
-    with pytest.raises(ValueError, match=r"data\.lengths\.targets=0 must be 1 or more"):
+    with pytest.raises(ValueError, match=r"data\.lengths\.targets=None must be 1 or more"):
         batches.batch(made)
 
 

@@ -7,7 +7,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.batches import converters
+from t5x_like.batches import conversion, converters
 from t5x_like.batches.packing import Packer, to_batch
 
 LENGTHS = {"inputs": 10, "targets": 10}
@@ -275,7 +275,7 @@ def test_empty_rows_have_every_field_and_no_loss(name, pack):
 
 def test_a_converter_of_another_kind():
     @dataclasses.dataclass(frozen=True)
-    class Pairs(converters.Converter):
+    class Pairs(conversion.Converter):
         """BERT's pairs, with the number of the sentence as a second channel."""
 
         features = ("first", "second")

@@ -1,4 +1,4 @@
-"""What a pretraining objective is: preprocessors from text to the features of a batch."""
+"""An objective: preprocessors from text to examples, and what the examples contain."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
+from t5x_like.batches.examples import Examples, examples_of
 from t5x_like.preprocessing.objectives.running_text import chunking
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
@@ -20,34 +21,36 @@ Preprocessor = Callable[..., tf.data.Dataset]
 Seeds = Sequence[tuple[tf.Tensor, tf.Tensor]]
 Corrupt = Callable[[tf.Tensor, Seeds], tuple[tf.Tensor, tf.Tensor]]
 
-SEEDS = 3  # per chunk: two for drawing a noise mask, or one and two for applying it
+SEEDS = 3  # per chunk: two to sample a noise mask, or one to sample and two to apply it
 
 
-@dataclasses.dataclass(frozen=True)
-class Objective:
-    """The preprocessors of a seqio Task, and what they leave for the batch converter.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective(Examples):
+    """The preprocessors of a seqio Task, and the examples that they make.
 
     Attributes:
         name: the spelling in the registry and in configs.
         preprocessors: callables on a dataset, which take `sequence_length` and `output_features`
             by name where they need them, as a `seqio.Task` injects them. The first one only
-            tokenizes: `seqio.CacheDatasetPlaceholder()` may be put after it.
-        features: the token features of an example afterwards, int32 [L] each, EOS included where
-            the Task's feature has `add_eos`.
-        converters: names of the converters that make batches of the features, the paper's own
-            first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are aligned
-            with the inputs token by token.
-        converter_settings: of those converters, unless a config says otherwise.
-        special_tokens: whether inputs and targets begin with [CLS] and end with [SEP], or <s> and
-            </s> as in BART.
+            tokenizes, so that `seqio.CacheDatasetPlaceholder()` can follow it.
     """
 
     name: str
     preprocessors: tuple[Preprocessor, ...]
-    features: tuple[str, ...]
-    converters: tuple[str, ...]
-    converter_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    special_tokens: bool = False
+
+
+def make(
+    name: str, preprocessors: tuple[Preprocessor, ...], settings: Mapping[str, Any] | None = None
+) -> Objective:
+    """The objective of a name in `batches.examples`.
+
+    Args:
+        name: the spelling in the registry and in configs.
+        preprocessors: see `Objective`.
+        settings: the settings of the objective, some of which may change its examples.
+    """
+    found = examples_of(name, settings or {})
+    return Objective(name=name, preprocessors=preprocessors, **vars(found))
 
 
 def objective_over_chunks(
@@ -55,9 +58,8 @@ def objective_over_chunks(
     *,
     sizes: Callable[[int], Sizes],
     corruption: Callable[[int, Vocabulary], Corrupt],
-    converters: tuple[str, ...],
 ) -> Objective:
-    """The objective that makes each chunk of running text into one (inputs, targets) pair.
+    """The objective that turns each chunk of running text into one (inputs, targets) pair.
 
     Args:
         name: the objective's name, for messages too.
@@ -65,7 +67,6 @@ def objective_over_chunks(
         corruption: (raw chunk length, vocabulary) -> a function of (tokens int32 [L],
             `SEEDS` stateless seeds) that gives (inputs [S], targets [T]), neither with EOS.
             L is the chunk length, less for the last chunk of a dataset alone.
-        converters: see `Objective`.
 
     Raises (when the dataset is built, before anything is read):
         ValueError: as `lengths.plan`.
@@ -89,9 +90,4 @@ def objective_over_chunks(
 
         return to_pair(chunking.concatenate_and_split(dataset, length=chunk_length))
 
-    return Objective(
-        name=name,
-        preprocessors=(chunking.tokenize, corrupt_chunks),
-        features=("inputs", "targets"),
-        converters=converters,
-    )
+    return make(name, (chunking.tokenize, corrupt_chunks))

@@ -1,32 +1,24 @@
-"""Labelled text for a decoder, whose last token says the label (Radford et al. 2018, section 3.3).
+"""Labelled text for a decoder that predicts at its last token (Radford et al. 2018, section 3.3).
 
     gpt_classification    text_a, text_b or not, label (the number of a class)
     gpt_similarity        text_a, text_b, label
     gpt_multiple_choice   text_a, text_b or not, choices (strings), answer (which of them)
 
-A row of tokens begins with a start token and ends with an extract token; a delimiter, the $ of the
-paper, stands between two texts. The three are ids from the vocabulary's size on, rows that
-fine-tuning adds to the model's table (`model.added_tokens`).
+`batches.extraction_rows` writes the rows.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from t5x_like.batches.examples import examples_of
+from t5x_like.batches.extraction_rows import ARRANGE, write_row
 from t5x_like.preprocessing.objectives.labels.labelled import check_fields, to_text, write_examples
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
-from t5x_like.vocabularies import Vocabulary
-
-Rows = list[list[int]]  # of one example
-WriteRow = Callable[..., list[int]]  # of one text or two
-# From what writes a row, and the fields of a raw row, to the rows.
-Arrange = Callable[..., Rows]
-
-_FEATURES = ("inputs", "row_numbers", "label")
 
 
 def gpt_classification() -> Objective:
@@ -34,16 +26,16 @@ def gpt_classification() -> Objective:
 
     inputs: <start> he did not come $ he came <extract>
     """
-    return _objective("gpt_classification", ("label", "text_a", "text_b"), rows=1)
+    return _objective("gpt_classification", ("label", "text_a", "text_b"))
 
 
 def gpt_similarity() -> Objective:
-    """A class of two texts of which neither is the first: a row for each order.
+    """A class of two texts without an order: a row for each order.
 
     inputs: <start> how old is he $ what is his age <extract>
             <start> what is his age $ how old is he <extract>
     """
-    return _objective("gpt_similarity", ("label", "text_a", "text_b"), rows=2, optional=())
+    return _objective("gpt_similarity", ("label", "text_a", "text_b"), optional=())
 
 
 def gpt_multiple_choice(*, choices: int = 4) -> Objective:
@@ -53,7 +45,7 @@ def gpt_multiple_choice(*, choices: int = 4) -> Objective:
                 <start> he was thirsty . what did he do ? $ he ran <extract>
 
     Args:
-        choices: the most answers that a raw row has: 4 in RACE, 2 in the Story Cloze Test.
+        choices: the most answers of a raw row: 4 in RACE, 2 in the Story Cloze Test.
 
     Raises:
         ValueError: fewer than 2.
@@ -61,56 +53,25 @@ def gpt_multiple_choice(*, choices: int = 4) -> Objective:
     if choices < 2:
         raise ValueError(f"choices={choices} of gpt_multiple_choice must be 2 or more")
     fields = ("answer", "choices", "text_a", "text_b")
-    return _objective("gpt_multiple_choice", fields, rows=choices)
-
-
-def write_row(*texts: str, vocabulary: Vocabulary, length: int) -> list[int]:
-    """One text, or two of which the longer one loses its end first, with the three tokens.
-
-    Raises:
-        ValueError: rows that have no room for text between them.
-    """
-    if length < 8:
-        raise ValueError(f"lengths.inputs={length}: rows of labelled text need 8 or more")
-    start, delimiter, extract = range(vocabulary.vocab_size, vocabulary.vocab_size + 3)
-    first, *others = (vocabulary.encode(text) for text in texts)
-    if not others:
-        return [start, *first[: length - 2], extract]
-    [second], room = others, length - 3
-    size = min(len(first), max(room - len(second), (room + 1) // 2))
-    return [start, *first[:size], delimiter, *second[: room - size], extract]
-
-
-def _one_row(write: WriteRow, *texts: str) -> Rows:
-    return [write(*texts)]
-
-
-def _both_orders(write: WriteRow, first: str, second: str) -> Rows:
-    return [write(first, second), write(second, first)]
-
-
-def _answers(write: WriteRow, answers: Sequence[str], *context: str) -> Rows:
-    return [write(" ".join(context), answer) for answer in answers]
-
-
-# By objective; of a raw row they take what is not its label, in the order above.
-ARRANGE: dict[str, Arrange] = {
-    "gpt_classification": _one_row,
-    "gpt_similarity": _both_orders,
-    "gpt_multiple_choice": _answers,
-}
+    return _objective("gpt_multiple_choice", fields, settings={"choices": choices})
 
 
 def _objective(
-    name: str, fields: Sequence[str], *, rows: int, optional: tuple[str, ...] = ("text_b",)
+    name: str,
+    fields: Sequence[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    optional: tuple[str, ...] = ("text_b",),
 ) -> Objective:
-    """The objective that makes rows of raw rows.
+    """The objective that makes an example of each raw row.
 
     Args:
-        fields: of a raw row: its label, then those that its `ARRANGE` takes, in order.
-        rows: of an example, at the most.
-        optional: fields that need not be there.
+        fields: the fields of a raw row: its label, then those that its `ARRANGE` takes, in order.
+        settings: the settings of the objective.
+        optional: the fields that a raw row need not have.
     """
+    found = examples_of(name, settings or {})
+    rows = found.converter_settings["rows"]
 
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
@@ -119,7 +80,7 @@ def _objective(
         vocabulary = output_features["inputs"].vocabulary.plain
         length = ((sequence_length or {}).get("inputs") or 0) // rows
         row = functools.partial(write_row, vocabulary=vocabulary, length=length)
-        row("")  # says what is wrong with the length before anything is read
+        row("")  # raises where the length is wrong, before anything is read
 
         def write(label: np.ndarray, *values: Any) -> list[dict[str, np.ndarray]]:
             texts = (
@@ -131,13 +92,7 @@ def _objective(
             inputs = np.concatenate(found)
             return [{"inputs": inputs, "row_numbers": numbers, "label": label[None]}]
 
-        told = f"{name} {rows} {length} {vocabulary}"
-        return write_examples(dataset, there, write, features=_FEATURES, told=told)
+        identity = f"{name} {rows} {length} {vocabulary}"
+        return write_examples(dataset, there, write, features=found.features, identity=identity)
 
-    return Objective(
-        name=name,
-        preprocessors=(to_examples,),
-        features=_FEATURES,
-        converters=("decoder_rows",),
-        converter_settings={"rows": rows},
-    )
+    return make(name, (to_examples,), settings)

@@ -1,14 +1,13 @@
 """Labelled text for an encoder: classes, numbers, tags, answers (Devlin et al. 2019, section 4).
 
-Each objective reads raw rows of its own fields, and makes rows of an encoder of them, by
-`labelled_rows`:
+Each objective reads raw rows with these fields, and makes rows of an encoder by `labelled_rows`:
 
     classification      text_a, text_b or not, label (the number of a class)
     regression          text_a, text_b or not, value
     tagging             words, tags (the number of each one's tag)
     question_answering  question, context, answer_text, answer_start (-1 where there is no answer)
 
-Other fields are left out.
+Other fields are ignored.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,55 +15,55 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from t5x_like.batches.examples import examples_of
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, RowWriter
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 
-# From the fields of a raw row to its examples, by feature.
+# (the fields of a raw row) -> its examples, each by feature.
 Write = Callable[..., list[dict[str, np.ndarray]]]
 
-_FEATURES = ("inputs", "token_types")
 _OPTIONAL = ("text_b",)
 _TYPES = {"value": tf.float32}
 
 
 def classification() -> Objective:
-    """A class of a text, or of a pair of which the longer one is cut to fit.
+    """A class of a text or of a pair; the longer text of a pair is truncated to fit.
 
     inputs: [CLS] he did not come [SEP] he came [SEP]     token_types: 1 on the second, as in BERT
     label:  the class
     """
 
-    def make(writer: RowWriter) -> Write:
+    def write_for(writer: RowWriter) -> Write:
         def write(label: np.ndarray, *texts: bytes) -> list[dict[str, np.ndarray]]:
             return [_of_texts(writer, texts) | {"label": label[None]}]
 
         return write
 
-    return _objective("classification", ("label", "text_a", "text_b"), make, whole=("label",))
+    return _objective("classification", ("label", "text_a", "text_b"), write_for)
 
 
 def regression() -> Objective:
     """A number of a text or of a pair, with inputs as in `classification`."""
 
-    def make(writer: RowWriter) -> Write:
+    def write_for(writer: RowWriter) -> Write:
         def write(value: np.ndarray, *texts: bytes) -> list[dict[str, np.ndarray]]:
             return [_of_texts(writer, texts) | {"value": value[None]}]
 
         return write
 
-    return _objective("regression", ("value", "text_a", "text_b"), make, whole=("value",))
+    return _objective("regression", ("value", "text_a", "text_b"), write_for)
 
 
 def tagging() -> Objective:
-    """A tag for each word, told at its first token; the others count for nothing (section 5.3).
+    """A tag for each word, predicted at its first token; the others have no loss (section 5.3).
 
     inputs:       [CLS] jim hen ##son was [SEP]
     targets:      0     1   2   0     0   0
     loss_weights: 0     1   1   0     1   0
     """
 
-    def make(writer: RowWriter) -> Write:
+    def write_for(writer: RowWriter) -> Write:
         def write(words: np.ndarray, tags: np.ndarray) -> list[dict[str, np.ndarray]]:
             row, first = writer.of_words([to_text(word) for word in words])
             targets, weights = np.zeros([2, len(row.tokens)], np.int32)
@@ -75,26 +74,26 @@ def tagging() -> Objective:
 
         return write
 
-    aligned = ("targets", "loss_weights")
-    return _objective("tagging", ("words", "tags"), make, aligned=aligned)
+    return _objective("tagging", ("words", "tags"), write_for)
 
 
 def question_answering(
     *, stride: int = STRIDE, longest_question: int = LONGEST_QUESTION
 ) -> Objective:
-    """Where in a context its answer begins and ends (sections 4.2 and 4.3).
+    """Where in a context the answer begins and ends (sections 4.2 and 4.3).
 
         inputs: [CLS] who came ? [SEP] it was jim henson . [SEP]
         answer: 7 and 8, the places of "jim" and "henson"; 0 and 0 where there is none
 
-    A context that is too long becomes several examples of one question, which overlap.
+    A context that is too long becomes several overlapping examples of one question.
 
     Args:
-        stride: tokens from the start of a part of the context to that of the next, 128 in BERT.
-        longest_question: tokens that a question is cut to, 64 in BERT.
+        stride: tokens from the start of one part of the context to the start of the next, 128 in
+            BERT.
+        longest_question: tokens to which a question is truncated, 64 in BERT.
     """
 
-    def make(writer: RowWriter) -> Write:
+    def write_for(writer: RowWriter) -> Write:
         writer.check_windows(stride=stride, longest_question=longest_question)
 
         def write(
@@ -119,13 +118,8 @@ def question_answering(
         return write
 
     fields = ("question", "context", "answer_text", "answer_start")
-    return _objective(
-        "question_answering",
-        fields,
-        make,
-        whole=("answer",),
-        settings=(stride, longest_question),
-    )
+    settings = (stride, longest_question)
+    return _objective("question_answering", fields, write_for, settings=settings)
 
 
 def _of_texts(writer: RowWriter, texts: Sequence[bytes]) -> dict[str, np.ndarray]:
@@ -134,29 +128,25 @@ def _of_texts(writer: RowWriter, texts: Sequence[bytes]) -> dict[str, np.ndarray
 
 
 def to_text(raw: bytes) -> str:
-    """The characters of UTF-8, wrong bytes as replacement characters."""
+    """Decode UTF-8, with replacement characters for invalid bytes."""
     return raw.decode("utf-8", errors="replace")
 
 
 def _objective(
     name: str,
     fields: Sequence[str],
-    make: Callable[[RowWriter], Write],
+    write_for: Callable[[RowWriter], Write],
     *,
-    aligned: tuple[str, ...] = (),
-    whole: tuple[str, ...] = (),
     settings: object = None,
 ) -> Objective:
     """The objective that makes examples of raw rows.
 
     Args:
-        fields: of a raw row, in the order in which `Write` takes them.
-        make: from what writes rows to what writes examples.
-        aligned, whole: features besides the inputs and their segments: of each token, and of an
-            example as a whole.
-        settings: what else the examples follow from, for the fingerprint of a data position.
+        fields: the fields of a raw row, in the order in which `Write` takes them.
+        write_for: (writer of rows) -> the function that writes examples.
+        settings: what else the examples depend on, for the fingerprint of a data position.
     """
-    features = (*_FEATURES, *aligned, *whole)
+    features = examples_of(name, {}).features
 
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
@@ -164,30 +154,23 @@ def _objective(
         there = check_fields(name, fields, there=dataset.element_spec)
         vocabulary = output_features["inputs"].vocabulary.plain
         length = (sequence_length or {}).get("inputs") or 0
-        write = make(RowWriter(vocabulary, length=length))
-        told = f"{name} {settings} {length} {vocabulary}"
-        return write_examples(dataset, there, write, features=features, told=told)
+        write = write_for(RowWriter(vocabulary, length=length))
+        identity = f"{name} {settings} {length} {vocabulary}"
+        return write_examples(dataset, there, write, features=features, identity=identity)
 
-    loss_on = {"loss_on": "weights"} if "loss_weights" in features else {}
-    return Objective(
-        name=name,
-        preprocessors=(to_examples,),
-        features=features,
-        converters=("encoder",),
-        converter_settings={"features": features, **loss_on},
-    )
+    return make(name, (to_examples,))
 
 
 def check_fields(
     name: str, fields: Sequence[str], *, there: object, optional: Sequence[str] = _OPTIONAL
 ) -> list[str]:
-    """The fields that raw rows have, in order.
+    """The fields of the objective that the raw rows have, in order.
 
     Args:
-        name: of the objective.
-        fields: that it reads.
-        there: what `element_spec` says of the rows.
-        optional: those of the fields that rows need not have.
+        name: the name of the objective.
+        fields: the fields that it reads.
+        there: the `element_spec` of the rows.
+        optional: the fields that rows need not have.
 
     Raises:
         ValueError: rows lack a field.
@@ -208,13 +191,14 @@ def write_examples(
     write: Write,
     *,
     features: Sequence[str],
-    told: str,
+    identity: str,
 ) -> tf.data.Dataset:
-    """Raw rows -> the examples that `write` makes of each one's fields.
+    """Turn each raw row into the examples that `write` makes of its fields.
 
     Args:
-        features: of an example: `inputs`, what is aligned with them, and what is of the whole.
-        told: all that `write` follows from, for the fingerprint of a data position.
+        features: the features of an example; some are aligned with `inputs`, others describe the
+            whole example.
+        identity: all that `write` depends on, for the fingerprint of a data position.
     """
     types = [_TYPES.get(name, tf.int32) for name in features]
 
@@ -230,8 +214,8 @@ def write_examples(
 
     def of_row(row: dict[str, tf.Tensor]) -> dict[str, tf.RaggedTensor]:
         values = [row[name] for name in fields]
-        # A fingerprint sees operations and constants.
-        found = tf.numpy_function(call, [*values, tf.constant(told)], [*types, tf.int32])
+        # The fingerprint is made from operations and constants.
+        found = tf.numpy_function(call, [*values, tf.constant(identity)], [*types, tf.int32])
         *joined, sizes = [tf.ensure_shape(one, [None]) for one in found]
         number = tf.size(sizes)
         return {

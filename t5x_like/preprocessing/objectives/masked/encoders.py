@@ -31,7 +31,6 @@ from t5x_like.preprocessing.objectives.masked import formats, masking
 from t5x_like.preprocessing.objectives.masked.formats import Format, Pairing
 from t5x_like.preprocessing.objectives.masked.grouping import (
     Corrupt,
-    Grouping,
     objective_over_groups,
 )
 from t5x_like.preprocessing.objectives.masked.masking import Choose, Writing
@@ -67,14 +66,12 @@ def bert(
     write = Writing(random_rate=random_rate, kept_rate=kept_rate)
     noise = masking.spans_at(rate, _WORD) if whole_word else masking.tokens_at(rate)
     pairs = _pairs(formats.next_or_random, short_rate=short_rate)
-    grouping = Grouping(
-        format=pairs if next_sentence else Format(formats.doc_sentences),
+    return objective_over_groups(
+        "bert",
+        row_format=pairs if next_sentence else Format(formats.doc_sentences),
         corrupt=_masked(noise, write),
-        features=("token_types",),
-        group=group,
-        copies=copies,
+        settings=settings,
     )
-    return objective_over_groups("bert", grouping, settings=settings)
 
 
 def roberta(
@@ -101,18 +98,17 @@ def roberta(
     _check("roberta", **settings)
     table = {
         "segment_pair": _pairs(formats.next_or_random, short_rate=short_rate, separators=2),
-        "sentence_pair": Format(formats.sentence_pairs, separators=2, labelled=True),
+        "sentence_pair": Format(formats.sentence_pairs, separators=2),
         "full_sentences": Format(formats.full_sentences),
         "doc_sentences": Format(formats.doc_sentences),
     }
     write = Writing(random_rate=random_rate, kept_rate=kept_rate)
-    grouping = Grouping(
-        format=choose("format of roberta", format, table),
+    return objective_over_groups(
+        "roberta",
+        row_format=choose("format of roberta", format, table),
         corrupt=_masked(masking.tokens_at(rate), write),
-        group=group,
-        copies=copies,
+        settings=settings,
     )
-    return objective_over_groups("roberta", grouping, settings=settings)
 
 
 def spanbert(
@@ -160,13 +156,12 @@ def spanbert(
             "span_right": right,
         }
 
-    grouping = Grouping(
-        format=Format(formats.doc_sentences),
+    return objective_over_groups(
+        "spanbert",
+        row_format=Format(formats.doc_sentences),
         corrupt=corrupt,
-        features=("span_left", "span_right"),
-        group=group,
+        settings=settings,
     )
-    return objective_over_groups("spanbert", grouping, settings=settings)
 
 
 def albert(
@@ -194,13 +189,12 @@ def albert(
     if longest < 1:
         raise ValueError(f"albert: longest={longest} must be 1 or more words")
     noise = masking.spans_at(rate, masking.harmonic(longest))
-    grouping = Grouping(
-        format=_pairs(formats.next_or_previous, short_rate=short_rate),
+    return objective_over_groups(
+        "albert",
+        row_format=_pairs(formats.next_or_previous, short_rate=short_rate),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
-        features=("token_types",),
-        group=group,
+        settings=settings,
     )
-    return objective_over_groups("albert", grouping, settings=settings)
 
 
 def structbert(
@@ -240,13 +234,12 @@ def structbert(
         inputs, shuffled = masking.shuffled_trigrams(generator, inputs, free, rate=shuffle_rate)
         return {"inputs": inputs, "loss_weights": chosen > 0, "shuffled": shuffled}
 
-    grouping = Grouping(
-        format=_pairs(formats.next_previous_or_random, short_rate=short_rate),
+    return objective_over_groups(
+        "structbert",
+        row_format=_pairs(formats.next_previous_or_random, short_rate=short_rate),
         corrupt=corrupt,
-        features=("token_types", "shuffled"),
-        group=group,
+        settings=settings,
     )
-    return objective_over_groups("structbert", grouping, settings=settings)
 
 
 def electra(
@@ -270,13 +263,12 @@ def electra(
     settings = dict(locals())
     _check("electra", **settings)
     write = Writing(random_rate=random_rate, kept_rate=kept_rate)
-    grouping = Grouping(
-        format=_pairs(formats.one_or_two, short_rate=short_rate),
+    return objective_over_groups(
+        "electra",
+        row_format=_pairs(formats.one_or_two, short_rate=short_rate),
         corrupt=_masked(masking.tokens_at(rate), write),
-        features=("token_types",),
-        group=group,
+        settings=settings,
     )
-    return objective_over_groups("electra", grouping, settings=settings)
 
 
 def unilm(
@@ -313,18 +305,17 @@ def unilm(
         raise ValueError(f"unilm: ngram_rate={ngram_rate} must be from 0 to 1")
     chances = np.array([1 - ngram_rate, ngram_rate / 2, ngram_rate / 2])
     noise = masking.spans_at(rate, chances, of="token")
-    grouping = Grouping(
-        format=_pairs(functools.partial(formats.unified, shares=shares), short_rate=short_rate),
+    return objective_over_groups(
+        "unilm",
+        row_format=_pairs(functools.partial(formats.unified, shares=shares), short_rate=short_rate),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
-        features=("token_types",),
-        group=group,
+        settings=settings,
     )
-    return objective_over_groups("unilm", grouping, settings=settings)
 
 
 def _pairs(pairing: Pairing, *, short_rate: float, separators: int = 1) -> Format:
     plan = functools.partial(formats.segment_pairs, pairing=pairing, short_rate=short_rate)
-    return Format(plan, separators=separators, labelled=pairing is not formats.one_or_two)
+    return Format(plan, separators=separators)
 
 
 def _masked(noise: Choose, write: Writing) -> Corrupt:

@@ -86,12 +86,10 @@ class Format:
         plan: from documents, the tokens that a row has room for, and a source of random numbers
             for each document, to rows.
         separators: between the two segments of a pair; 0 where a row is no pair.
-        labelled: whether a row has a label.
     """
 
     plan: Plan
     separators: int = 0
-    labelled: bool = False
 
     @property
     def special_count(self) -> int:

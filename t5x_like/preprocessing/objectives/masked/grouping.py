@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import seqio
@@ -17,9 +18,10 @@ import tensorflow as tf
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
+from t5x_like.batches.examples import examples_of
 from t5x_like.preprocessing.objectives.masked import sentences
 from t5x_like.preprocessing.objectives.masked.formats import Documents, Format
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 
 # (random numbers, rows, special tokens) -> the features that noise changes or adds, [B, L] each:
@@ -34,7 +36,7 @@ class Grouping:
     Attributes:
         format: of the rows.
         corrupt: writes the noise.
-        features: aligned features besides inputs, targets and loss_weights.
+        features: all features of an example, a label last.
         group: documents in a group.
         copies: 0 for new noise at every visit (RoBERTa's dynamic masking). N for static masking:
             the noise of a row follows from its tokens and one of N numbers, which is drawn at each
@@ -43,14 +45,19 @@ class Grouping:
 
     format: Format
     corrupt: Corrupt
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...]
     group: int = 64
     copies: int = 0
 
     @property
     def aligned(self) -> tuple[str, ...]:
         """The features of each token, in order."""
-        return ("inputs", "targets", "loss_weights", *self.features)
+        return tuple(name for name in self.features if name != "label")
+
+    @property
+    def labelled(self) -> bool:
+        """Whether an example has a label."""
+        return "label" in self.features
 
     def examples(
         self,
@@ -115,19 +122,27 @@ def _hash(tokens: Int[np.ndarray, "L"], copy: int) -> int:
 
 
 def objective_over_groups(
-    name: str, grouping: Grouping, *, settings: Mapping[str, object]
+    name: str,
+    *,
+    row_format: Format,
+    corrupt: Corrupt,
+    settings: Mapping[str, object],
 ) -> Objective:
     """The objective of an encoder that makes rows of groups of documents.
 
     Args:
         name: the objective's name, for messages too.
-        grouping: how.
-        settings: all that it was made from, for the fingerprint of a data position.
+        row_format: how rows are planned.
+        corrupt: writes the noise.
+        settings: all settings of the objective, among them `group` and perhaps `copies`.
 
     Raises:
         ValueError: `group` below 1 or `copies` below 0; when the dataset is built, before anything
             is read, a length below 8 or a vocabulary without [CLS], [SEP] and [MASK].
     """
+    own: dict[str, Any] = {key: settings[key] for key in ("group", "copies") if key in settings}
+    features = examples_of(name, settings).features
+    grouping = Grouping(format=row_format, corrupt=corrupt, features=features, **own)
     for setting, least in (("group", 1), ("copies", 0)):
         if getattr(grouping, setting) < least:
             value = getattr(grouping, setting)
@@ -143,15 +158,7 @@ def objective_over_groups(
         told = f"{name} {dict(settings)} {length} {vocabulary}"
         return _rows(dataset, grouping, length=length, special=SpecialTokens(vocabulary), told=told)
 
-    labels = ("label",) if grouping.format.labelled else ()
-    features = (*grouping.aligned, *labels)
-    return Objective(
-        name=name,
-        preprocessors=(sentences.tokenize, make_rows),
-        features=features,
-        converters=("encoder",),
-        converter_settings={"features": features, "loss_on": "weights"},
-    )
+    return make(name, (sentences.tokenize, make_rows), settings)
 
 
 def _rows(
@@ -182,7 +189,7 @@ def _rows(
     def of_row(aligned: tf.Tensor, size: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         cut = aligned[:, :size]
         fields = {name: cut[index] for index, name in enumerate(grouping.aligned)}
-        return {**fields, "label": label[None]} if grouping.format.labelled else fields
+        return {**fields, "label": label[None]} if grouping.labelled else fields
 
     wanted = {name: dataset.element_spec[name] for name in ("tokens", "sentence_lengths")}
     dataset = dataset.map(lambda example: {name: example[name] for name in wanted})

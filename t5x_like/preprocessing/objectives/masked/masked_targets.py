@@ -8,14 +8,15 @@ import tensorflow as tf
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens
+from t5x_like.batches.examples import examples_of
 from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.objectives.masked.formats import SEGMENTS
 from t5x_like.preprocessing.objectives.masked.masking import Writing
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 from t5x_like.preprocessing.objectives.running_text.noise import check_rate, check_shares
 
-_FEATURES = ("inputs", "targets", "loss_weights", "token_types")
+_FEATURES = examples_of("masked_targets", {}).features
 
 
 def masked_targets(
@@ -71,13 +72,7 @@ def masked_targets(
         )
         return _map(dataset, rows, told=f"{told} {length} {vocabulary}")
 
-    return Objective(
-        name="masked_targets",
-        preprocessors=(seqio.preprocessors.tokenize, make_rows),
-        features=_FEATURES,
-        converters=("encoder",),
-        converter_settings={"features": _FEATURES, "loss_on": "weights"},
-    )
+    return make("masked_targets", (seqio.preprocessors.tokenize, make_rows))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
     OutputFeatures,
@@ -20,12 +20,8 @@ def translation() -> Objective:
     Raises (when the dataset is built, before anything is read):
         ValueError: a length that is missing or below 2.
     """
-    return Objective(
-        name="translation",
-        preprocessors=(seqio.preprocessors.tokenize, _whole, seqio.preprocessors.append_eos),
-        features=("inputs", "targets"),
-        converters=("encoder_decoder", "prefix_lm"),
-    )
+    tokenize, append_eos = seqio.preprocessors.tokenize, seqio.preprocessors.append_eos
+    return make("translation", (tokenize, _whole, append_eos))
 
 
 def _whole(

@@ -5,7 +5,6 @@ function that keeps no state: it follows from its document and the document's se
 position is restored as for any other preprocessor.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,11 +14,12 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.encoder_rows import SpecialTokens
+from t5x_like.batches.examples import examples_of
 from t5x_like.names import choose
 from t5x_like.preprocessing.objectives.masked import formats, sentences
 from t5x_like.preprocessing.objectives.masked.formats import Documents
 from t5x_like.preprocessing.objectives.masked.masking import Writing
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.pairs import document_noise
 from t5x_like.preprocessing.objectives.pairs.document_noise import Text
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
@@ -62,7 +62,7 @@ def bart(
         )
     steps = [choose("corruption of bart", name, known) for name in corruptions]
 
-    def make(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
+    def write_for(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
         room = min(lengths["inputs"], lengths["targets"]) - 2
 
         def close(tokens: np.ndarray) -> np.ndarray:
@@ -83,9 +83,7 @@ def bart(
         return write
 
     told = f"bart {list(corruptions)} {rate} {mean_span}"
-    return dataclasses.replace(
-        _over_documents("bart", make, told=told, between=" "), special_tokens=True
-    )
+    return _over_documents("bart", write_for, told=told, between=" ")
 
 
 def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:
@@ -135,7 +133,7 @@ def mass(
     def fragment(size: int) -> int:
         return min(tokens or max(round(rate * size), 1), size)
 
-    def make(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
+    def write_for(special: SpecialTokens, lengths: Mapping[str, int]) -> Write:
         longest = lengths["inputs"]
         if fragment(longest) > lengths["targets"]:
             raise ValueError(
@@ -159,8 +157,7 @@ def mass(
         return write
 
     told = f"mass {rate} {tokens} {random_rate} {kept_rate}"
-    features, converters = (*_BOTH, "positions"), ("fragment",)
-    return _over_documents("mass", make, told=told, features=features, converters=converters)
+    return _over_documents("mass", write_for, told=told)
 
 
 def _without_fragment(
@@ -181,17 +178,15 @@ def _without_fragment(
 
 def _over_documents(
     name: str,
-    make: Callable[[SpecialTokens, Mapping[str, int]], Write],
+    write_for: Callable[[SpecialTokens, Mapping[str, int]], Write],
     *,
     told: str,
     between: str = "",
-    features: tuple[str, ...] = _BOTH,
-    converters: tuple[str, ...] = ("encoder_decoder",),
 ) -> Objective:
     """The objective that makes examples of each document by itself.
 
     Args:
-        make: (special tokens of the vocabulary, lengths) -> the function that writes examples.
+        write_for: (special tokens of the vocabulary, lengths) -> the function that writes examples.
         told: all that the objective was made from, for the fingerprint of a data position.
         between: as for `sentences.tokenize`.
     """
@@ -206,16 +201,12 @@ def _over_documents(
         assert sequence_length is not None  # checked above; for the type checker
         vocabulary = output_features["inputs"].vocabulary.plain
         lengths = {side: sequence_length[side] for side in _BOTH}
-        write = make(SpecialTokens(vocabulary), lengths)
+        write = write_for(SpecialTokens(vocabulary), lengths)
+        features = examples_of(name, {}).features
         constant = f"{told} {lengths} {vocabulary}"
         return _map(dataset, write, features=features, told=constant)
 
-    return Objective(
-        name=name,
-        preprocessors=(functools.partial(sentences.tokenize, between=between), make_examples),
-        features=features,
-        converters=converters,
-    )
+    return make(name, (functools.partial(sentences.tokenize, between=between), make_examples))
 
 
 def _map(

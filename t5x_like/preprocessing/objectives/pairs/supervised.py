@@ -4,7 +4,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.encoder_rows import SpecialTokens
-from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
     OutputFeatures,
@@ -18,12 +18,8 @@ def text_to_text() -> Objective:
     For fine-tuning and for supervised tasks in a mixture. Other features pass through, and the
     strings stay as "inputs_pretokenized" and "targets_pretokenized", for metrics.
     """
-    return Objective(
-        name="text_to_text",
-        preprocessors=(seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim),
-        features=("inputs", "targets"),
-        converters=("encoder_decoder", "prefix_lm"),
-    )
+    steps = (seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim)
+    return make("text_to_text", steps)
 
 
 def marked_text_to_text() -> Objective:
@@ -55,10 +51,4 @@ def marked_text_to_text() -> Objective:
 
         return dataset.map(close, num_parallel_calls=tf.data.AUTOTUNE)
 
-    return Objective(
-        name="marked_text_to_text",
-        preprocessors=(seqio.preprocessors.tokenize, add_special_tokens),
-        features=("inputs", "targets"),
-        converters=("encoder_decoder",),
-        special_tokens=True,
-    )
+    return make("marked_text_to_text", (seqio.preprocessors.tokenize, add_special_tokens))

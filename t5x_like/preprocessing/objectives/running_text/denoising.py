@@ -38,9 +38,6 @@ from t5x_like.vocabularies import Vocabulary
 
 Write = Callable[[tf.Tensor, tf.Tensor, Vocabulary, Seeds], tuple[tf.Tensor, tf.Tensor]]
 
-_PAIRS = ("encoder_decoder", "prefix_lm")
-_ALIGNED = ("encoder_decoder", "prefix_lm", "encoder")  # a target token for each input token
-
 
 def random_spans_lengths(
     inputs_length: int,
@@ -129,7 +126,6 @@ def span_corruption(
         "span_corruption",
         sizes=_span_sizes(rate=rate, mean_span=mean_span, final_sentinel=final_sentinel),
         corruption=corruption,
-        converters=_PAIRS,
     )
 
 
@@ -226,9 +222,7 @@ def bert_style(
         )
         return inputs, tokens
 
-    return _token_noise(
-        "bert_style", rate=rate, sizes=_whole_text, write=write, converters=_ALIGNED
-    )
+    return _token_noise("bert_style", rate=rate, sizes=_whole_text, write=write)
 
 
 def mass_style(*, rate: float = 0.15) -> Objective:
@@ -252,9 +246,7 @@ def mass_style(*, rate: float = 0.15) -> Objective:
         del seeds
         return mask_tokens(tokens, mask, mask_token=first_sentinel(vocabulary)), tokens
 
-    return _token_noise(
-        "mass_style", rate=rate, sizes=_whole_text, write=write, converters=_ALIGNED
-    )
+    return _token_noise("mass_style", rate=rate, sizes=_whole_text, write=write)
 
 
 def deshuffling() -> Objective:
@@ -272,7 +264,6 @@ def deshuffling() -> Objective:
         "deshuffling",
         sizes=lambda length: Sizes(inputs=length, targets=length),
         corruption=corruption,
-        converters=_PAIRS,
     )
 
 
@@ -286,7 +277,6 @@ def _token_noise(
     rate: float,
     sizes: Callable[[int], Sizes],
     write: Write,
-    converters: tuple[str, ...] = _PAIRS,
 ) -> Objective:
     """An objective whose noise is single tokens: a fixed number for a length, placed at random."""
     check_rate(name, rate=rate)
@@ -302,4 +292,4 @@ def _token_noise(
 
         return corrupt
 
-    return objective_over_chunks(name, sizes=sizes, corruption=corruption, converters=converters)
+    return objective_over_chunks(name, sizes=sizes, corruption=corruption)

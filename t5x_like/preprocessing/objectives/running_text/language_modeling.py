@@ -6,6 +6,7 @@ from t5x_like.preprocessing.objectives.objective import (
     Corrupt,
     Objective,
     Seeds,
+    make,
     objective_over_chunks,
 )
 from t5x_like.preprocessing.objectives.running_text import chunking
@@ -44,12 +45,7 @@ def language_modeling() -> Objective:
         )
         return chunking.concatenate_and_split(documents, length=sequence_length["targets"])
 
-    return Objective(
-        name="language_modeling",
-        preprocessors=(chunking.tokenize, split_documents),
-        features=("targets",),
-        converters=("decoder",),
-    )
+    return make("language_modeling", (chunking.tokenize, split_documents))
 
 
 def prefix_lm() -> Objective:
@@ -73,5 +69,4 @@ def prefix_lm() -> Objective:
         "prefix_lm",
         sizes=lambda length: Sizes(inputs=length - 1, targets=length - 1),
         corruption=corruption,
-        converters=("prefix_lm", "encoder_decoder"),
     )

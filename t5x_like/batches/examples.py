@@ -1,0 +1,127 @@
+"""What the examples of each objective contain, and how batches are made of them.
+
+Planning, inference and fine-tuning read it without data and without TensorFlow. The objectives of
+`preprocessing` take it from here, so a new objective needs a line in `OBJECTIVES`.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from t5x_like.names import choose
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The examples that an objective makes.
+
+    Attributes:
+        features: the features of an example, each int32 [L] (a `value` is float32 [1]), EOS
+            included where the task's feature has `add_eos`.
+        converters: names of the converters that make batches of the features, the paper's own
+            first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are aligned
+            with the inputs token by token.
+        converter_settings: settings of those converters, unless a config sets others.
+        special_tokens: whether inputs and targets begin with [CLS] and end with [SEP], or <s> and
+            </s> as in BART.
+    """
+
+    features: tuple[str, ...]
+    converters: tuple[str, ...]
+    converter_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    special_tokens: bool = False
+
+
+_PAIR = ("inputs", "targets")
+_PAIRS = Examples(features=_PAIR, converters=("encoder_decoder", "prefix_lm"))
+# A target token for each input token.
+_ALIGNED = Examples(features=_PAIR, converters=("encoder_decoder", "prefix_lm", "encoder"))
+# Both sides with special tokens.
+_FOR_BART = Examples(features=_PAIR, converters=("encoder_decoder",), special_tokens=True)
+
+
+def _encoder(*features: str) -> Examples:
+    """Rows of an encoder, with the loss on the feature `loss_weights` where there is one."""
+    loss_on = {"loss_on": "weights"} if "loss_weights" in features else {}
+    names = ("inputs", *features)
+    return Examples(
+        features=names,
+        converters=("encoder",),
+        converter_settings={"features": names, **loss_on},
+    )
+
+
+def _masked(*features: str) -> Examples:
+    return _encoder("targets", "loss_weights", *features)
+
+
+def _bert(next_sentence: bool = True) -> Examples:
+    return _masked("token_types", "label") if next_sentence else _masked("token_types")
+
+
+def _roberta(format: str = "full_sentences") -> Examples:  # noqa: A002, as the paper calls it
+    return _masked("label") if format in ("segment_pair", "sentence_pair") else _masked()
+
+
+def _decoder_rows(rows: int) -> Examples:
+    """Rows of a decoder, `rows` of them an example."""
+    return Examples(
+        features=("inputs", "row_numbers", "label"),
+        converters=("decoder_rows",),
+        converter_settings={"rows": rows},
+    )
+
+
+def _multiple_choice(choices: int = 4) -> Examples:
+    return _decoder_rows(choices)
+
+
+OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
+    # running text
+    "span_corruption": _PAIRS,
+    "random_spans": _PAIRS,
+    "iid_replace_spans": _PAIRS,
+    "iid_drop_tokens": _PAIRS,
+    "bert_style": _ALIGNED,
+    "mass_style": _ALIGNED,
+    "deshuffling": _PAIRS,
+    "prefix_lm": Examples(features=_PAIR, converters=("prefix_lm", "encoder_decoder")),
+    "language_modeling": Examples(features=("targets",), converters=("decoder",)),
+    # pairs of texts
+    "text_to_text": _PAIRS,
+    "marked_text_to_text": _FOR_BART,
+    "translation": _PAIRS,
+    "bart": _FOR_BART,
+    "mass": Examples(features=(*_PAIR, "positions"), converters=("fragment",)),
+    # masked tokens
+    "masked_targets": _masked("token_types"),
+    "bert": _bert,
+    "roberta": _roberta,
+    "spanbert": _masked("span_left", "span_right"),
+    "albert": _masked("token_types", "label"),
+    "structbert": _masked("token_types", "shuffled", "label"),
+    "electra": _masked("token_types"),
+    "unilm": _masked("token_types", "label"),
+    # labels
+    "classification": _encoder("token_types", "label"),
+    "regression": _encoder("token_types", "value"),
+    "tagging": _encoder("token_types", "targets", "loss_weights"),
+    "question_answering": _encoder("token_types", "answer"),
+    "gpt_classification": _decoder_rows(1),
+    "gpt_similarity": _decoder_rows(2),
+    "gpt_multiple_choice": _multiple_choice,
+}
+
+
+def examples_of(objective: str, settings: Mapping[str, Any]) -> Examples:
+    """The examples of an objective with its settings; settings that do not change them are ignored.
+
+    Raises:
+        ValueError: no objective has this name.
+    """
+    found = choose("objective", objective, OBJECTIVES)
+    if isinstance(found, Examples):
+        return found
+    own = inspect.signature(found).parameters
+    return found(**{name: value for name, value in settings.items() if name in own})

@@ -1,0 +1,98 @@
+"""How a run reads text: one object, made once from its config, for all that reads or predicts."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import ml_collections
+
+from t5x_like import vocabularies
+from t5x_like.batches import converters
+from t5x_like.batches.conversion import Converter
+from t5x_like.batches.examples import Examples, examples_of
+from t5x_like.vocabularies import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class TextData:
+    """The vocabulary, objective, converter and labels of a config's `data`.
+
+    It needs TensorFlow only to register the tasks, and for labels that the config does not list.
+
+    Attributes:
+        config: the config.
+        vocabulary: the vocabulary of all tasks.
+        examples: what the objective's examples contain.
+        converter: makes batches of the examples.
+    """
+
+    config: ml_collections.ConfigDict
+    vocabulary: Vocabulary
+    examples: Examples
+    converter: Converter
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """See `label_names`."""
+        return label_names(self.config)
+
+    def register(self) -> None:
+        """Register the tasks with seqio, in place of those of the same names.
+
+        Raises:
+            ValueError: a module, an objective or one of their settings does not exist.
+        """
+        from t5x_like.preprocessing import objectives, sources
+
+        data = self.config.data
+        objective = objectives.build(data.objective, **data.objective_settings.to_dict())
+        module, settings = sources.load_module(data.module), data.settings.to_dict()
+        sources.check_settings(module.register, settings)
+        module.register(self.vocabulary, objective, **settings)
+
+
+def build(config: ml_collections.ConfigDict) -> TextData:
+    """The text data of a config, or of a phase of one; nothing is read or registered yet.
+
+    Raises:
+        ValueError: an objective, a converter, a setting of it or a vocabulary does not exist.
+    """
+    data = config.data
+    vocabulary = vocabularies.load(data.vocabulary)
+    examples = examples_of(data.objective, data.objective_settings)
+    converter = make_converter(data, examples, vocabulary=vocabulary)
+    return TextData(config, vocabulary, examples, converter)
+
+
+def make_converter(
+    data: ml_collections.ConfigDict, examples: Examples, *, vocabulary: Vocabulary | None
+) -> Converter:
+    """The converter of a config, with the settings of its objective and vocabulary as defaults.
+
+    Args:
+        vocabulary: None where only the shapes of batches matter.
+    """
+    settings: dict[str, Any] = {}
+    if data.converter in examples.converters:
+        settings |= examples.converter_settings
+    if vocabulary is not None:
+        settings |= converters.find(data.converter).from_vocabulary(vocabulary)
+    return converters.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
+
+
+def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
+    """The names of the classes or tags of a config's data, in the order of their numbers.
+
+    They are `data.settings.labels`, or the result of the function `labels` of `data.module` for
+    the objective; none without either.
+
+    Raises:
+        ValueError: no such module, or files that cannot be read.
+    """
+    data = config.data
+    if data.settings.get("labels"):
+        return tuple(str(one) for one in data.settings.labels)
+    from t5x_like.preprocessing import sources
+
+    find = getattr(sources.load_module(data.module), "labels", None)
+    return find(data.objective, **data.settings.to_dict()) if find else ()
