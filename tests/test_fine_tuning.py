@@ -206,7 +206,7 @@ def test_answers_in_long_contexts_or_none(fine_tune):
         ({"data__settings__labels": ("animal", "color")}, "'food' is none of the labels"),
         ({"data__objective": "regression"}, "train.jsonl:1: there is no field 'value'"),
         ({"data__module": "data/text_files.py"}, "has none for data.objective='classification'"),
-        ({"data__lengths__inputs": 4}, "lengths.inputs=4: rows of labelled text need 8 tokens or more"),
+        ({"data__lengths__inputs": 4}, "lengths.inputs=4: rows of labelled text need 8 tokens"),
         ({"model__head": "clasification"}, "Did you mean 'classification'"),
     ],
 )

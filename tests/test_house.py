@@ -67,7 +67,7 @@ MAY_IMPORT["planning"] = (*MAY_IMPORT["experiment"], "experiment")
 COMMANDS = {"train", "evaluate", "infer", "convert", "vocabulary", "plan"}
 GROUND = {"__init__", "names", "config", "partitioning"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
-WITH_TENSORFLOW = {"preprocessing", "experiment", "train"}
+WITH_TENSORFLOW = {"preprocessing", "train"}
 TENSORFLOW = (
     "tensorflow",
     "tensorflow_text",
