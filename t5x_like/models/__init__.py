@@ -1,1 +1,1 @@
-"""The shared Flax parts that systems assemble: attention, feed-forwards, blocks, stacks."""
+"""Flax modules that systems assemble: attention, feed-forward layers, blocks, networks, heads."""

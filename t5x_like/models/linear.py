@@ -1,4 +1,4 @@
-"""The linear map under every projection."""
+"""The linear layer under every projection."""
 
 import math
 from collections.abc import Callable
@@ -12,24 +12,24 @@ Initializer = Callable[..., Array]
 
 
 def keep_whole(x: Float[Array, "B ... D"]) -> Any:
-    """The same, with its last axis uncut on every device.
+    """Replicate the last axis of x on every device.
 
-    For the output of a kernel that is cut over `model` along D, where the next kernel's D is cut
-    over `fsdp`: unless told, XLA's partitioner (of jax 0.10.2, on a mesh with `data`, `fsdp` and
-    `model` above 1) makes a backward pass of such a pair that is wrong.
+    For the output of a kernel that is sharded over `model` along D, where the next kernel's D is
+    sharded over `fsdp`: without this constraint XLA's partitioner (jax 0.10.2, a mesh with `data`,
+    `fsdp` and `model` above 1) computes wrong gradients for such a pair.
     """
     between = [None] * (x.ndim - 2)
     return nn.with_logical_constraint(x, ("activation_batch", *between, "activation_embed"))
 
 
 class Linear(nn.Module):
-    """Maps the last axes of its input to `features`: D -> (H, K), (H, K) -> D, D -> F.
+    """Map the last axes of the input to `features`: D -> (H, K), (H, K) -> D, D -> F.
 
     Attributes:
         features: sizes of the new axes.
         axes: logical names of the kernel's axes, inputs first.
-        contract: how many input axes are summed over.
-        kernel_init: called with the matrix shape [inputs, outputs], so that fans are right.
+        contract: the number of input axes that are summed over.
+        kernel_init: called with the shape [inputs, outputs] of a matrix, so that fans are right.
     """
 
     features: tuple[int, ...]
@@ -50,8 +50,8 @@ class Linear(nn.Module):
 
         init = nn.with_logical_partitioning(init, self.axes)
         kernel = self.param("kernel", init, (*inputs, *self.features))
-        # As a product of matrices, which is also what its gradients are then: of more axes XLA
-        # transposes one operand first, on a CPU one number at a time.
+        # As a product of matrices, so that its gradients are such products too: with more axes XLA
+        # first transposes an operand, on a CPU number by number.
         rows = x.shape[: x.ndim - self.contract]
         matrix = kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
         y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs)) @ matrix

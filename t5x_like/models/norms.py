@@ -1,17 +1,17 @@
-"""Normalisation layers with their logical axes."""
+"""Layer norms with their logical axes."""
 
 import functools
 
 import flax.linen as nn
 
-# Gains are a vector a layer: sharding them saves nothing and costs a gather, so they have an
-# axis name of their own, which the rules leave replicated.
+# A gain is one vector per layer: sharding it saves nothing and costs a gather, so it has an axis
+# name of its own, which the rules keep replicated.
 _GAIN = nn.with_logical_partitioning(nn.initializers.ones, ("norm",))
 
 RMSNorm = functools.partial(nn.RMSNorm, epsilon=1e-6, scale_init=_GAIN)
 
-# Two passes: the variance as E[x^2] - E[x]^2 loses half of float32's digits where the mean is
-# large beside the deviation, as it is in the embeddings of published models.
+# Two passes: E[x^2] - E[x]^2 loses half of float32's digits where the mean is large compared with
+# the deviation, as in the embeddings of published models.
 LayerNorm = functools.partial(
     nn.LayerNorm,
     scale_init=_GAIN,

@@ -1,4 +1,4 @@
-"""Types of what goes into a network and what comes out of it."""
+"""Types of the inputs and outputs of networks."""
 
 from collections.abc import Callable, Mapping
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from t5x_like import losses
 from t5x_like.models.blocks.shared_stack import SharedStack
-from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.models.linear import Linear
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
@@ -82,12 +82,12 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """
     dtype = jnp.dtype(config["dtype"])
     make_masked_lm = bert.masked_lm(config, activation=_activation(config))
-    make_summary = functools.partial(Summary, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
+    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
     own = {
         "pretraining": functools.partial(
             Pretraining,
             make_masked_lm=make_masked_lm,
-            make_summary=make_summary,
+            make_pooler=make_pooler,
             classes=2,
             kernel_init=INIT,
             dropout=config["head_dropout"],
@@ -109,7 +109,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_head=select_head(
             {**config, "dropout": config["head_dropout"]},
             own,
-            make_summary=make_summary,
+            make_pooler=make_pooler,
             kernel_init=INIT,
         ),
     )

@@ -12,10 +12,10 @@ from t5x_like.models.attention.cores import select_core
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
+from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.encoder_heads import Features, LastTokenHead, Summary, select_head
+from t5x_like.models.heads.encoder_heads import Features, LastTokenHead, Pooler, select_head
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.encoder_decoder_classifier import EncoderDecoderClassifier
 from t5x_like.models.networks.source_encoder import SourceEncoder, Translator
@@ -142,7 +142,9 @@ def tower(
     )
     return functools.partial(
         Tower,
-        make_entrance=functools.partial(Entrance, make_positions=make_positions, make_norm=norm),
+        make_entrance=functools.partial(
+            AddPositions, make_positions=make_positions, make_norm=norm
+        ),
         make_stack=functools.partial(
             Stack,
             make_block=_block(config, reads_memory=reads_memory, make_norm=norm),
@@ -192,15 +194,15 @@ def _block(
 
 
 def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    make_summary = functools.partial(
-        Summary, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
     )
     return select_head(
         config,
         {"features": Features},
-        make_summary=make_summary,
+        make_pooler=make_pooler,
         kernel_init=INIT,
-        make_row=functools.partial(LastTokenHead, make_summary=make_summary, kernel_init=INIT),
+        make_row=functools.partial(LastTokenHead, make_pooler=make_pooler, kernel_init=INIT),
     )
 
 

@@ -20,8 +20,8 @@ from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.encoder_heads import (
     MaskedLM,
     MaskedLMHead,
+    Pooler,
     Pretraining,
-    Summary,
     select_head,
 )
 from t5x_like.models.networks.encoder import Encoder
@@ -71,12 +71,12 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """
     dtype = jnp.dtype(config["dtype"])
     make_masked_lm = masked_lm(config)
-    make_summary = functools.partial(Summary, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
+    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
     own = {
         "pretraining": functools.partial(
             Pretraining,
             make_masked_lm=make_masked_lm,
-            make_summary=make_summary,
+            make_pooler=make_pooler,
             classes=2,
             kernel_init=INIT,
         ),
@@ -85,7 +85,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return Encoder(
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
-        make_head=select_head(config, own, make_summary=make_summary, kernel_init=INIT),
+        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=INIT),
     )
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from t5x_like import losses, systems
-from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Summary, select_head
+from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Pooler, select_head
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.student import Student
 from t5x_like.models.types import Batch
@@ -62,9 +62,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     choose("model.start", config["start"], STARTS)
     dtype = jnp.dtype(config["dtype"])
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
-    make_summary = functools.partial(
-        Summary, activation=nn.relu, kernel_init=bert.INIT, dtype=dtype
-    )
+    make_pooler = functools.partial(Pooler, activation=nn.relu, kernel_init=bert.INIT, dtype=dtype)
     own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": masked_lm,
         "masked_lm": masked_lm,
@@ -75,7 +73,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             bert.embeddings({**config, "token_types": 0}), make_token_types=None
         ),
         "make_encoder": bert.tower(config),
-        "make_head": select_head(config, own, make_summary=make_summary, kernel_init=bert.INIT),
+        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
     }
     if config["head"] != "pretraining":
         return Encoder(**student)

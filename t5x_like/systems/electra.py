@@ -14,7 +14,7 @@ from t5x_like.models.heads.encoder_heads import (
     Features,
     FirstTokenHead,
     MaskedLMHead,
-    Summary,
+    Pooler,
     select_head,
 )
 from t5x_like.models.heads.replaced_tokens import CopyHead, ReplacedTokenHead
@@ -148,12 +148,12 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     make_masked_lm = bert.masked_lm(config)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm)
     copying = functools.partial(CopyHead, make_masked_lm=make_masked_lm, kernel_init=bert.INIT)
-    make_summary = functools.partial(
-        Summary, activation=bert.GELU, inner_dropout=config["dropout"], **parts
+    make_pooler = functools.partial(
+        Pooler, activation=bert.GELU, inner_dropout=config["dropout"], **parts
     )
     make_row = functools.partial(
         FirstTokenHead,
-        make_summary=make_summary,
+        make_pooler=make_pooler,
         kernel_init=bert.INIT,
         dropout=config["dropout"],
     )
@@ -166,7 +166,7 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         "features": Features,
     }
     return select_head(
-        config, own, make_summary=make_summary, kernel_init=bert.INIT, make_row=make_row
+        config, own, make_pooler=make_pooler, kernel_init=bert.INIT, make_row=make_row
     )
 
 

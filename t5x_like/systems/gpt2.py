@@ -12,7 +12,7 @@ from t5x_like.models.attention.cores import select_core
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
+from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.decoder import Decoder
@@ -70,7 +70,7 @@ def network(config: Mapping[str, Any], *, make_stack: Callable[..., nn.Module]) 
     tower = functools.partial(
         Tower,
         make_entrance=functools.partial(
-            Entrance,
+            AddPositions,
             make_positions=functools.partial(
                 LearnedPositions,
                 length=config["positions"],

@@ -14,8 +14,8 @@ from t5x_like.models.embeddings.tokens import TokenEmbed
 from t5x_like.models.heads.encoder_heads import (
     FirstTokenHead,
     MaskedLMHead,
+    Pooler,
     Pretraining,
-    Summary,
     select_head,
 )
 from t5x_like.models.networks.encoder import Encoder
@@ -53,12 +53,12 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """
     make_norm = functools.partial(LayerNorm, epsilon=config["norm_epsilon"])
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)
-    make_summary = functools.partial(
-        Summary, activation=nn.tanh, kernel_init=bert.INIT, dtype=jnp.dtype(config["dtype"])
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=jnp.dtype(config["dtype"])
     )
     make_row = functools.partial(
         FirstTokenHead,
-        make_summary=functools.partial(make_summary, inner_dropout=config["dropout"]),
+        make_pooler=functools.partial(make_pooler, inner_dropout=config["dropout"]),
         kernel_init=bert.INIT,
         dropout=config["dropout"],
     )
@@ -67,7 +67,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "pretraining": functools.partial(
             Pretraining,
             make_masked_lm=make_masked_lm,
-            make_summary=make_summary,
+            make_pooler=make_pooler,
             classes=2,
             kernel_init=bert.INIT,
         ),
@@ -76,7 +76,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_embeddings=embeddings(config, make_norm=make_norm),
         make_encoder=bert.tower(config, make_norm=make_norm),
         make_head=select_head(
-            config, own, make_summary=make_summary, kernel_init=bert.INIT, make_row=make_row
+            config, own, make_pooler=make_pooler, kernel_init=bert.INIT, make_row=make_row
         ),
     )
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like import losses
-from t5x_like.models.heads.encoder_heads import MaskedLMHead, Summary, select_head
+from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, select_head
 from t5x_like.models.heads.span_boundary import SpanBoundary, SpanPretraining
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch
@@ -53,13 +53,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
     # Pretraining predicts no sentence pairs, so nothing trains the pooler before fine-tuning.
-    make_summary = functools.partial(
-        Summary, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype
-    )
+    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
     return Encoder(
         make_embeddings=bert.embeddings(config),
         make_encoder=bert.tower(config),
-        make_head=select_head(config, own, make_summary=make_summary, kernel_init=bert.INIT),
+        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
     )
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like import losses
-from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pretraining, Summary, select_head
+from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch
 from t5x_like.systems import bert
@@ -29,14 +29,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such head.
     """
     make_masked_lm = bert.masked_lm(config)
-    make_summary = functools.partial(
-        Summary, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
     )
     own = {
         "pretraining": functools.partial(
             Pretraining,
             make_masked_lm=make_masked_lm,
-            make_summary=make_summary,
+            make_pooler=make_pooler,
             classes=RELATIONS,
             kernel_init=INIT,
         ),
@@ -45,7 +45,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return Encoder(
         make_embeddings=bert.embeddings(config),
         make_encoder=bert.tower(config),
-        make_head=select_head(config, own, make_summary=make_summary, kernel_init=INIT),
+        make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=INIT),
     )
 
 

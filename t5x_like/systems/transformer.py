@@ -13,7 +13,7 @@ from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.narrow_keys import NarrowKeysAttention
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import Entrance, LearnedPositions
+from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
 from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
@@ -143,7 +143,7 @@ def _tower(config: Mapping[str, Any], block: Callable[..., nn.Module]) -> Callab
     return functools.partial(
         Tower,
         make_entrance=functools.partial(
-            Entrance,
+            AddPositions,
             make_positions=choose("model.position_scheme", config["position_scheme"], schemes),
             scale=d_model**0.5,
         ),

@@ -10,7 +10,7 @@ import pytest
 
 from t5x_like.models.attention.cores import MASKED, cudnn_core, masked_as_zero
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PostNormBlock, attend_to_own, constrain
+from t5x_like.models.blocks.residual import PostNormBlock, constrain, self_attend
 from t5x_like.models.blocks.stack import Stack, unstack_layers
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.tower import Tower
@@ -180,7 +180,7 @@ class PlainBlock(PostNormBlock):
     """The layer as it would be if nothing could be collected."""
 
     def __call__(self, x, shared, cache):
-        y, _, _ = attend_to_own(self.self_attention, x, shared, cache)
+        y, _, _ = self_attend(self.self_attention, x, shared, cache)
         x = constrain(self.self_attention_norm(x + self.drop(y, shared.deterministic)))
         y = self.feed_forward(x, tokens=shared.tokens, deterministic=shared.deterministic)
         return constrain(self.feed_forward_norm(x + self.drop(y, shared.deterministic))), None

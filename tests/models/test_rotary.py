@@ -94,7 +94,7 @@ def test_equal_settings_are_equal_and_hash_alike():
         ({"rope_type": "yarn", "factor": 4.0}, "rope_type='yarn' does not exist. Allowed: linear"),
         ({"rope_type": "dynamic", "factor": 2.0}, "rope_type='dynamic' does not exist"),
         ({"factor": 2.0}, "rope_type=None does not exist"),
-        ({"rope_type": "linear"}, "lacks factor, which linear has"),
+        ({"rope_type": "linear"}, "lacks factor, which rope_type='linear' needs"),
         ({"rope_type": "linear", "factor": 0.0}, "factor=0.0 must be above 0"),
         ({"rope_type": "linear", "factr": 2.0}, "has no 'factr'. Did you mean 'factor'"),
         (LLAMA3 | {"low_freq_factor": 4.0}, "low_freq_factor=4.0 must be below"),
@@ -106,5 +106,5 @@ def test_a_scaling_that_is_none(settings, message):
 
 
 def test_an_odd_width_has_no_pairs():
-    with pytest.raises(ValueError, match="width 3 is odd"):
+    with pytest.raises(ValueError, match="width must be even, not 3"):
         Rotary()(jnp.ones((1, 2, 1, 3)), None)

@@ -1,1 +1,1 @@
-"""Attention: cores, masks, caches, positions that act on queries and keys."""
+"""Attention: cores, masks, key-value caches, and positions in queries, keys and scores."""

@@ -1,4 +1,4 @@
-"""Attention within a band: each query sees a window of keys, and no more scores are computed."""
+"""Banded (local) attention: each query attends to a window, and only those scores are computed."""
 
 import functools
 from typing import Any
@@ -12,7 +12,7 @@ from t5x_like.models.attention.masks import AttentionMask
 
 @flax.struct.dataclass(kw_only=True)
 class _Blocks(AttentionMask):
-    """Visibility within each block of queries, which are the rows here."""
+    """The mask of each block of queries, which is a row here."""
 
     allowed: Bool[Array, "b W S"]
 
@@ -22,11 +22,11 @@ class _Blocks(AttentionMask):
 
 
 def banded(core: Any, *, window: int) -> Any:
-    """A core for queries and keys of the same slots under a causal mask that has this window.
+    """Make a core compute only the scores within a window, for self-attention under a causal mask.
 
-    The slots are cut into blocks of W = `window`. The queries of a block see keys of their own and
-    of the block before, so `core` computes T x 2W scores and not T x T (Child et al. 2019, section
-    4; Beltagy et al. 2020, section 3.1). The mask says the rest, the band's edges too.
+    The slots are cut into blocks of W = `window`. The queries of a block attend to keys of their
+    own and of the previous block, so `core` computes T x 2W scores in place of T x T (Child et al.
+    2019, section 4; Beltagy et al. 2020, section 3.1). The mask cuts off the edges of the band.
     """
     return functools.partial(_banded, core=core, window=window)
 
@@ -43,7 +43,7 @@ def _banded(
 ) -> Float[Array, "B T H K"]:
     batch, length = query.shape[:2]
     causal = type(mask) is AttentionMask and mask.visibility == "causal" and mask.prefix is None
-    if not causal or length <= 2 * window:  # or else blocks would save nothing
+    if not causal or length <= 2 * window:  # blocks would save nothing
         return core(query, keys_values, bias=bias, mask=mask, **settings)
     number = -(-length // window)
     end = number * window - length
@@ -61,9 +61,9 @@ def _banded(
     ones = jnp.ones((batch, length), jnp.int32)
     segments = [ones if x is None else x for x in (mask.query_segments, mask.key_segments)]
     reading, read = own(segments[0]), with_previous(segments[1])
-    if mask.query_segments is None:  # any key that is one
+    if mask.query_segments is None:  # queries attend to every key that is not padding
         reading, read = jnp.ones_like(reading), (read > 0).astype(jnp.int32)
-    # Slots within a pair of blocks: queries sit in the second.
+    # Slots within a pair of blocks: the queries are those of the second.
     distance = window + jnp.arange(window)[:, None] - jnp.arange(2 * window)[None, :]
     band = (distance >= 0) & (distance < window)
     allowed = band & (reading[:, :, None] == read[:, None, :]) & (read[:, None, :] > 0)

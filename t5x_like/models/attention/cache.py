@@ -1,4 +1,4 @@
-"""What a decoder remembers between tokens."""
+"""The key-value cache of a decoder."""
 
 import dataclasses
 
@@ -15,13 +15,13 @@ KEY_AXES = ("activation_batch", "activation_length", "activation_kv_heads", None
 
 @flax.struct.dataclass
 class KeyValues:
-    """Keys and values of one layer, and so also one layer's cache."""
+    """Keys and values of one layer, also as this layer's cache."""
 
     key: Float[Array, "B S G K"]
     value: Float[Array, "B S G K"]
 
     def write(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
-        """These, with `new` (one or more slots long) written from `slot` on."""
+        """A copy with `new` (one or more slots) written from `slot` on."""
 
         def update(old: Array, fresh: Array) -> Array:
             old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=1)
@@ -29,8 +29,8 @@ class KeyValues:
 
         return jax.tree.map(update, self, new)
 
-    def write_around(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
-        """These W slots as a ring: slot s is kept at place s modulo W until slot s + W comes."""
+    def write_ring(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
+        """A copy with `new` written to these W slots as a ring: slot s is at place s modulo W."""
         size, length = self.key.shape[1], new.key.shape[1]
         kept = min(size, length)
         places = (slot + length - kept + jnp.arange(kept)) % size
@@ -41,14 +41,14 @@ class KeyValues:
 
         return jax.tree.map(update, self, new)
 
-    def followed_by(self, new: "KeyValues") -> "KeyValues":
-        """These and then the new ones, as many slots as both have."""
+    def append(self, new: "KeyValues") -> "KeyValues":
+        """These slots, then the new ones."""
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)], 1), self, new)
 
 
 @flax.struct.dataclass
 class LayerCache:
-    """One layer's keys and values: of the positions so far, and of the memory."""
+    """One layer's cache: keys and values of the positions so far, and of the encoder's output."""
 
     own: KeyValues
     memory: KeyValues | None = None
@@ -57,7 +57,7 @@ class LayerCache:
         """The cache of other rows.
 
         Args:
-            same_memory: that of each new row is that of the row whose place it takes.
+            same_memory: each new row has the same encoder output as the row that it replaces.
         """
 
         def take(x: Array) -> Array:
@@ -69,18 +69,18 @@ class LayerCache:
 
 @flax.struct.dataclass
 class Cache:
-    """The keys and values of the tokens so far, in S slots that all rows fill together.
+    """The key-value cache of all layers, in S slots that all rows fill together.
 
-    Prompts end in the same slot: shorter ones begin later (left padding), and positions are
-    counted from each row's own first token.
+    Prompts are left-padded, so that they end in the same slot; positions are counted from the first
+    token of each row.
 
     Attributes:
-        layers: keys and values, as a Stack makes them: [N, B, S, G, K] of a scanned one; of a
-            looped one a tuple of [B, S, G, K], each of which is updated in place.
-        real: slots that hold a token.
+        layers: keys and values: [N, B, S, G, K] for a scanned stack; for a looped one a tuple of
+            [B, S, G, K], which are updated in place.
+        real: slots that hold a token and no padding.
         starts: the slot of each row's first token.
-        length: slots used.
-        memory_real: places of the memory that hold a token, or None without a memory.
+        length: the number of slots in use.
+        memory_real: places of the encoder's output that are no padding, or None without one.
     """
 
     layers: PyTree
@@ -90,11 +90,11 @@ class Cache:
     memory_real: Bool[Array, "B M"] | None = None
 
     def gather(self, rows: Int[Array, "b"]) -> "Cache":
-        """The cache of other rows, repeated for samples or beams."""
+        """The cache of these rows, repeated for samples or beams."""
         return self._gather(rows, same_memory=False)
 
     def reorder(self, rows: Int[Array, "B"]) -> "Cache":
-        """As `gather`, for rows of the same memory: those of a prompt's beams among themselves."""
+        """Like `gather`, where each row keeps its encoder output: the beams of one prompt."""
         return self._gather(rows, same_memory=True)
 
     def _gather(self, rows: Array, *, same_memory: bool) -> "Cache":
@@ -115,11 +115,12 @@ class Cache:
     def push(
         self, real: Bool[Array, "B T"], *, visibility: Visibility, first: bool = False
     ) -> tuple["Cache", AttentionMask, Int[Array, "B T"]]:
-        """Counts T more slots in; their mask, and their positions.
+        """Add T slots: the cache with them, their mask and their positions.
 
         Args:
-            first: the cache is empty, and the mask is to be that of the new slots alone
-                (`Shared.first`); else it is over all slots.
+            real: False where a slot holds padding.
+            first: the cache is empty, and the mask covers only the new slots (`Shared.first`);
+                otherwise it covers all slots.
         """
         slot = 0 if first else self.length
         slots = jax.lax.dynamic_update_slice_in_dim(self.real, real, slot, axis=1)
@@ -140,13 +141,16 @@ def open_cache(
     slots: int,
     memory_real: Bool[Array, "B M"] | None = None,
 ) -> Cache:
-    """A cache with nothing in it yet, for rows whose prompts will be `prompt`.
+    """An empty cache for prompts.
 
     Raises:
-        ValueError: where the prompt alone is longer than the cache.
+        ValueError: the prompt is longer than the cache.
     """
     if prompt.shape[1] > slots:
-        raise ValueError(f"cache_length={slots} is shorter than the prompt, {prompt.shape[1]}")
+        raise ValueError(
+            f"cache_length={slots} is shorter than the prompt of {prompt.shape[1]} tokens: make it "
+            "as long as the prompt and the continuation together"
+        )
     return Cache(
         layers=layers,
         real=jnp.zeros((prompt.shape[0], slots), bool),

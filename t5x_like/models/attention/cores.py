@@ -10,8 +10,8 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.names import choose
 
-# The score of a key that a query may not see. Finite, so that a query that sees no key (padding)
-# gives a mean and not NaN.
+# The score of a masked key. Finite, so that a query without any key (padding) gives a mean and not
+# NaN.
 MASKED = -1e9
 
 
@@ -133,8 +133,8 @@ def cudnn_core(
     """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
 
     Raises:
-        ValueError: on float32, which the kernel does not take, or on dropout of the weights,
-            which it would draw by its own generator and so not the same on every layout.
+        ValueError: float32, which the kernel does not support, or dropout of the attention weights,
+            whose random numbers the kernel would sample differently on every layout.
     """
     if query.dtype not in (jnp.bfloat16, jnp.float16):
         raise ValueError(
@@ -142,7 +142,10 @@ def cudnn_core(
             "use model.attention='dense' for float32"
         )
     if dropout_rng is not None and dropout > 0.0:
-        raise ValueError("model.attention='cudnn' has no dropout: set model.dropout=0.0 or 'dense'")
+        raise ValueError(
+            "model.attention='cudnn' has no dropout: set model.dropout=0.0 or "
+            "model.attention='dense'"
+        )
     allowed = mask.dense(queries=query.shape[1], keys=keys_values.key.shape[1])
     return jax.nn.dot_product_attention(
         query,
@@ -156,12 +159,12 @@ def cudnn_core(
 
 
 def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
-    """The core called `dense` or `cudnn`, or for `auto` the best that this device has.
+    """The core with this name: `dense`, `cudnn`, or `auto` for the faster one of this device.
 
     `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `dense` elsewhere.
 
     Raises:
-        ValueError: for a name that is none of the three.
+        ValueError: an unknown name.
     """
     cores: dict[str, Core] = {"dense": dense_core, "cudnn": cudnn_core}
     if name == "auto":

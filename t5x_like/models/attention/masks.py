@@ -1,4 +1,4 @@
-"""Who may attend to whom, described without building the matrix."""
+"""Attention masks, described without building the [T, S] matrix."""
 
 import dataclasses
 from typing import Literal
@@ -12,18 +12,18 @@ Visibility = Literal["full", "causal", "prefix"]
 
 @flax.struct.dataclass
 class AttentionMask:
-    """The visibility of keys to queries; a dense matrix only where a core asks for one.
+    """The keys that each query attends to; `dense` builds the matrix for cores that need it.
 
-    A query sees a key when both belong to the same segment, segment 0 being padding, and the
-    visibility allows it: `full` always, `causal` when the key's slot is not after the query's,
-    `prefix` as causal, and besides every key of the prefix (Raffel et al. 2020, figure 3).
+    A query attends to a key when both have the same segment (0 is padding) and the visibility
+    allows it: `full` always, `causal` when the key's slot is not after the query's, `prefix` as
+    causal, and also to every key of the prefix (Raffel et al. 2020, figure 3).
 
     Slots, not positions, order causality: query t sits in slot `offset + t`, key s in slot s.
     They are the same within a segment up to a shift, and a cache has one slot for all rows.
 
     Attributes:
-        key_slots: where the keys are not in slots 0, 1, ...; below 0 is a place without a key.
-        window: a query sees only the keys of as many slots, its own the last; None for all.
+        key_slots: the slots of the keys where these are not 0, 1, ...; below 0 there is no key.
+        window: a query attends only to the keys of this many slots, its own the last; None: all.
     """
 
     query_segments: Int[Array, "B T"] | None = None
@@ -39,7 +39,7 @@ class AttentionMask:
         return queries if self.key_segments is None else self.key_segments.shape[1]
 
     def at_slots(self, slots: Int[Array, "S"]) -> "AttentionMask":
-        """The mask of some of the keys, in this order; below 0 is a place without a key."""
+        """The mask of the keys in these slots, in this order; below 0 there is no key."""
 
         def take(rows: Array | None) -> Array | None:
             return None if rows is None else rows[:, jnp.maximum(slots, 0)]
@@ -62,7 +62,7 @@ class AttentionMask:
         return None if allowed is None else allowed[:, None]
 
     def _between_slots(self, *, queries: int, keys: int) -> Bool[Array, "B T S"] | None:
-        """What the order of the slots allows; B is 1 if it is the same for all rows."""
+        """The part of the mask that depends on slots; B is 1 if it is the same for all rows."""
         if self.visibility == "full" and self.window is None and self.key_slots is None:
             return None
         key = (jnp.arange(keys) if self.key_slots is None else self.key_slots)[None, None, :]
@@ -78,12 +78,13 @@ class AttentionMask:
 
 @flax.struct.dataclass(kw_only=True)
 class RangeMask(AttentionMask):
-    """An AttentionMask under which a query sees, besides, only the keys of one range of slots.
+    """An AttentionMask under which a query attends only to the keys of one range of slots.
 
-    Ranges may be traced: one compiled program then reads forwards, backwards or both ways.
+    Ranges may be traced: one compiled program then serves left-to-right, right-to-left and
+    bidirectional masks.
 
     Attributes:
-        first, last: the slots of the first and of the last key that each query may see.
+        first, last: the slots of the first and the last key that each query attends to.
     """
 
     first: Int[Array, "B T"]

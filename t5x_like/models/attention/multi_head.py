@@ -18,21 +18,23 @@ Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[A
 
 
 class Attention(nn.Module):
-    """Projections around a core; keys and values are made apart, so that a caller may keep them.
+    """Multi-head attention: projections around a core (Vaswani et al. 2017, section 3.2.2).
 
-    `keys_values` projects the context, and calling the module attends to what that gave. Self
-    and cross attention, and attention over a cache, differ only in where the context is from.
+    `keys_values` projects the context, and `attend` attends to the result. Self-attention,
+    cross-attention and attention over a key-value cache differ only in the context.
 
     Attributes:
-        heads: H, query heads.
-        width: K, of one head.
-        kv_heads: G, heads of keys and values; must divide H. None means H.
-        position: acts on queries and keys, given their positions (rotary), or None.
+        heads: H, the number of query heads.
+        width: K, the width of a head.
+        kv_heads: G, the number of key and value heads, which divides H; None: H.
+        position: a function of queries or keys and their positions (rotary), or None.
         core: computes the weighted values.
-        window: keys that a query sees, its own the last; None for all (Child et al. 2019).
-        scale: of the dot products. None means K^-0.5; T5 has 1.0 and a smaller initial query.
-        query_init, kernel_init, out_init: initializers of the kernels, given
-            as matrices [D, H*K] and [H*K, D].
+        window: keys that a query attends to, its own the last; None: all (Child et al. 2019).
+        scale: factor of the dot products; None: K^-0.5. T5 has 1.0 and a smaller initial query.
+        dropout: rate for the attention weights.
+        dropout_broadcast: all queries of a head have the same dropout mask.
+        query_init, kernel_init, out_init: initializers of the kernels as matrices [D, H*K] and
+            [H*K, D].
     """
 
     heads: int
@@ -55,7 +57,7 @@ class Attention(nn.Module):
         if self.heads % groups:
             raise ValueError(f"heads={self.heads} is not a multiple of kv_heads={groups}")
 
-        # A single head cannot be cut, and every device that has heads of queries needs it.
+        # A single head cannot be sharded: every device with query heads needs it.
         axis = "kv_heads" if groups > 1 else "single_head"
         self.query = self._into_heads(self.heads, "heads", self.query_init)
         self.key = self._into_heads(groups, axis, self.kernel_init)
@@ -74,7 +76,7 @@ class Attention(nn.Module):
     def keys_values(
         self, context: Float[Array, "B S D"], positions: Int[Array, "B S"] | None = None
     ) -> KeyValues:
-        """The keys and values of a context, ready for the core or a cache."""
+        """The keys and values of a context, for the core or a cache."""
         key, value = self.key(context), self.value(context)
         if self.position is not None:
             key = self.position(key, positions)
@@ -84,7 +86,7 @@ class Attention(nn.Module):
         )
 
     def empty_cache(self, *, batch: int, slots: int) -> KeyValues:
-        """Zeros to write keys and values into, no more than the window; needs no parameters."""
+        """An empty cache, at most as long as the window; needs no parameters."""
         slots = min(slots, self.window or slots)
         shape = (batch, slots, self.kv_heads or self.heads, self.width)
         return KeyValues(key=jnp.zeros(shape, self.dtype), value=jnp.zeros(shape, self.dtype))
@@ -92,12 +94,15 @@ class Attention(nn.Module):
     def update_cache(
         self, new: KeyValues, cache: KeyValues | None, *, mask: AttentionMask, first: bool
     ) -> tuple[KeyValues, AttentionMask, KeyValues | None]:
-        """What to attend to, under which mask, and the cache with the new keys and values.
+        """Write new keys and values to the cache.
 
         Args:
-            new: of the slots that begin at `mask.offset`.
-            mask: of all slots so far; of the new alone where `first`, or without a cache.
-            first: nothing is in the cache yet.
+            new: the keys and values of the slots that begin at `mask.offset`.
+            mask: over all slots so far; over the new ones where `first`, or without a cache.
+            first: the cache is empty.
+
+        Returns:
+            The keys and values to attend to, their mask, and the updated cache.
         """
         if self.window is None:
             kept = None if cache is None else cache.write(new, slot=mask.offset)
@@ -105,15 +110,15 @@ class Attention(nn.Module):
         mask = dataclasses.replace(mask, window=self.window)
         if cache is None:
             return new, mask, None
-        kept = cache.write_around(new, slot=mask.offset)
+        kept = cache.write_ring(new, slot=mask.offset)
         if first:
             return new, mask, kept
-        # With the new beside the ring, not in it: several new ones may not push out what the
-        # first of them still sees.
+        # The new keys follow the ring here, since in the ring they could overwrite keys that the
+        # first new query still attends to.
         size, length = cache.key.shape[1], new.key.shape[1]
         before = mask.offset - 1 - (mask.offset - 1 - jnp.arange(size)) % size
         mask = mask.at_slots(jnp.concatenate([before, mask.offset + jnp.arange(length)]))
-        return cache.followed_by(new), mask, kept
+        return cache.append(new), mask, kept
 
     def __call__(
         self, x: Float[Array, "B T D"], keys_values: KeyValues, **settings: Any
@@ -143,7 +148,7 @@ class Attention(nn.Module):
                 mask hides the key.
 
         Raises:
-            ValueError: scores are asked of a core that never has them all in memory.
+            ValueError: scores of a core that never computes them all at once.
         """
         query = self.query(x)
         if self.position is not None:

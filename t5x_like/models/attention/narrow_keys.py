@@ -10,8 +10,8 @@ from t5x_like.models.linear import Initializer, Linear
 class NarrowKeysAttention(Attention):
     """Attention with d_k below d_v: Vaswani et al. 2017, section 3.2.2 and rows (B) of table 3.
 
-    Zeros fill queries and keys up to the width of the values, which leaves every dot product as it
-    is: so all cores and caches serve it, at the cost of attention of the full width.
+    Queries and keys are padded with zeros to the width of the values, which changes no dot product:
+    all cores and caches work, at the cost of attention of the full width.
 
     Attributes:
         key_width: d_k; `width` is d_v.
@@ -32,7 +32,7 @@ class NarrowKeysAttention(Attention):
         self.scale_factor = self.key_width**-0.5 if self.scale is None else self.scale
 
     def _narrow(self, heads: int, axis: str, init: Initializer) -> Linear:
-        return _FilledUp(
+        return _Padded(
             (heads, self.key_width),
             axes=("embed", axis, "kv"),
             use_bias=self.use_bias,
@@ -42,8 +42,8 @@ class NarrowKeysAttention(Attention):
         )
 
 
-class _FilledUp(Linear):
-    """A Linear with zeros after its last axis, up to `width`."""
+class _Padded(Linear):
+    """A Linear whose output is padded with zeros to `width`."""
 
     width: int = 0
 

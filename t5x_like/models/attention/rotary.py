@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by angles that grow with their places."""
+"""Rotary position embeddings: queries and keys rotated by angles that grow with position."""
 
 import dataclasses
 import inspect
@@ -17,7 +17,7 @@ Frequencies = Float[np.ndarray, "K/2"]  # radians a position
 
 @dataclasses.dataclass(frozen=True)
 class LinearScaling:
-    """Positions divided by `factor`: a context so many times as long fits the angles trained on.
+    """Position interpolation: positions are divided by `factor`, for a context that much longer.
 
     Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
     Interpolation", equation 4.
@@ -26,16 +26,16 @@ class LinearScaling:
     factor: float
 
     def __call__(self, frequencies: Frequencies) -> Frequencies:
-        """The frequencies, each divided."""
+        """The scaled frequencies."""
         return frequencies / self.factor
 
 
 @dataclasses.dataclass(frozen=True)
 class Llama3Scaling:
-    """Slow frequencies divided by `factor`, quick ones left, and a slope between: LLaMA 3.1.
+    """LLaMA 3.1's scaling: low frequencies are divided by `factor`, high ones are kept.
 
-    A frequency turns c times within `original_max_position_embeddings`. It is left as it is from
-    c = `high_freq_factor` on, and divided up to c = `low_freq_factor`.
+    A frequency turns c times within `original_max_position_embeddings`. It is kept from
+    c = `high_freq_factor` on, divided up to c = `low_freq_factor`, and interpolated between.
     """
 
     factor: float
@@ -51,7 +51,7 @@ class Llama3Scaling:
             )
 
     def __call__(self, frequencies: Frequencies) -> Frequencies:
-        """The frequencies, some divided."""
+        """The scaled frequencies."""
         turns = self.original_max_position_embeddings * frequencies / (2 * math.pi)
         slope = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
         kept = np.clip(slope, 0.0, 1.0)
@@ -63,13 +63,13 @@ SCALINGS: dict[str, Callable[..., Scaling]] = {"linear": LinearScaling, "llama3"
 
 
 def select_scaling(settings: Mapping[str, Any]) -> Scaling | None:
-    """The scaling that a mapping describes, by the names of Hugging Face; None for an empty one.
+    """The scaling that `model.rope_scaling` describes as Hugging Face does; None for an empty one.
 
     Args:
         settings: `rope_type`, a name in SCALINGS, and the fields of its class.
 
     Raises:
-        ValueError: a kind that is not here, or settings that are missing, unknown or out of range.
+        ValueError: an unknown kind, or settings that are missing, unknown or out of range.
     """
     if not settings:
         return None
@@ -81,7 +81,9 @@ def select_scaling(settings: Mapping[str, Any]) -> Scaling | None:
             raise ValueError(f"model.rope_scaling has no {name!r}.{hint(name, names)}")
     for name in names:
         if name not in own:
-            raise ValueError(f"model.rope_scaling lacks {name}, which {settings['rope_type']} has")
+            raise ValueError(
+                f"model.rope_scaling lacks {name}, which rope_type={settings['rope_type']!r} needs"
+            )
         if not own[name] > 0:
             raise ValueError(f"model.rope_scaling.{name}={own[name]!r} must be above 0")
     return make(**own)
@@ -89,15 +91,15 @@ def select_scaling(settings: Mapping[str, Any]) -> Scaling | None:
 
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """Turns pairs of numbers of each head: Su et al. 2021, "RoFormer", equations 14 to 16 and 34.
+    """Rotate pairs of each head: Su et al. 2021, "RoFormer", equations 14 to 16 and 34.
 
-    The pair i of position m turns by m * theta^(-2i / K). A product of a turned query and a turned
-    key depends on their positions by the difference alone. Pairs are (i, i + K/2) as in GPT-NeoX
-    and Hugging Face, not (2i, 2i + 1) as in the paper: the order of a head's numbers is free.
+    Pair i at position m rotates by m * theta^(-2i / K). The product of a rotated query and a
+    rotated key depends on the difference of their positions only. Pairs are (i, i + K/2) as in
+    GPT-NeoX and Hugging Face, not (2i, 2i + 1) as in the paper: the order within a head is free.
 
     Attributes:
-        theta: the slowest pair turns once in nearly 2 pi theta positions.
-        scaling: of the frequencies, see `select_scaling`; None leaves them.
+        theta: base of the frequencies; the slowest pair rotates once in about 2 pi theta positions.
+        scaling: applied to the frequencies, see `select_scaling`; None for none.
     """
 
     theta: float = 10_000.0
@@ -106,14 +108,16 @@ class Rotary:
     def __call__(
         self, x: Float[Array, "B L H K"], positions: Int[Array, "B L"] | None
     ) -> Float[Array, "B L H K"]:
-        """The turned heads, in the type of `x`; positions None are 0 to L - 1.
+        """The rotated heads, in the type of `x`; positions None are 0 to L - 1.
 
         Raises:
-            ValueError: heads of odd width.
+            ValueError: the heads have an odd width.
         """
         width = x.shape[-1]
         if width % 2:
-            raise ValueError(f"rotary positions turn pairs, and the heads' width {width} is odd")
+            raise ValueError(
+                f"rotary positions rotate pairs: the heads' width must be even, not {width}"
+            )
         if positions is None:
             positions = jnp.arange(x.shape[1])[None]
         # Float32 under bfloat16 too: that has 8 bits, and so no odd positions above 256.
@@ -125,6 +129,6 @@ class Rotary:
         return jnp.concatenate(turned, axis=-1).astype(x.dtype)
 
     def frequencies(self, *, width: int) -> Frequencies:
-        """Radians a position of each pair of a head of `width` numbers, the quickest first."""
+        """Radians per position of each pair of a head of `width` numbers, highest first."""
         frequencies = self.theta ** -(np.arange(0, width, 2) / width)
         return frequencies if self.scaling is None else self.scaling(frequencies)

@@ -1,4 +1,4 @@
-"""Attention over the distances of Transformer-XL: positions that only a query with its key has."""
+"""Transformer-XL's attention, with relative positions in the scores."""
 
 import dataclasses
 
@@ -13,19 +13,18 @@ from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
 
 
 class TransformerXLAttention(Attention):
-    """Causal attention that scores a key by what it holds and by how far back it is.
+    """Causal attention whose scores depend on content and on relative position.
 
     Dai et al. 2019, section 3.3: with q_i the query in slot i, k_j the key in slot j, R_d the sines
     and cosines of the distance d, and W, u, v learned, the score before scaling is
 
         (q_i + u) k_j + (q_i + v) W R_{i-j}.
 
-    Nothing is added to a token's vector and no distance is the longest. W, u and v are each layer's
-    own, as in Rae et al. 2021. The mask has to be causal: a key after its query gets the score of
-    no distance in particular.
+    There is no longest distance. Each layer has its own W, u and v, as in Rae et al. 2021. The mask
+    must be causal: the score of a key after its query is meaningless.
 
     Attributes:
-        features: D, of the sines; even.
+        features: D, the width of the sinusoidal vectors; even.
     """
 
     features: int = dataclasses.field(kw_only=True)
@@ -59,12 +58,12 @@ class TransformerXLAttention(Attention):
         mask: AttentionMask,
         extra: PyTree,
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
-        """The query plus u; the scaled scores of the distances, with `bias` if there is one."""
-        # Of the last query to each key: those of the others are the same ones, some places on.
+        """The query plus u, and the scaled scores of the distances plus `bias`."""
+        # The distances of the last query: the other queries have the same ones, shifted.
         keys = keys_values.key.shape[1]
         distances = mask.offset + query.shape[1] - 1 - jnp.arange(keys)
-        # The cheapest order of the two products is taken: for many queries the sines are projected,
-        # once for all rows; for one, a step of decoding, the query is, and never all the sines.
+        # einsum takes the cheaper order: for many queries it projects the sines, once for all rows;
+        # for one query (a decoding step) it projects the query.
         scores = jnp.einsum(
             "BTHK,DHK,SD->BHTS",
             (query + self.distance_bias.astype(query.dtype)) * self.scale_factor,
@@ -77,12 +76,12 @@ class TransformerXLAttention(Attention):
 
 
 def _shift(scores: Float[Array, "B H T S"]) -> Float[Array, "B H T S"]:
-    """Moves row t by T - 1 - t places to the left (Dai et al. 2019, appendix B).
+    """Shift row t by T - 1 - t places to the left (Dai et al. 2019, appendix B).
 
-    What comes in from the right is of another row, where the keys are after the query.
+    The places on the right, keys after the query, get scores of another row.
     """
     batch, heads, targets, sources = scores.shape
-    # With a column more, and taken apart again T places on, each row is one place shorter.
+    # Pad a column, and split the rows again T places on: each row is one place shorter.
     scores = jnp.pad(scores, ((0, 0), (0, 0), (0, 0), (1, 0)))
     scores = scores.reshape(batch, heads, targets * (sources + 1))[..., targets:]
     return scores.reshape(batch, heads, targets, sources)

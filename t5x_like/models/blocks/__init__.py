@@ -1,1 +1,1 @@
-"""One layer, and stacks of layers."""
+"""Blocks: one layer, and stacks of layers."""

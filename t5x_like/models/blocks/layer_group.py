@@ -1,4 +1,4 @@
-"""A block made of several blocks in turn, for stacks whose layers alternate."""
+"""A group of layers as one block, for stacks whose layers alternate."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 
 
 class LayerGroup(nn.Module):
-    """Applies each of some blocks once: a stack of N/g groups is N layers that alternate.
+    """Apply g blocks in turn: a stack of N/g groups is N layers that alternate.
 
     Attributes:
         make_blocks: factories of the g blocks, in order.
@@ -32,7 +32,7 @@ class LayerGroup(nn.Module):
         return carry, tuple(outs)
 
     def empty_cache(self, *, batch: int, slots: int) -> Any:
-        """The blocks' caches, in a tuple."""
+        """A tuple of the blocks' empty caches."""
         return tuple(
             make_block(parent=None).empty_cache(batch=batch, slots=slots)
             for make_block in self.make_blocks

@@ -1,4 +1,4 @@
-"""A layer whose attention and feed-forward read the same: PaLM's, and GPT-J's before it."""
+"""Parallel layers: attention and feed-forward have the same input (GPT-J, PaLM)."""
 
 from collections.abc import Callable
 
@@ -6,16 +6,16 @@ import flax.linen as nn
 from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import LayerCache
-from t5x_like.models.blocks.residual import attend_to_own, constrain
+from t5x_like.models.blocks.residual import constrain, self_attend
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.dropout import make_dropout
 
 
 class ParallelBlock(nn.Module):
-    """x + feed_forward(norm(x)) + attention(norm(x)), of one norm.
+    """x + feed_forward(norm(x)) + attention(norm(x)), with one norm.
 
-    Chowdhery et al. 2022, section 2, "Parallel Layers". The two do not wait for each other, so that
-    devices that share a layer add up its output once and not twice. Dropout falls on their sum.
+    Chowdhery et al. 2022, section 2, "Parallel Layers". Devices that share a layer then sum its
+    output once in place of twice. Dropout applies to the sum of both.
     """
 
     make_norm: Callable[..., nn.Module]
@@ -38,7 +38,7 @@ class ParallelBlock(nn.Module):
         Where `shared.collect` is not empty, a `Collected` takes the place of the cache.
         """
         y = self.norm(x)
-        read, own, scores = attend_to_own(self.self_attention, y, shared, cache)
+        read, own, scores = self_attend(self.self_attention, y, shared, cache)
         y = read + self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
         x = constrain(x + self.drop(y, shared.deterministic))
         if shared.collect:
@@ -46,7 +46,7 @@ class ParallelBlock(nn.Module):
         return x, None if own is None else LayerCache(own=own)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
-        """A cache for `slots` positions, before any."""
+        """An empty cache for `slots` positions."""
         return LayerCache(
             own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
         )

@@ -1,4 +1,4 @@
-"""One layer of a stack: sublayers, their norms and residuals."""
+"""Transformer layers: sublayers with norms and residual connections."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,11 @@ from t5x_like.models.dropout import make_dropout
 class PreNormBlock(nn.Module):
     """x + sublayer(norm(x)) for self-attention, cross-attention and feed-forward in turn.
 
-    Serves encoders, decoders and decoder-only models: cross-attention is skipped where there is
-    no memory. `make_x` is a factory of module x, here and in all parts.
+    For encoders, decoders and decoder-only models: without an encoder's output there is no
+    cross-attention. `make_x` is a factory of module x, here and in all parts.
+
+    Attributes:
+        dropout, dropout_broadcast: of the sublayers' outputs, see models/dropout.py.
     """
 
     make_norm: Callable[..., nn.Module]
@@ -42,29 +45,29 @@ class PreNormBlock(nn.Module):
 
         Where `shared.collect` is not empty, a `Collected` takes the place of the cache.
         """
-        x, own, scores = self._attend_to_own(x, shared, cache)
-        x, memory, cross_scores = self._attend_to_memory(x, shared, cache)
-        y = self._enter(x, self.feed_forward_norm)
+        x, own, scores = self._self_attend(x, shared, cache)
+        x, memory, cross_scores = self._cross_attend(x, shared, cache)
+        y = self._sublayer_input(x, self.feed_forward_norm)
         y = self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
-        x = self._leave(x, y, self.feed_forward_norm, shared)
+        x = self._sublayer_output(x, y, self.feed_forward_norm, shared)
         if shared.collect:
             return x, shared.collected(x, scores, cross_scores)
         return x, None if own is None else LayerCache(own=own, memory=memory)
 
     def empty_cache(self, *, batch: int, slots: int) -> LayerCache:
-        """A cache for `slots` positions, before any and without a memory yet."""
+        """An empty cache for `slots` positions, without the encoder's output."""
         return LayerCache(
             own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
         )
 
-    def _attend_to_own(
+    def _self_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, KeyValues | None, Array | None]:
-        y = self._enter(x, self.self_attention_norm)
-        y, own, scores = attend_to_own(self.self_attention, y, shared, cache)
-        return self._leave(x, y, self.self_attention_norm, shared), own, scores
+        y = self._sublayer_input(x, self.self_attention_norm)
+        y, own, scores = self_attend(self.self_attention, y, shared, cache)
+        return self._sublayer_output(x, y, self.self_attention_norm, shared), own, scores
 
-    def _attend_to_memory(
+    def _cross_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, KeyValues | None, Array | None]:
         if shared.memory is not None and self.make_cross_attention is not None:
@@ -74,35 +77,35 @@ class PreNormBlock(nn.Module):
         else:
             return x, None, None
         y, scores = self.cross_attention.attend(
-            self._enter(x, self.cross_attention_norm),
+            self._sublayer_input(x, self.cross_attention_norm),
             memory,
             mask=shared.memory_mask,
             deterministic=shared.deterministic,
             with_scores=shared.with_scores,
         )
-        return self._leave(x, y, self.cross_attention_norm, shared), memory, scores
+        return self._sublayer_output(x, y, self.cross_attention_norm, shared), memory, scores
 
-    def _enter(self, x: Array, norm: nn.Module) -> Array:
-        """What a sublayer reads of its input."""
+    def _sublayer_input(self, x: Array, norm: nn.Module) -> Array:
+        """The input of a sublayer, from the residual path x."""
         return norm(x)
 
-    def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
-        """What goes on from a sublayer with input x and output y."""
-        del norm  # it was at the entrance
+    def _sublayer_output(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
+        """The residual path after a sublayer with output y."""
+        del norm  # pre-norm: it was applied to the input
         return constrain(x + self.drop(y, shared.deterministic))
 
 
 class PostNormBlock(PreNormBlock):
     """norm(x + sublayer(x)): Vaswani et al. 2017, section 3.1."""
 
-    def _enter(self, x: Array, norm: nn.Module) -> Array:
+    def _sublayer_input(self, x: Array, norm: nn.Module) -> Array:
         return x
 
-    def _leave(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
+    def _sublayer_output(self, x: Array, y: Array, norm: nn.Module, shared: Shared) -> Array:
         return constrain(norm(x + self.drop(y, shared.deterministic)))
 
 
-def attend_to_own(
+def self_attend(
     attention: Any, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
 ) -> tuple[Float[Array, "B T D"], KeyValues | None, Float[Array, "B H T S"] | None]:
     """Self-attention: its output, the cache if there is one, and the scores if they are collected.
@@ -135,6 +138,6 @@ def attend_to_own(
 
 
 def constrain(x: Float[Array, "B T D"]) -> Any:
-    """The same, spread over the devices as the residual path of every layer is."""
+    """Constrain x to the sharding of the residual path."""
     axes = ("activation_batch", "activation_length", "activation_embed")
     return nn.with_logical_constraint(x, axes)

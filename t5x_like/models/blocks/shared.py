@@ -1,4 +1,4 @@
-"""The inputs that all layers of a stack have in common, and what layers return on request."""
+"""The inputs that all layers of a stack share, and what layers return on request."""
 
 import flax.struct
 import jax
@@ -36,13 +36,13 @@ class Shared:
         mask: of the stack's own positions among themselves.
         bias: added to the scores of self-attention, or None.
         positions: within each document, for schemes that act on queries and keys.
-        memory, memory_mask: what cross-attention reads, or None where there is none or where
-            the cache already holds its keys and values.
-        tokens: their ids, where the network has any, for layers that depend on them.
+        memory, memory_mask: the encoder's output and its mask for cross-attention, or None where
+            there is none or where the cache already has its keys and values.
+        tokens: the token ids, or None, for layers that depend on them.
         extra: any tree of arrays that a system's own blocks or attention need in every layer, such
             as a table of relative position embeddings.
-        first: the cache is given and empty, so the positions see each other alone.
-        deterministic: no dropout.
+        first: there is a cache and it is empty, so positions attend only to each other.
+        deterministic: no dropout and no other noise of training.
         collect: names in COLLECTABLE that each layer returns, as a `Collected`, in place of its
             cache.
     """
@@ -69,7 +69,7 @@ class Shared:
         attention_scores: Float[Array, "B H T S"] | None,
         cross_attention_scores: Float[Array, "B H T S"] | None = None,
     ) -> Collected:
-        """What `collect` asks of one layer, whose output is `carry`."""
+        """The `Collected` of one layer whose output is `carry`: None for all that is not asked."""
         return Collected(
             hidden_states=carry if "hidden_states" in self.collect else None,
             attention_scores=attention_scores,
@@ -78,14 +78,14 @@ class Shared:
 
 
 def collect_layers(collect: tuple[str, ...], carry: PyTree, per_layer: PyTree) -> Collected:
-    """The layers' `Collected` as one, in the order of the layers.
+    """Combine the `Collected` of all layers, in the order of the layers.
 
     Args:
         carry: the input of layer 0.
-        per_layer: what a stack returns per layer: scanned, looped, or in groups of layers.
+        per_layer: the outputs per layer of a stack, scanned, looped or in groups of layers.
 
     Raises:
-        ValueError: a name that cannot be collected, or a block that does not return what is asked.
+        ValueError: a name that cannot be collected, or a block that does not return it.
     """
     for name in collect:
         choose("collect", name, dict.fromkeys(COLLECTABLE))
@@ -102,7 +102,7 @@ def collect_layers(collect: tuple[str, ...], carry: PyTree, per_layer: PyTree) -
             )
 
     def join(rank: int, *layers: Array) -> Array:
-        # Scanned layers are stacked already; of a group of them, each block is a stack by itself.
+        # Scanned layers are stacked already; in scanned groups, each block is a stack of its own.
         stacks = [x.reshape(-1, *x.shape[x.ndim - rank :]) for x in layers]
         return jnp.stack(stacks, axis=1).reshape(-1, *stacks[0].shape[1:])
 

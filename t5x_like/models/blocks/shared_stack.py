@@ -1,4 +1,4 @@
-"""N layers with fewer parameters than N: whole layers, or parts of them, used several times."""
+"""Cross-layer parameter sharing: N layers that share all or some of their parameters."""
 
 import functools
 from collections.abc import Callable
@@ -14,22 +14,22 @@ from t5x_like.names import choose
 
 
 class SharedStack(nn.Module):
-    """Applies a block N times, with parameters shared across layers (Lan et al. 2019, section 3.1).
+    """Apply a block N times, with parameters shared across layers (Lan et al. 2019, section 3.1).
 
-    The N layers are cut into G groups of N/G. All layers of a group have the same parameters in
-    the parts of the block that are shared, and their own in the others. A parameter is there once:
-    [G, I, ...] if it is shared, else [N, I, ...], and its gradient is the sum over its uses.
+    The N layers form G groups of N/G. The layers of a group share the parameters of the parts that
+    are shared, and have their own in the others. A shared parameter has the shape [G, I, ...],
+    another one [N, I, ...]; the gradient of a shared one is the sum over its uses.
 
-    What is shared is closed over by the loop over layers and what is not is scanned, which Linen's
-    own `scan` does for whole collections alone: so the block is called as a function.
+    The loop over layers closes over shared parameters and scans the others. Linen's `scan` can only
+    do either for a whole collection, so the block is applied as a function.
 
     Attributes:
         make_block: factory of the block, `block(carry, shared, per_layer) -> (carry, out)`.
         layers: N.
         groups: G, which divides N.
-        inner: I, blocks that make up a layer, each with parameters of its own.
-        parts: the submodules of the block that are shared; the others are not.
-        loop: `scan` compiles one layer, `unroll` each; the parameters are the same.
+        inner: I, the number of blocks in a layer, each with parameters of its own.
+        parts: the submodules of the block that are shared.
+        loop: `scan` compiles one layer, `unroll` each; the parameters have the same shapes.
         remat: what the backward pass recomputes: `none`, or a name in stack.REMAT_POLICIES.
     """
 
@@ -46,13 +46,12 @@ class SharedStack(nn.Module):
         """The last carry, and the blocks' outputs [N * I, ...]; `per_layer` is as long.
 
         Raises:
-            ValueError: the groups do not divide the layers, the block has no such part, or
-                `loop` or `remat` does not exist.
+            ValueError: the groups do not divide the layers, or an unknown part, `loop` or `remat`.
         """
         if self.layers % self.groups:
             raise ValueError(
-                f"model.groups={self.groups} must divide model.layers={self.layers}: groups are of "
-                "the same size"
+                f"model.groups={self.groups} must divide model.layers={self.layers}, so that all "
+                "groups have the same size"
             )
         block = self.make_block(parent=None)
         sizes = self.groups, self.layers // self.groups, self.inner
@@ -75,13 +74,13 @@ class SharedStack(nn.Module):
         return stacked
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
-        """The blocks' caches, [N * I, ...]."""
+        """The blocks' empty caches, [N * I, ...]."""
         block = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
         number = self.layers * self.inner
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), block)
 
     def _run(self, apply: Callable[..., Any], carry: PyTree, params: PyTree, xs: PyTree) -> Any:
-        """Runs groups, their layers and the blocks of a layer, one within the other."""
+        """Run the blocks in nested loops over groups, layers and the blocks of a layer."""
         choose("model.loop", self.loop, {"scan": None, "unroll": None})
         if self.remat != "none":
             policy = choose("model.remat", self.remat, {"none": None, **REMAT_POLICIES})
@@ -106,7 +105,7 @@ class SharedStack(nn.Module):
         return scan(group, carry, (same, own, xs), length=self.groups)
 
     def _parameters(self, init: Callable[[Array], PyTree]) -> PyTree:
-        """By part of the block; made only where they are not there yet."""
+        """The parameters by part of the block; initialized where they do not exist yet."""
         if not self.is_initializing():
             return nn.unbox(self.variables["params"])
         names = tuple(jax.eval_shape(lambda: init(jax.random.key(0)))["params"])

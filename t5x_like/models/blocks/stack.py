@@ -1,4 +1,4 @@
-"""N layers of one block: scanned or looped, recomputed or kept in the backward pass."""
+"""N layers of one block, scanned or looped, with or without rematerialization."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -18,7 +18,7 @@ REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
 
 
 class Stack(nn.Module):
-    """Applies `block(carry, shared, per_layer) -> (carry, per_layer_out)` N times.
+    """Apply `block(carry, shared, per_layer) -> (carry, per_layer_out)` N times.
 
     Attributes:
         make_block: factory of the block.
@@ -87,7 +87,7 @@ class Stack(nn.Module):
         return tuple(jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.layers))
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
-        """The blocks' caches, in the form of `per_layer`."""
+        """The blocks' empty caches, in the form of `per_layer`."""
         layer = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
         if self.loop == "unroll":
             return (layer,) * self.layers
@@ -95,11 +95,11 @@ class Stack(nn.Module):
 
 
 def unstack_layers(params: PyTree, *, layers: int) -> PyTree:
-    """Parameters of a scanned Stack ({"block": ...}) as those of a looped one."""
+    """Convert the parameters of a scanned Stack ({"block": ...}) to those of a looped one."""
     return {f"layer_{n}": jax.tree.map(lambda x, n=n: x[n], params["block"]) for n in range(layers)}
 
 
 def stack_layers(params: dict[str, Array]) -> PyTree:
-    """Parameters of a looped Stack ({"layer_0": ...}) as those of a scanned one."""
+    """Convert the parameters of a looped Stack ({"layer_0": ...}) to those of a scanned one."""
     layers = [params[f"layer_{n}"] for n in range(len(params))]
     return {"block": jax.tree.map(lambda *xs: jnp.stack(xs), *layers)}

@@ -1,1 +1,1 @@
-"""Tokens and positions as vectors, and vectors as logits."""
+"""Token and position embeddings, and output layers to logits."""

@@ -12,12 +12,12 @@ from t5x_like.models.types import Batch
 class Embeddings(nn.Module):
     """norm(token + position + segment): Devlin et al. 2018, figure 2.
 
-    Reads `encoder_input_tokens`, `encoder_token_types` (absent: all 0) and `encoder_positions`
-    (absent: counted from the start of the row), each [B, L].
+    The batch has `encoder_input_tokens`, and may have `encoder_token_types` (default 0) and
+    `encoder_positions` (default: counted from the start of the row), each [B, L].
 
     Attributes:
         make_tokens, make_positions, make_token_types: factories of the tables; without the last
-            there are no segments.
+            there are no segment embeddings.
     """
 
     make_tokens: Callable[..., nn.Module]
@@ -33,7 +33,7 @@ class Embeddings(nn.Module):
         self.norm = self.make_norm()
 
     def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
-        """The sum of the vectors of each place, normed."""
+        """The normed sum of the embeddings."""
         tokens = batch["encoder_input_tokens"]
         x = self.token(tokens)
         x = x + self.position(batch.get("encoder_positions"), length=tokens.shape[1])
@@ -43,19 +43,19 @@ class Embeddings(nn.Module):
 
     @property
     def table(self) -> Float[Array, "V E"]:
-        """The vectors of all tokens, for a head that is tied to them."""
+        """The table of token embeddings, for a head that is tied to it."""
         return self.token.embedding
 
 
 class CountedEmbeddings(Embeddings):
-    """norm(token + position), where a position is the number of tokens before, without padding.
+    """norm(token + position), where a position counts earlier tokens that are no padding (fairseq).
 
-    So a text has the same vectors wherever its padding is. Padding has position -1: the row of the
-    table before the first, which is why `make_positions` must have an offset.
+    So a text has the same embeddings wherever its padding is. Padding has position -1, the row of
+    the table before position 0, which is why `make_positions` must have an offset.
     """
 
     def __call__(self, batch: Batch) -> Float[Array, "B L E"]:
-        """The sum of the vectors of each place, normed."""
+        """The normed sum of the embeddings."""
         real = batch["encoder_segment_ids"] > 0
         positions = batch.get("encoder_positions", jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1)
         return super().__call__({**batch, "encoder_positions": jnp.where(real, positions, -1)})

@@ -1,4 +1,4 @@
-"""Positions as vectors that are added to the embeddings of the tokens."""
+"""Position embeddings that are added to token embeddings."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +11,13 @@ from t5x_like.models.types import Batch
 
 
 def positions_of(batch: Batch, side: str, tokens: Int[Array, "B L"]) -> Int[Array, "B L"]:
-    """The positions that the batch has for a side, or 0, 1, ... in every row."""
+    """The positions in the batch for a side (`encoder`, `decoder`), or 0, 1, ... in every row."""
     arange = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     return batch.get(f"{side}_positions", arange)
 
 
 class LearnedPositions(nn.Module):
-    """A vector for each place of a sequence, added to its token's (Devlin et al. 2018, figure 2).
+    """A learned embedding for each position (Devlin et al. 2018, figure 2).
 
     Attributes:
         length: rows of the table.
@@ -34,15 +34,15 @@ class LearnedPositions(nn.Module):
     def __call__(
         self, positions: Int[Array, "B L"] | None, *, length: int
     ) -> Float[Array, "B L D"] | Float[Array, "1 L D"]:
-        """The vectors of `positions`, or of 0 to `length` - 1 if they are None.
+        """The embeddings of `positions`, or of 0 to `length` - 1 if they are None.
 
         Raises:
-            ValueError: a sequence longer than the table.
+            ValueError: the sequence is longer than the table.
         """
         if length > self.length - self.offset:
             raise ValueError(
                 f"{length} tokens are more than the {self.length - self.offset} positions that "
-                "the model has (model.positions)"
+                "the model has (model.positions): shorten the text, or train with more positions"
             )
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
         table = self.param("embedding", init, (self.length, self.features)).astype(self.dtype)
@@ -51,13 +51,13 @@ class LearnedPositions(nn.Module):
         return jnp.take(table, positions + self.offset, axis=0)
 
 
-class Entrance(nn.Module):
-    """What a tower reads: scaled vectors of tokens, with those of their places added.
+class AddPositions(nn.Module):
+    """The input of a tower: scaled token embeddings plus position embeddings.
 
     Attributes:
-        make_positions: factory of `LearnedPositions` or another table of that form.
+        make_positions: factory of `LearnedPositions` or of a module with the same call.
         make_norm: factory of a norm of the sum (BART), or None.
-        scale: of the tokens' vectors; D^0.5 in Vaswani et al. 2017, section 3.4.
+        scale: factor of the token embeddings; D^0.5 in Vaswani et al. 2017, section 3.4.
     """
 
     make_positions: Callable[..., nn.Module]
@@ -68,7 +68,7 @@ class Entrance(nn.Module):
     def __call__(
         self, x: Float[Array, "B L D"], positions: Int[Array, "B L"]
     ) -> Float[Array, "B L D"]:
-        """The sum, normed."""
+        """The sum, after the norm if there is one."""
         x = x * self.scale if self.scale != 1.0 else x
         x = x + self.make_positions(name="position")(positions, length=x.shape[1])
         return x if self.make_norm is None else self.make_norm(name="norm")(x)

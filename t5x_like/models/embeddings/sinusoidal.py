@@ -1,4 +1,4 @@
-"""Positions as sines and cosines: nothing to learn, and no longest text."""
+"""Sinusoidal positions: no parameters, and no longest text."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from jaxtyping import Array, Float, Int
 
 
 class SinusoidalPositions(nn.Module):
-    """A fixed vector for each place of a sequence: Vaswani et al. 2017, section 3.5.
+    """A fixed vector for each position: Vaswani et al. 2017, section 3.5.
 
-    With D features, place p has sin(p / 10000^(2i/D)) in feature 2i and the cosine of the same in
-    feature 2i + 1. The vector of p + k is that of p, turned by angles that only k decides.
+    With D features, position p has sin(p / 10000^(2i/D)) in feature 2i and the cosine of the same
+    angle in feature 2i + 1. The vector of p + k is the vector of p rotated by angles that depend
+    on k alone.
     """
 
     features: int
@@ -27,12 +28,12 @@ class SinusoidalPositions(nn.Module):
         """
         if self.features % 2:
             raise ValueError(
-                f"model.d_model={self.features} is odd, and sinusoidal positions are pairs of a "
-                "sine and a cosine"
+                f"model.d_model={self.features} is odd: sinusoidal positions are pairs of a sine "
+                "and a cosine, so it must be even"
             )
         if positions is None:
             positions = jnp.arange(length)[None]
-        # In float32 whatever the model computes in: 16 bits cannot tell place 257 from 256.
+        # In float32 for every model.dtype: in bfloat16 positions 256 and 257 are equal.
         exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
         angles = positions[..., None].astype(jnp.float32) * 10_000.0**-exponents
         pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)

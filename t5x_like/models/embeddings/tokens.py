@@ -1,4 +1,4 @@
-"""Tokens to vectors, and vectors to logits."""
+"""Token embeddings, and output layers from hidden states to logits."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -10,12 +10,12 @@ from jaxtyping import Array, Float, Int
 
 
 class TokenEmbed(nn.Module):
-    """A table of V vectors of D.
+    """A table of V embeddings of D numbers.
 
     Attributes:
         axis: logical name of the table's first axis: `vocab`, or `types` for segments.
-        lookup: `gather` reads rows; `one_hot` multiplies, which is quicker only where the
-            vocabulary is sharded on a TPU.
+        lookup: `gather` reads rows; `one_hot` multiplies, which is faster only where the vocabulary
+            is sharded on a TPU.
     """
 
     vocab_size: int
@@ -30,8 +30,8 @@ class TokenEmbed(nn.Module):
         self.embedding = self.param("embedding", init, (self.vocab_size, self.features))
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        """The vectors of `tokens`."""
-        # Rows whole on each device: else the partitioner gathers, then moves all it gathered.
+        """The embeddings of `tokens`."""
+        # Keep rows whole on each device: otherwise XLA moves all gathered rows between devices.
         table = nn.with_logical_constraint(self.embedding, (self.axis, "activation_embed"))
         table = table.astype(self.dtype)
         if self.lookup == "one_hot":
@@ -43,14 +43,14 @@ class TokenEmbed(nn.Module):
 
 
 def _to_vocabulary(x: Float[Array, "B L D"], kernel: Array, equation: str) -> Array:
-    # The sums stay in float32 under bfloat16 compute: a softmax over 32,000 needs them.
+    # Float32 sums under bfloat16 too: a softmax over 32,000 logits needs them.
     logits = jnp.einsum(equation, x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
     axes = ("activation_batch", "activation_length", "activation_vocab")
     return nn.with_logical_constraint(logits, axes)
 
 
 class TiedHead(nn.Module):
-    """Logits as products with the token embeddings, after a scale (T5 v1.0: D^-0.5).
+    """Logits as scaled products with the token embeddings (scale in T5 v1.0: D^-0.5).
 
     Attributes:
         use_bias: a learned constant for each token (Devlin et al. 2018's code).
@@ -72,7 +72,7 @@ class TiedHead(nn.Module):
 
 
 class LinearHead(nn.Module):
-    """Logits by a projection of its own."""
+    """Logits by a separate projection."""
 
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
 

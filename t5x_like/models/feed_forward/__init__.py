@@ -1,1 +1,1 @@
-"""Feed-forward layers, dense and sparse."""
+"""Feed-forward layers: dense, gated, and mixtures of experts."""

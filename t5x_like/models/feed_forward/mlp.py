@@ -18,6 +18,7 @@ class MLP(nn.Module):
 
     Attributes:
         hidden: F.
+        dropout, dropout_broadcast: of the hidden layer, see models/dropout.py.
         wi_init, wo_init: initializers of the kernels [D, F] and [F, D].
     """
 
@@ -48,7 +49,7 @@ class MLP(nn.Module):
         tokens: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """The layer's output, without residual or norm. It does not look at the tokens' ids."""
+        """The layer's output, without residual or norm; `tokens` are ignored."""
         hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
         drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
         hidden = drop(hidden, deterministic)

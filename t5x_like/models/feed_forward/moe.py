@@ -1,8 +1,8 @@
-"""Sparse feed-forwards: a router sends each token to one or a few of many experts.
+"""Mixtures of experts: a router sends each token to one or a few of many feed-forwards.
 
 Shapes as in routers.py: G groups of T tokens, E experts of C slots each in a group. Tokens are
-gathered into slots and added back from them, so nothing here is larger than the slots' vectors,
-[E, G, C, D]: the tokens' own times the capacity factor.
+gathered into slots and scattered back, so the largest array is [E, G, C, D]: the size of the
+tokens' vectors times the capacity factor.
 """
 
 import math
@@ -22,8 +22,8 @@ from t5x_like.models.linear import Initializer
 from t5x_like.names import choose
 from t5x_like.partitioning import batch_parts
 
-# The vectors in slots and in the experts' hidden layers: cut by expert, and within by group. Rows
-# of a batch are cut over `expert` too, so between the two lies an exchange of all with all.
+# Slots and the experts' hidden layers are sharded by expert, then by group. The rows of a batch are
+# sharded over `expert` too, so between the two is an all-to-all.
 Names = tuple[str | None, ...]
 SLOTS: Names = ("activation_experts", "activation_groups", None, "activation_embed")
 HIDDEN: Names = ("activation_experts", "activation_groups", None, "activation_mlp")
@@ -58,10 +58,11 @@ class Experts(nn.Module):
         multiply: Callable[[Array, Array], Array],
         deterministic: bool,
     ) -> Float[Array, "*rows D"]:
-        """What each row's expert makes of it.
+        """The output of each row's expert.
 
         Args:
-            multiply: (rows [*rows, n], kernels [E, n, m]) -> [*rows, m]: it knows whose they are.
+            multiply: (rows [*rows, n], kernels [E, n, m]) -> [*rows, m]: multiplies each row by the
+                kernel of its expert.
         """
         width = x.shape[-1]
 
@@ -88,7 +89,7 @@ class Experts(nn.Module):
 
 
 class Kernel(nn.Module):
-    """The matrices of E experts, each drawn by itself."""
+    """The kernels of E experts, each initialized independently."""
 
     experts: int
     shape: tuple[int, int]
@@ -110,20 +111,20 @@ class Kernel(nn.Module):
 class SparseFeedForward(nn.Module):
     """A mixture of experts as a block's feed-forward: Fedus et al. 2022, section 2.
 
-    In each group an expert takes C = ceil(factor * T / E) tokens; the rest have no output here and
-    pass by on the residual path. A group is a row of the batch, or several rows.
+    In each group an expert takes C = ceil(factor * T / E) tokens; dropped tokens have only the
+    residual path. A group is one or several rows of the batch.
 
-    What the router did is sown in the collection "routing", see `collect`.
+    Statistics of the routing are sown in the collection "routing", see `collect`.
 
     Attributes:
         make_router, make_experts: factories of a `Router` and of `Experts`, of the same E.
-        capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and
-            without its noise.
-        expert_capacity: C itself; 0: by the factors.
-        group_size: the most tokens that share slots, in whole rows of one device; 0: those of one
-            row. Rows of a single token, the steps of generation, never share any.
-        dispatch: `capacity`, or `dropless`, where all tokens are computed, sorted by expert, in a
-            product of ragged rows (Gale et al. 2022, MegaBlocks); it knows no groups and no slots.
+        capacity_factor, eval_capacity_factor: slots of a group over its tokens, in training and in
+            evaluation.
+        expert_capacity: C; 0 computes it from the factors.
+        group_size: the most tokens of a group, in whole rows of one device; 0: one row. Rows of a
+            single token (decoding steps) are always groups of their own.
+        dispatch: `capacity`, or `dropless`, where no token is dropped: tokens are sorted by expert
+            for a ragged product (Gale et al. 2022, MegaBlocks), without groups and slots.
     """
 
     make_router: Callable[..., Router]
@@ -145,7 +146,7 @@ class SparseFeedForward(nn.Module):
         """The layer's output, without residual or norm.
 
         Args:
-            tokens: the ids at the positions, for a router that goes by them.
+            tokens: the token ids, for a router that depends on them.
 
         Raises:
             ValueError: `dropless` on a mesh that spreads the experts, or with a router whose tokens
@@ -187,14 +188,14 @@ class SparseFeedForward(nn.Module):
 def compute_slots(
     experts: nn.Module, x: Float[Array, "G T D"], slots: Slots, *, deterministic: bool
 ) -> Float[Array, "G T D"]:
-    """The sum of what experts make of each token that has slots, times the gates."""
+    """The sum of the experts' outputs for each token, times the gates, within the capacity."""
 
     def multiply(rows: Float[Array, "E G C n"], kernels: Float[Array, "E n m"]) -> Array:
         matrix = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # as in `Linear`
         return jnp.matmul(matrix, kernels).reshape(*rows.shape[:-1], kernels.shape[-1])
 
     def exchanged(y: Array, *, now: Names, then: Names) -> Any:
-        # Both said, so that what is exchanged is the slots and not how they are filled.
+        # Both layouts are constrained, so that the all-to-all moves the slots alone.
         y = jnp.swapaxes(nn.with_logical_constraint(y, now), 0, 1)
         return nn.with_logical_constraint(y, then)
 
@@ -209,7 +210,7 @@ def compute_slots(
 def compute_all(
     experts: nn.Module, x: Float[Array, "G T D"], choice: Choice, *, deterministic: bool
 ) -> tuple[Float[Array, "G T D"], Float[Array, " E"]]:
-    """The same with a slot for everyone, and the share of the choices that each expert has."""
+    """Like `compute_slots` without a capacity; also the share of the choices per expert."""
     flat = jax.tree.map(lambda a: a.reshape(1, -1, a.shape[-1]), (x, choice.expert, choice.gate))
     rows, expert, gate = flat
     order, counts = by_expert(expert, experts=experts.experts)
@@ -226,18 +227,18 @@ def compute_all(
 
 
 def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
-    """What all M sparse layers of a network sowed, in their order, those of the encoder first.
+    """The routing statistics of all M sparse layers in order, the encoder's first.
 
     Args:
-        routing: the collection "routing", of scanned or of looped layers, in groups or not.
+        routing: the collection "routing" of scanned or looped layers, in groups or not.
 
     Returns:
-        `load` [M, E], the share of the choices that each expert was given, with or without a slot;
-        `dropped` [M], the share of them that had none; `balance` [M] and `z` [M], the losses of
+        `load` [M, E], the share of the choices of each expert, with or without a slot; `dropped`
+        [M], the share of the choices without a slot; `balance` [M] and `z` [M], the losses of
         `routers.load_balance` and `routers.z_loss`.
 
     Raises:
-        ValueError: there are no sparse layers.
+        ValueError: the network has no sparse layers.
     """
     found: dict[str, list[tuple[tuple, Array]]] = {}
     for path, value in jax.tree.leaves_with_path(routing):
@@ -250,7 +251,10 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
             order = (not place.startswith("encoder"), n, *numbers)
             found.setdefault(name, []).append((order, layer))
     if not found:
-        raise ValueError("no layer of this network has a router")
+        raise ValueError(
+            "this network has no sparse layer, so there are no routing statistics: use a system "
+            "with experts, such as 'switch'"
+        )
     return {
         name: jnp.stack([layer for _, layer in sorted(layers, key=lambda item: item[0])])
         for name, layers in found.items()
@@ -258,8 +262,8 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
 
 
 def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
-    """G and T: as many whole rows as fit into a group, and divide the rows of a device."""
-    # A row of one token is a step of generation, which rows beside it must not change.
+    """G and T: the most whole rows that fit into a group and divide the rows of a device."""
+    # A row of one token is a decoding step, which other rows must not change.
     rows = 1 if length == 1 else max(1, group_size // length)
     parts = batch_parts(jax.sharding.get_abstract_mesh().shape)
     own = batch if batch % parts else batch // parts
@@ -270,6 +274,6 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
 def _check_dropless() -> None:
     if jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1:
         raise ValueError(
-            "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1, or "
+            "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1 or "
             "model.dispatch='capacity'"
         )

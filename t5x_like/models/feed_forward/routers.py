@@ -1,8 +1,8 @@
-"""Who computes what: routers that give tokens to experts, and experts' slots to tokens.
+"""Routers of mixtures of experts: which expert computes which token, and in which slot.
 
-Shapes: G groups of T tokens, K choices of a token, E experts of C slots each in a group. Groups do
-not compete. All is float32, whatever type the tokens have ("selective precision", Fedus et al.
-2022, section 2.4).
+Shapes: G groups of T tokens, K choices per token, E experts with C slots each per group. Tokens
+compete for slots within their group. All is float32, whatever type the tokens have ("selective
+precision", Fedus et al. 2022, section 2.4).
 """
 
 import flax.linen as nn
@@ -19,8 +19,8 @@ class Choice:
     """The experts that each token goes to, best first.
 
     Attributes:
-        expert: E where there is none.
-        gate: what that expert's output is multiplied by.
+        expert: the index of the expert, or E for none.
+        gate: the factor of that expert's output.
         balance: the load-balancing loss, see `load_balance`.
         z: the router z-loss, see `z_loss`.
     """
@@ -33,13 +33,13 @@ class Choice:
 
 @flax.struct.dataclass
 class Slots:
-    """The token of its group that each slot of an expert holds.
+    """The token of its group that is in each slot of an expert.
 
     Attributes:
-        token: T where the slot is empty.
-        gate: what the expert's output is multiplied by.
-        load: the share of the choices that each expert was given, with or without a slot.
-        dropped: the share of the choices that have no slot.
+        token: the index of the token, or T for an empty slot.
+        gate: the factor of the expert's output.
+        load: the share of the choices of each expert, with or without a slot.
+        dropped: the share of the choices without a slot.
     """
 
     token: Int[Array, "G E C"]
@@ -55,7 +55,7 @@ def load_balance(load: Float[Array, "*G E"], probability: Float[Array, "*G E"]) 
 
     Args:
         load: f, the share of the tokens whose first choice is expert i.
-        probability: P, the mean of what the router gives expert i. The gradient is through it.
+        probability: P, the router's mean probability of expert i, which has the gradient.
     """
     return load.shape[-1] * jnp.mean(jnp.sum(load * probability, axis=-1))
 
@@ -66,7 +66,7 @@ def z_loss(logits: Float[Array, "G T E"]) -> Float[Array, ""]:
 
 
 class Router(nn.Module):
-    """What all routers whose tokens choose have in common; `choose` is each one's own."""
+    """The base of routers where tokens choose experts; each one defines `choose`."""
 
     experts: int
 
@@ -77,9 +77,10 @@ class Router(nn.Module):
         *,
         deterministic: bool,
     ) -> Choice:
-        """The experts of each token, of which `tokens` are the ids.
+        """The experts of each token.
 
         Args:
+            tokens: the token ids.
             deterministic: without the noise of training.
         """
         raise NotImplementedError
@@ -92,7 +93,7 @@ class Router(nn.Module):
         capacity: int,
         deterministic: bool,
     ) -> Slots:
-        """The slots after all have chosen: earlier tokens first, and first choices before second.
+        """The slots: first choices before second ones, and earlier tokens first.
 
         Args:
             capacity: C.
@@ -101,7 +102,7 @@ class Router(nn.Module):
         length = x.shape[1]
         order, counts = by_expert(choice.expert, experts=self.experts)
         slot = jnp.arange(capacity)
-        # The choices of an expert lie one after the other in `order`, from its start on.
+        # The choices of an expert are consecutive in `order`.
         start = jnp.cumsum(counts, axis=-1) - counts
         place = jnp.minimum(start[..., None] + slot, order.shape[1] - 1)
         chosen = jax.vmap(jnp.take)(order, place)
@@ -122,9 +123,9 @@ class Router(nn.Module):
 def by_expert(
     expert: Int[Array, "G T K"], *, experts: int
 ) -> tuple[Int[Array, "G KT"], Int[Array, "G E"]]:
-    """The choices of each group in order of their experts, and how many each expert has.
+    """The choices of each group sorted by expert, and the number of choices per expert.
 
-    A choice is k * T + t. Those of one expert stay in that order; those of none come last.
+    A choice is k * T + t. The sort is stable; choices of no expert come last.
     """
     flat = choices_first(expert)
     counts = jnp.sum(flat[..., None] == jnp.arange(experts), axis=1)
@@ -132,17 +133,17 @@ def by_expert(
 
 
 def choices_first(x: Num[Array, "G T K"]) -> Num[Array, "G KT"]:
-    """The choices of each group in order, choice k * T + t at that place."""
+    """The choices of each group as one axis: choice k of token t is at k * T + t."""
     return jnp.swapaxes(x, 1, 2).reshape(x.shape[0], -1)
 
 
 class LearnedRouter(Router):
-    """A router that goes by the softmax of a linear map of the token.
+    """The base of routers with a softmax over a linear map of the token.
 
     Attributes:
-        jitter: e, where training multiplies the router's input by noise from [1 - e, 1 + e] (Fedus
-            et al. 2022, appendix F; "input jitter" in Zoph et al. 2022, section 3.2).
-        kernel_init: of the kernel [D, E].
+        jitter: e: training multiplies the router's input by noise from [1 - e, 1 + e] (Fedus et al.
+            2022, appendix F; "input jitter" in Zoph et al. 2022, section 3.2).
+        kernel_init: initializer of the kernel [D, E].
     """
 
     jitter: float = 0.0
@@ -150,7 +151,7 @@ class LearnedRouter(Router):
 
     @nn.compact
     def logits(self, x: Float[Array, "G T D"], *, deterministic: bool) -> Float[Array, "G T E"]:
-        """What the experts are to each token, in float32."""
+        """The float32 logits of the experts for each token."""
         x = x.astype(jnp.float32)
         if self.jitter and not deterministic:
             low, high = 1.0 - self.jitter, 1.0 + self.jitter
@@ -158,12 +159,12 @@ class LearnedRouter(Router):
             x = x * jax.random.uniform(key, x.shape, minval=low, maxval=high)
         init = nn.with_logical_partitioning(self.kernel_init, ("embed", "router"))
         kernel = self.param("kernel", init, (x.shape[-1], self.experts))
-        # Unless told, a TPU would round both factors to bfloat16.
+        # By default a TPU rounds both factors to bfloat16.
         return jnp.matmul(x, kernel, precision=jax.lax.Precision.HIGHEST)
 
 
 class SwitchRouter(LearnedRouter):
-    """Each token goes to its most likely expert, times its probability: Fedus et al. 2022, 2.1."""
+    """Top-1 routing, gated by the probability: Fedus et al. 2022, section 2.1."""
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
         """One expert for each token."""
@@ -179,14 +180,14 @@ class SwitchRouter(LearnedRouter):
 
 
 class Top2Router(LearnedRouter):
-    """Each token goes to its two most likely experts: Lepikhin et al. 2020 (GShard), algorithm 1.
+    """Top-2 routing: Lepikhin et al. 2020 (GShard), algorithm 1.
 
-    Their gates add up to 1. In training the second is kept with probability 2 * its gate, in
+    The two gates sum to 1. Training keeps the second expert with probability 2 * its gate,
     evaluation always.
     """
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """The two experts of each token, or the first alone."""
+        """One or two experts for each token."""
         logits = self.logits(x, deterministic=deterministic)
         probability = jax.nn.softmax(logits, axis=-1)
         first = jnp.argmax(logits, axis=-1)
@@ -203,21 +204,21 @@ class Top2Router(LearnedRouter):
 
 
 class HashRouter(Router):
-    """A token's id alone says where it goes: Roller et al. 2021 (Hash Layers), "random hash"."""
+    """Routing by a hash of the token id: Roller et al. 2021 (Hash Layers), "random hash"."""
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """One expert for each token, the same wherever the token stands.
+        """One expert for each token id.
 
         Raises:
-            ValueError: the network does not tell its layers the tokens' ids.
+            ValueError: the network does not pass token ids to its layers.
         """
         if tokens is None:
             raise ValueError(
-                "model.router='hash' needs the ids of the tokens, which this network's layers are "
-                "not given"
+                "model.router='hash' needs the token ids, and this network does not pass them to "
+                "its layers: choose another router"
             )
-        # A bijection of 32 bits, so that ids that are near each other do not stay so: rounds of a
-        # multiplication by an odd number and a shift.
+        # A bijection on 32 bits that scatters neighbouring ids: rounds of a multiplication by an
+        # odd number and a shift.
         mixed = tokens.astype(jnp.uint32)
         for _ in range(2):
             mixed = (mixed ^ (mixed >> 16)) * jnp.uint32(0x9E3779B1)
@@ -226,9 +227,9 @@ class HashRouter(Router):
 
 
 class RandomRouter(Router):
-    """Every token goes anywhere: what is left of sparsity without routing.
+    """Random routing: a baseline of sparsity without a learned router.
 
-    Training draws anew at each step; evaluation draws once, by position.
+    Training samples new experts at each step; evaluation has fixed random experts by position.
     """
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
@@ -238,24 +239,24 @@ class RandomRouter(Router):
 
 
 class ExpertChoiceRouter(LearnedRouter):
-    """Each expert takes the C tokens that are likeliest its own: Zhou et al. 2022, section 3.
+    """Expert choice: each expert takes its C most likely tokens (Zhou et al. 2022, section 3).
 
-    All slots are full; a token may have several experts, or none, and then it counts as dropped.
-    An expert compares a token with those after it: in a decoder, training sees the future.
+    All slots are full. A token may have several experts, or none, and then counts as dropped. An
+    expert compares a token with later ones, so in a decoder the routing is not causal.
     """
 
     def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
-        """Not here, where tokens do not choose.
+        """Always an error: experts choose here, not tokens.
 
         Raises:
             ValueError: always.
         """
-        raise ValueError("model.router='expert_choice' has no tokens that choose: it needs slots")
+        raise ValueError("model.router='expert_choice' needs slots: set model.dispatch='capacity'")
 
     def __call__(
         self, x: Array, tokens: Array | None, *, capacity: int, deterministic: bool
     ) -> Slots:
-        """The slots after all experts have chosen."""
+        """The slots that the experts choose."""
         logits = self.logits(x, deterministic=deterministic)
         probability = jnp.swapaxes(jax.nn.softmax(logits, axis=-1), 1, 2)
         # A sort, where top_k would do, since XLA does not partition a top_k over the groups.

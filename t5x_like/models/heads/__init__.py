@@ -1,1 +1,1 @@
-"""What is read off the states of an encoder."""
+"""Heads: what maps hidden states to the outputs of a task."""

@@ -8,7 +8,7 @@ from t5x_like.models.linear import Initializer, Linear
 
 
 class ClassHead(nn.Module):
-    """A class, from the sum of what an example's rows say: of two texts, in both orders."""
+    """Predict a class from the sum of the states of an example's rows (two texts: both orders)."""
 
     labels: int
     kernel_init: Initializer
@@ -25,7 +25,7 @@ class ClassHead(nn.Module):
 
 
 class ChoiceHead(nn.Module):
-    """Which of an example's rows is right: a number for each; a row of padding has no chance."""
+    """Multiple choice: one logit for each row of an example; padding rows get -1e9."""
 
     kernel_init: Initializer
     dropout: float = 0.0
@@ -35,13 +35,13 @@ class ChoiceHead(nn.Module):
         self, states: Float[Array, "B C D"], real: Bool[Array, "B C"], *, deterministic: bool = True
     ) -> Float[Array, "B C"]:
         """Float32 logits."""
-        # The same for all rows of an example: they compete.
+        # One mask for all rows of an example, since their logits are compared.
         states = nn.Dropout(self.dropout, broadcast_dims=(1,))(states, deterministic)
         return jnp.where(real, _output(1, self.kernel_init)(states)[..., 0], -1e9)
 
 
 def _output(outputs: int, kernel_init: Initializer) -> nn.Module:
-    # Float32: a class is decided by a few numbers, which cost nothing.
+    # In float32: a few numbers, which cost nothing.
     return Linear(
         (outputs,),
         axes=("embed", "classes"),

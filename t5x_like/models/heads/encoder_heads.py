@@ -1,4 +1,4 @@
-"""What is read off an encoder: masked tokens, a class, a tag for each token, the ends of an answer.
+"""Heads of an encoder: masked LM, classification, regression, tagging, question answering.
 
 A head is called `head(hidden [B, L, D], table [V, E], batch, deterministic=) -> outputs`.
 """
@@ -19,10 +19,10 @@ from t5x_like.names import choose
 
 
 class MaskedLM(nn.Module):
-    """Tokens from hidden states: a dense layer, a norm, the embeddings (Devlin et al. 2018).
+    """Logits of tokens: a dense layer, a norm and the tied embeddings (Devlin et al. 2018).
 
-    Where the batch has `predicted_positions` [B, P], only those places are read: six of seven
-    places have no loss, and the map to the vocabulary costs as much as several layers.
+    With `predicted_positions` [B, P] in the batch only those positions are computed: six of seven
+    positions have no loss, and the map to the vocabulary costs as much as several layers.
     """
 
     make_norm: Callable[..., nn.Module]
@@ -43,7 +43,7 @@ class MaskedLM(nn.Module):
         if "predicted_positions" in batch:
             places = batch["predicted_positions"][..., None]
             hidden = jnp.take_along_axis(hidden, places, axis=1)
-        # "mlp" on the new axis, which is cut over `model`, as no axis may be named twice.
+        # The new axis is "mlp", which is sharded over `model`: no axis may be named twice.
         x = Linear(
             (table.shape[1],),
             axes=("embed", "mlp"),
@@ -56,11 +56,11 @@ class MaskedLM(nn.Module):
         return {"logits": TiedHead(use_bias=True, name="output")(x, table)}
 
 
-class Summary(nn.Module):
-    """A vector for the whole row: a dense layer on its first token (Devlin et al., section 3.1).
+class Pooler(nn.Module):
+    """A pooler: a dense layer on the first token (Devlin et al. 2018, section 3.1).
 
     Attributes:
-        inner_dropout: before the dense layer; what reads the summary has its own.
+        inner_dropout: rate before the dense layer; the heads have their own after it.
     """
 
     activation: Activation
@@ -72,7 +72,7 @@ class Summary(nn.Module):
     def __call__(
         self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
     ) -> Float[Array, "B D"]:
-        """The summary."""
+        """The pooled output."""
         first = nn.Dropout(self.inner_dropout)(hidden[:, 0], deterministic)
         x = Linear(
             (hidden.shape[-1],),
@@ -86,22 +86,22 @@ class Summary(nn.Module):
 
 
 def _output(classes: int, kernel_init: Initializer, name: str) -> nn.Module:
-    # Float32: a class is decided by a few numbers, which cost nothing.
+    # In float32: a few numbers, which cost nothing.
     return Linear(
         (classes,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
     )
 
 
 class Pretraining(nn.Module):
-    """Masked tokens, and a class of the row: next sentence, sentence order.
+    """Pretraining on masked tokens and on a class of the row: next sentence or sentence order.
 
     Attributes:
-        classes: of the row.
-        dropout: of the summary.
+        classes: the number of classes of a row.
+        dropout: rate for the pooled output.
     """
 
     make_masked_lm: Callable[..., nn.Module]
-    make_summary: Callable[..., nn.Module]
+    make_pooler: Callable[..., nn.Module]
     classes: int
     kernel_init: Initializer
     dropout: float = 0.0
@@ -112,14 +112,14 @@ class Pretraining(nn.Module):
     ) -> Outputs:
         """`logits` of tokens, and `row_logits` [B, classes]."""
         outputs = self.make_masked_lm(name="masked_lm")(hidden, table, batch)
-        summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
-        summary = nn.Dropout(self.dropout)(summary, deterministic)
+        pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
+        pooled = nn.Dropout(self.dropout)(pooled, deterministic)
         output = _output(self.classes, self.kernel_init, "row")
-        return outputs | {"row_logits": output(summary)}
+        return outputs | {"row_logits": output(pooled)}
 
 
 class MaskedLMHead(nn.Module):
-    """Masked tokens alone."""
+    """Masked language modelling alone."""
 
     make_masked_lm: Callable[..., nn.Module]
 
@@ -131,10 +131,10 @@ class MaskedLMHead(nn.Module):
         return self.make_masked_lm(name="masked_lm")(hidden, table, batch)
 
 
-class RowHead(nn.Module):
-    """A class, or with one output a number, for each row, from its summary."""
+class SequenceHead(nn.Module):
+    """Predict a class, or with one output a number, for each row from the pooled output."""
 
-    make_summary: Callable[..., nn.Module]
+    make_pooler: Callable[..., nn.Module]
     outputs: int
     kernel_init: Initializer
     dropout: float = 0.0
@@ -144,19 +144,18 @@ class RowHead(nn.Module):
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
         """`logits`, float32 [B, outputs]."""
-        summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
-        summary = nn.Dropout(self.dropout)(summary, deterministic)
-        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(summary)}
+        pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
+        pooled = nn.Dropout(self.dropout)(pooled, deterministic)
+        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(pooled)}
 
 
 class FirstTokenHead(nn.Module):
-    """A class, or a number, for each row, from its first token by a layer that is the head's own.
+    """Predict a class, or a number, for each row from its first token, with a pooler of its own.
 
-    Where the encoder has a summary for other uses, or none, and this head does not share it: of
-    RoBERTa (Liu et al. 2019) and ELECTRA (Clark et al. 2020), as their code has it.
+    RoBERTa (Liu et al. 2019) and ELECTRA (Clark et al. 2020) have this head in their code.
     """
 
-    make_summary: Callable[..., nn.Module]
+    make_pooler: Callable[..., nn.Module]
     outputs: int
     kernel_init: Initializer
     dropout: float = 0.0
@@ -166,13 +165,13 @@ class FirstTokenHead(nn.Module):
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
         """`logits`, float32 [B, outputs]."""
-        first = self.make_summary(name="first")(hidden, deterministic=deterministic)
+        first = self.make_pooler(name="first")(hidden, deterministic=deterministic)
         first = nn.Dropout(self.dropout)(first, deterministic)
         return {"logits": _output(self.outputs, self.kernel_init, "classifier")(first)}
 
 
 class LastTokenHead(FirstTokenHead):
-    """A class, or a number, for each row, from the state at its last token (section 3.1)."""
+    """Predict a class, or a number, from the last token (Lewis et al. 2019, section 3.1)."""
 
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
@@ -185,7 +184,7 @@ class LastTokenHead(FirstTokenHead):
 
 
 class TokenHead(nn.Module):
-    """A tag for each token."""
+    """Predict a tag for each token."""
 
     outputs: int
     kernel_init: Initializer
@@ -201,7 +200,7 @@ class TokenHead(nn.Module):
 
 
 class AnswerHead(nn.Module):
-    """Whether an answer begins, and ends, at each token (Devlin et al. 2018, section 4.2)."""
+    """Predict the start and the end of an answer (Devlin et al. 2018, section 4.2)."""
 
     kernel_init: Initializer
 
@@ -215,26 +214,26 @@ class AnswerHead(nn.Module):
 
 
 class Features(nn.Module):
-    """The encoder's own output, for other uses, and its summary where it has one."""
+    """The hidden states as features, and the pooled output where there is a pooler."""
 
-    make_summary: Callable[..., nn.Module] | None = None
+    make_pooler: Callable[..., nn.Module] | None = None
 
     @nn.compact
     def __call__(
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
-        """`hidden` [B, L, D], and `summary` [B, D]."""
-        if self.make_summary is None:
+        """`hidden` [B, L, D], and `summary` [B, D], the pooled output."""
+        if self.make_pooler is None:
             return {"hidden": hidden}
-        summary = self.make_summary(name="summary")(hidden, deterministic=deterministic)
-        return {"hidden": hidden, "summary": summary}
+        pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
+        return {"hidden": hidden, "summary": pooled}
 
 
 def select_head(
     config: Mapping[str, Any],
     own: Mapping[str, Callable[..., nn.Module]],
     *,
-    make_summary: Callable[..., nn.Module],
+    make_pooler: Callable[..., nn.Module],
     kernel_init: Initializer,
     make_row: Callable[..., nn.Module] | None = None,
 ) -> Callable[..., nn.Module]:
@@ -245,15 +244,15 @@ def select_head(
             or a mapping from the names of tasks to their `head` and `labels`.
         own: the system's own heads by name. The heads for labelled text and `features` are added
             where the system does not replace them.
-        make_summary: factory of the pooler, which `features` returns.
+        make_pooler: factory of the pooler, which `features` returns.
         make_row: factory of the head that predicts `outputs` numbers for each row; None for
-            `RowHead` on the pooler's output.
+            `SequenceHead` on the pooler's output.
 
     Raises:
         ValueError: an unknown head or setting, or too few `labels` for the head.
     """
     output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
-    row = make_row or functools.partial(RowHead, make_summary=make_summary, **output)
+    row = make_row or functools.partial(SequenceHead, make_pooler=make_pooler, **output)
 
     def select(head: str, labels: int, *, setting: str) -> Callable[..., nn.Module]:
         heads: dict[str, Callable[..., nn.Module]] = {
@@ -261,7 +260,7 @@ def select_head(
             "regression": functools.partial(row, outputs=1),
             "tagging": functools.partial(TokenHead, outputs=labels, **output),
             "question_answering": functools.partial(AnswerHead, kernel_init=kernel_init),
-            "features": functools.partial(Features, make_summary=make_summary),
+            "features": functools.partial(Features, make_pooler=make_pooler),
             **own,
         }
         if head in ("classification", "tagging") and labels < 2:

@@ -13,7 +13,7 @@ from t5x_like.names import choose
 class Heads(nn.Module):
     """Task-specific heads over a shared encoder: Liu et al. 2019 (MT-DNN), section 3.
 
-    The parameters of the head of task x lie under x. Initialization makes those of all heads.
+    The parameters of the head of task x have the path x. Initialization makes all heads.
 
     Attributes:
         make_heads: factories of the heads, by the name of their task.
@@ -32,7 +32,7 @@ class Heads(nn.Module):
         *,
         deterministic: bool = True,
     ) -> dict[str, Any]:
-        """The outputs of the task's head; without a task those of all heads, by task.
+        """The outputs of the task's head; without a task the outputs of all heads, by task.
 
         Raises:
             ValueError: there is no head for the task.

@@ -12,7 +12,7 @@ from t5x_like.models.types import Activation, Batch, Outputs
 
 
 class ReplacedTokenHead(nn.Module):
-    """Whether each token was replaced: a dense layer, and a number (Clark et al. 2020)."""
+    """Replaced token detection: a dense layer and one logit per token (Clark et al. 2020)."""
 
     activation: Activation
     kernel_init: Initializer
@@ -27,7 +27,7 @@ class ReplacedTokenHead(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Outputs:
-        """`logits`, float32 [B, L], of being replaced."""
+        """`logits`, float32 [B, L], that each token was replaced."""
         x = Linear(
             (hidden.shape[-1],),
             axes=("embed", "mlp"),
@@ -42,7 +42,7 @@ class ReplacedTokenHead(nn.Module):
 
 
 class CopyHead(nn.Module):
-    """Every token's identity, with a chance that it is just the one read (section 3.5)."""
+    """Predict every token, or that it is a copy of the input token (section 3.5)."""
 
     make_masked_lm: Callable[..., nn.Module]
     kernel_init: Initializer

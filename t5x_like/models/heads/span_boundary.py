@@ -1,4 +1,4 @@
-"""SpanBERT's head: masked tokens told by themselves, and by the two ends of their span."""
+"""SpanBERT's head: predict masked tokens from their states and from the ends of their span."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,15 @@ from t5x_like.models.types import Activation, Batch, Outputs
 
 
 class SpanBoundary(nn.Module):
-    """Tokens of a span from the states beside it (Joshi et al. 2020, section 3.2).
+    """Predict the tokens of a span from the states beside it (Joshi et al. 2020, section 3.2).
 
-    With x_l and x_r the states to the left and right of a span, p_n the vector of its place n:
+    With x_l and x_r the states to the left and right of a span, p_n the embedding of its place n:
 
         h = norm(f(W1 [x_l; x_r; p_n]));   y = norm(f(W2 h));   logits = E y + b
 
     Attributes:
-        places: rows of the table of places. Tokens further from the left have none, and no logits
-            that mean anything.
+        places: rows of the table of places. Tokens further from the left end have meaningless
+            logits.
         features: width of p_n.
         activation: f.
     """
@@ -37,12 +37,12 @@ class SpanBoundary(nn.Module):
     def __call__(
         self, hidden: Float[Array, "B L D"], table: Float[Array, "V D"], batch: Batch
     ) -> Outputs:
-        """`boundary_logits`, float32 [B, L, V], and `boundary_known`, bool [B, L]: has a place.
+        """`boundary_logits`, float32 [B, L, V], valid where `boundary_known`, bool [B, L], is True.
 
         Args:
-            batch: `encoder_span_left`, `encoder_span_right` [B, L]: the places of x_l and x_r in
-                the row, 0 for a token of no span; with `predicted_positions` [B, P] only those
-                tokens are read, and L is P above.
+            batch: `encoder_span_left`, `encoder_span_right` [B, L]: the indices of x_l and x_r in
+                the row, 0 for a token outside of spans. With `predicted_positions` [B, P] only
+                those tokens are predicted, and L above is P.
         """
         left, right = batch["encoder_span_left"], batch["encoder_span_right"]
         at = jnp.broadcast_to(jnp.arange(left.shape[1]), left.shape)
@@ -61,7 +61,7 @@ class SpanBoundary(nn.Module):
     def _place_vectors(self, place: Array) -> Array:
         init = nn.with_logical_partitioning(self.kernel_init, ("positions", "boundary"))
         vectors = self.param("place", init, (self.places, self.features))
-        # A dozen rows: a product, since the gradient of a gather would be a slow scatter.
+        # A product for a dozen rows, since the gradient of a gather is a slow scatter.
         return nn.one_hot(place, self.places, dtype=self.dtype) @ vectors.astype(self.dtype)
 
     def _layer(self, x: Array, width: int, axes: tuple[str, str], name: str) -> Array:
@@ -77,7 +77,7 @@ class SpanBoundary(nn.Module):
 
 
 class SpanPretraining(nn.Module):
-    """Masked tokens from their own states, and from those at the ends of their spans.
+    """Predict masked tokens from their own states and from the ends of their spans.
 
     Attributes:
         make_masked_lm: factory of models/heads/encoder_heads.py's `MaskedLM`.

@@ -1,1 +1,1 @@
-"""Whole networks from parts."""
+"""Networks: encoder, decoder, encoder-decoder, and their variants."""

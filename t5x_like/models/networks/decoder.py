@@ -16,7 +16,7 @@ from t5x_like.models.types import Batch
 
 
 class Decoder(nn.Module):
-    """A language model: a tower that sees the past, and for a prefix LM all of a prefix.
+    """A decoder-only language model, causal or a prefix LM.
 
     Attributes:
         visibility: `causal`, or `prefix` for the prefix LM of Raffel et al. 2020 (section 3.2.1).
@@ -40,9 +40,12 @@ class Decoder(nn.Module):
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Any:
-        """Float32 logits [B, T, V] of every position; `decoder_causal_attention` marks a prefix.
+        """Float32 logits [B, T, V] of every position.
 
         Args:
+            batch: `decoder_input_tokens` [B, T], and if there are any `decoder_segment_ids`,
+                `decoder_positions`, and `decoder_causal_attention`, True in the prefix of a prefix
+                LM.
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
@@ -75,18 +78,18 @@ class Decoder(nn.Module):
         cache_length: int,
         decoder_mask: Bool[Array, "B P"] | None = None,
     ) -> tuple[Float[Array, "B V"], Cache]:
-        """Reads a left-padded prompt: the logits of the next token and a cache.
+        """Run a left-padded prompt: the logits of the next token, and a cache.
 
         Args:
-            cache_length: slots, for the prompt and all that is to come.
-            decoder_mask: True on real tokens; None if all are.
+            cache_length: slots of the cache, for the prompt and the continuation.
+            decoder_mask: True where a token is not padding; None for no padding.
         """
         prompts, length = decoder_input_tokens.shape
         real = jnp.ones((prompts, length), bool) if decoder_mask is None else decoder_mask
         layers = self.make_decoder(parent=None).empty_cache(batch=prompts, slots=cache_length)
         cache = open_cache(layers, prompt=real, slots=cache_length)
         cache, mask, positions = cache.push(real, visibility=self.visibility, first=True)
-        # All of a prompt is the prefix of a prefix LM.
+        # For a prefix LM the whole prompt is the prefix.
         if self.visibility == "prefix":
             mask = dataclasses.replace(mask, prefix=real)
         shared = Shared(mask=mask, positions=positions, tokens=decoder_input_tokens, first=True)

@@ -1,4 +1,4 @@
-"""A language model that also says what its texts are: a head on the last token of each row."""
+"""A decoder-only network with a classification head on the last token: GPT on labelled text."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ from t5x_like.models.types import Batch, Outputs
 
 
 class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
-    """Radford et al. 2018, section 3.2: what the last token of a text has read says its label.
+    """Radford et al. 2018, section 3.2: a head on the state of the last token predicts the label.
 
     An example is C rows of L tokens, padded on the right (section 3.3): one for a text, one for
-    each order of two texts, or one for each answer to choose from. Without labels, in `prefill` and
-    `extend`, it is the language model that it was.
+    each order of two texts, or one for each answer to choose from. `prefill` and `extend` are the
+    language model's.
 
     Attributes:
         make_label_head: factory of `head(states [B, C, D], real [B, C], deterministic=) -> logits`.
@@ -40,7 +40,7 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
         """
         tokens, segments = batch["decoder_input_tokens"], batch["decoder_segment_ids"]
         examples, rows, length = tokens.shape
-        # Causal attention and padding at the end: no text sees any of it.
+        # Padding is at the end, so that under the causal mask no token attends to it.
         shared = Shared(
             mask=AttentionMask(visibility="causal"),
             positions=jnp.broadcast_to(jnp.arange(length), (examples * rows, length)),
@@ -61,6 +61,6 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
-        """Of one row an example, to shape the parameters."""
+        """Zeros of examples of one row, to shape the parameters."""
         tokens = jnp.zeros((batch, 1, length), jnp.int32)
         return {"decoder_input_tokens": tokens, "decoder_segment_ids": tokens + 1}

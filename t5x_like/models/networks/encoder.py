@@ -1,4 +1,4 @@
-"""A bidirectional encoder with a head: embeddings, layers, and what is read off them."""
+"""A bidirectional encoder: embeddings, layers and a head."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -14,15 +14,17 @@ from t5x_like.models.types import Batch, Outputs
 
 
 class Encoder(nn.Module):
-    """Devlin et al. 2018, section 3: every position reads every other of its document.
+    """A bidirectional encoder with a head: Devlin et al. 2018, section 3.
 
     Attributes:
         make_embeddings: factory of `Embeddings`.
-        make_encoder: of the tower of layers.
-        make_head: of `head(hidden, table, batch, deterministic=) -> outputs`, see models/heads/.
-        make_projection: of a map from the embeddings' width to the layers', or None if equal.
-        task: which of several heads (`Heads`) runs; `module.clone(task="mnli")` is the same
-            network, with the same parameters, under the head of the task mnli.
+        make_encoder: factory of the tower of layers.
+        make_head: factory of `head(hidden, table, batch, deterministic=) -> outputs`: see
+            models/heads/.
+        make_projection: factory of a map from the embeddings' width to the layers', or None where
+            they are equal.
+        task: the task whose head runs, for a network with several (`Heads`): the module
+            `module.clone(task="mnli")` runs the head of mnli on the same parameters.
         sides: the sides of a batch that it reads.
         generates: whether it has `prefill` and `extend`, and so generates text.
     """
@@ -44,17 +46,17 @@ class Encoder(nn.Module):
         self.head = self.make_task_head()
 
     def make_task_head(self) -> nn.Module:
-        """The head, or where there are several those of all tasks, of which `task` runs."""
+        """The head; where there are several, all of them, and `task` selects the one that runs."""
         return self.make_head() if self.task is None else self.make_head(task=self.task)
 
     def __call__(
         self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
     ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
-        """The outputs of the head, and what is collected of the layers.
+        """The outputs of the head, and on request the hidden states and scores of the layers.
 
         Args:
-            batch: `encoder_input_tokens` and `encoder_segment_ids` (0 is padding; a document sees
-                itself alone), and the fields that the embeddings and the head read.
+            batch: `encoder_input_tokens` and `encoder_segment_ids` [B, L] (0 is padding; tokens
+                attend within their segment), and the fields that embeddings and head read.
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
@@ -85,14 +87,14 @@ class Encoder(nn.Module):
         return hidden, {"encoder": collected}
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
-        """What the first layer reads."""
+        """The input of the first layer."""
         x = self.embeddings(batch)
         return x if self.make_projection is None else keep_whole(self.projection(x))
 
     def mask(self, batch: Batch) -> AttentionMask:
-        """Who sees whom: all of a document each other."""
+        """The attention mask: all tokens of a document attend to each other."""
         segments = batch["encoder_segment_ids"]
-        # One document a row: then padding may see it, which saves a comparison for every score.
+        # With one document in a row padding may attend to it: no segments to compare.
         packed = "encoder_positions" in batch
         return AttentionMask(query_segments=segments if packed else None, key_segments=segments)
 

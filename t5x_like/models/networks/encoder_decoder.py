@@ -16,13 +16,13 @@ from t5x_like.models.types import Batch
 
 
 class EncoderDecoder(nn.Module):
-    """Vaswani et al. 2017, figure 1: a decoder that reads an encoder's output.
+    """Vaswani et al. 2017, figure 1: a decoder that attends to an encoder's output.
 
     Attributes:
-        make_embedding: of the tokens, which both sides share.
-        make_encoder, make_decoder: of the towers; without a decoder of its own the encoder's
-            parameters serve both sides (Raffel et al. 2020, section 3.2.2).
-        make_head: of the map from the decoder's output and the embeddings to logits.
+        make_embedding: factory of the token embeddings, which both sides share.
+        make_encoder, make_decoder: factories of the towers; without `make_decoder` both sides share
+            the encoder's parameters (Raffel et al. 2020, section 3.2.2).
+        make_head: factory of the map from the decoder's output and the embeddings to logits.
         sides: the sides of a batch that it reads.
         generates: it has `prefill` and `extend`, and so generates text.
     """
@@ -81,8 +81,8 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Array, Array, Any]:
         tokens = batch["encoder_input_tokens"]
         segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
-        # Padding sees the first document. What it makes of that counts in a sparse layer, where it
-        # takes slots of experts, and should be what it is in Hugging Face's.
+        # Padding attends to the first document, as in Hugging Face's networks: in a sparse layer
+        # padding takes slots of experts, so its states matter.
         readers = jnp.maximum(segments, 1)
         shared = Shared(
             mask=AttentionMask(query_segments=readers, key_segments=segments),
@@ -95,7 +95,7 @@ class EncoderDecoder(nn.Module):
         return x, segments, collected
 
     def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
-        """What the encoder reads of its tokens."""
+        """The input of the encoder: the embeddings of its tokens."""
         return self.token_embedder(tokens)
 
     def prefill(
@@ -107,12 +107,13 @@ class EncoderDecoder(nn.Module):
         encoder_mask: Bool[Array, "B S"] | None = None,
         decoder_mask: Bool[Array, "B P"] | None = None,
     ) -> tuple[Float[Array, "B V"], Cache]:
-        """Encodes, and reads a left-padded decoder prompt: the next token's logits and a cache.
+        """Run the encoder and a decoder prompt: the logits of the next token, and a cache.
 
         Args:
-            cache_length: slots, for the prompt and all that is to come.
-            encoder_mask, decoder_mask: True on real tokens. Without them token 0 is padding in
-                the encoder, and every token of the prompt is real (it begins with token 0).
+            decoder_input_tokens: prompts, left-padded.
+            cache_length: slots of the cache, for the prompt and the continuation.
+            encoder_mask, decoder_mask: True where a token is not padding. By default token 0 is
+                padding in the encoder, and the prompt has no padding (it begins with token 0).
         """
         batch = {"encoder_input_tokens": encoder_input_tokens}
         if encoder_mask is not None:
@@ -148,7 +149,7 @@ class EncoderDecoder(nn.Module):
             first=first,
         )
         x, layers = self.decoder(self.token_embedder(tokens), shared, cache.layers)
-        if first:  # a prompt: only its end is asked for
+        if first:  # of a prompt only the logits at its end are needed
             x = x[:, -1:]
         return self.lm_head(x, self.token_embedder.embedding), dataclasses.replace(
             cache, layers=layers

@@ -1,4 +1,4 @@
-"""A text that the encoder reads and the decoder reads again, for what is said of it as a whole."""
+"""An encoder-decoder whose decoder states classify the text: BART on labelled text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +14,15 @@ from t5x_like.models.types import Batch
 
 
 class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
-    """Lewis et al. 2019, section 3.1: the same input to both sides, and a head on the decoder.
+    """Lewis et al. 2019, section 3.1: the same input on both sides, and a head on the decoder.
 
-    To the rest of the program it is an encoder, whose hidden states are the decoder's: each has
-    read all of the text by way of the encoder, and the tokens before its own once more. Parameters
-    have the names that they have in an `EncoderDecoder`.
+    It has the interface of an `Encoder` whose hidden states are the decoder's. The parameters have
+    the same names as in an `EncoderDecoder`.
 
     Attributes:
-        make_embeddings: factory of the tokens' vectors, which both sides share.
-        make_encoder, make_decoder: of the towers.
-        start_id: the token that the decoder reads first.
+        make_embeddings: factory of the token embeddings, which both sides share.
+        make_encoder, make_decoder: factories of the towers.
+        start_id: the id of the decoder's first token.
     """
 
     make_decoder: Callable[..., nn.Module]
@@ -63,7 +62,7 @@ class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]
         return hidden, {"encoder": of_encoder, "decoder": of_decoder}
 
     def _shifted(self, tokens: Int[Array, "B L"], segments: Int[Array, "B L"]) -> Array:
-        """What the decoder reads: each text moved right by one, after the start."""
+        """The decoder's input: each text shifted right by one, after the start token."""
         real = segments > 0
         first = real & (jnp.cumsum(real, axis=1) == 1)
         return jnp.where(first, self.start_id, jnp.roll(tokens, 1, axis=1))

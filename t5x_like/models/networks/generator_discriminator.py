@@ -1,4 +1,4 @@
-"""Two encoders on the same embeddings: one replaces tokens, the other says which were replaced."""
+"""ELECTRA's two encoders on the same embeddings: a generator and a discriminator."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,16 @@ from t5x_like.models.types import Batch, Outputs
 
 
 class GeneratorAndDiscriminator(Encoder, kw_only=True):  # type: ignore[call-arg]
-    """Clark et al. 2020, figure 2: an encoder, the discriminator, and the `generator` it reads.
+    """Clark et al. 2020, figure 2: a discriminator, and the `generator` that replaces tokens.
 
-    Called, it is the discriminator. The generator is a masked language model with layers of its
-    own on the discriminator's embeddings (section 3.2).
+    `__call__` runs the discriminator, `generate` the generator: a masked language model with layers
+    of its own on the discriminator's embeddings (section 3.2).
 
     Attributes:
         make_generator: factory of an `Encoder`.
-        tied: the parts that the generator shares with the discriminator: some of `embeddings`,
+        tied: the parts that the generator shares with the discriminator, out of `embeddings`,
             `projection` and `encoder`.
-        objective: what the discriminator is trained for, for the system's loss.
+        objective: the discriminator's objective, which the system's loss reads.
     """
 
     make_generator: Callable[..., nn.Module]

@@ -1,4 +1,4 @@
-"""A further encoder in the place of an encoder's tokens, for a language that it has not learnt."""
+"""A new encoder before a pretrained encoder-decoder, for a language that it was not trained on."""
 
 from collections.abc import Callable
 
@@ -10,11 +10,11 @@ from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 
 
 class SourceEncoder(nn.Module):
-    """Tokens of another vocabulary to what takes the place of a pretrained encoder's tokens.
+    """Map tokens of another vocabulary to inputs of a pretrained encoder.
 
     Attributes:
-        make_embedding: factory of the tokens' vectors.
-        make_encoder: of the tower.
+        make_embedding: factory of the token embeddings.
+        make_encoder: factory of the tower.
     """
 
     make_embedding: Callable[..., nn.Module]
@@ -30,7 +30,7 @@ class SourceEncoder(nn.Module):
 
 
 class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
-    """Lewis et al. 2019, section 3.4: a pretrained network that denoises what an encoder gives it.
+    """Lewis et al. 2019, section 3.4: a new encoder feeds a pretrained denoising encoder-decoder.
 
     Attributes:
         make_source: factory of the `SourceEncoder`.
@@ -43,5 +43,5 @@ class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # fla
         self.source = self.make_source()
 
     def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
-        """What the pretrained encoder reads in place of its tokens' vectors."""
+        """The output of the new encoder, in place of the token embeddings."""
         return self.source(tokens, shared)

@@ -1,4 +1,4 @@
-"""A small encoder that learns what a large one says."""
+"""A student encoder that is distilled from a teacher."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ from t5x_like.models.types import Batch, Outputs
 
 
 class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
-    """Sanh et al. 2019, section 3: an encoder and its `teacher`, which nothing changes.
+    """Sanh et al. 2019, section 3: a student encoder and its frozen `teacher`.
 
-    Called, it is the student.
+    `__call__` runs the student, `compare` both.
 
     Attributes:
-        make_teacher: factory of an `Encoder` whose head says masked tokens, as the student's does.
-        layers: of the student.
+        make_teacher: factory of an `Encoder` whose head predicts masked tokens, as the student's.
+        layers: the number of layers of the student.
     """
 
     make_teacher: Callable[..., nn.Module]
@@ -38,7 +38,7 @@ class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
         return super().__call__(batch, deterministic=deterministic, collect=collect)
 
     def compare(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, Outputs]:
-        """What the student and the teacher say, with `hidden` [B, L, D] of their last layers.
+        """The outputs of the student and the teacher, with `hidden` [B, L, D] of their last layers.
 
         The teacher has no dropout, and gets no gradient.
         """
@@ -47,17 +47,17 @@ class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
         return student, jax.lax.stop_gradient(teacher)
 
     def start(self, teacher: PyTree) -> PyTree:
-        """The parameters to begin with: the student's are the teacher's, of a part of its layers.
+        """The initial parameters: the student has every other layer of the teacher.
 
-        These are spread evenly from the first to the last: of 12 layers 0, 2, 4, 7, 9 and 11, as
-        the authors' code has it. Segments are left out, and so are the rows that a table of
-        positions has before its position 0.
+        Layers are spread evenly from the first to the last: of 12 layers 0, 2, 4, 7, 9 and 11, as
+        in the authors' code. Segment embeddings are left out, and so are the rows of the position
+        table before position 0.
 
         Args:
-            teacher: its parameters, unboxed.
+            teacher: the teacher's parameters, unboxed.
 
         Raises:
-            ValueError: the teacher is of another form or width than the student.
+            ValueError: the teacher's parameters have other shapes than the student's.
         """
         boxed = jax.eval_shape(lambda: self.init(jax.random.key(0), self.example_batch()))
         own = nn.unbox(boxed)["params"]
@@ -70,8 +70,9 @@ class Student(Encoder, kw_only=True):  # type: ignore[call-arg]
         shapes = [jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (own, params)]
         if shapes[0] != shapes[1]:
             raise ValueError(
-                "a student that begins with layers of its teacher has its form: with the teacher's "
-                "vocabulary, width, heads and positions, and all layers alike"
+                "a student that begins with layers of its teacher needs parameters of the same "
+                "shapes: set model.vocab_size, d_model, d_ff, heads and positions as the "
+                "teacher's, and take a teacher whose layers are all alike"
             )
         return params
 
@@ -83,7 +84,7 @@ def _with_hidden(network: Encoder, batch: Batch, *, deterministic: bool) -> Outp
 
 
 def _thin(stack: PyTree, *, layers: int) -> PyTree:
-    """The parameters of a stack of fewer layers, scanned or looped as they are."""
+    """The parameters of every other layer of a stack, scanned or looped."""
     scanned = "block" in stack
     number = len(jax.tree.leaves(stack)[0]) if scanned else len(stack)
     kept = np.round(np.linspace(0, number - 1, layers)).astype(int)

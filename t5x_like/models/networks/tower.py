@@ -12,7 +12,7 @@ from t5x_like.models.dropout import make_dropout
 
 
 class Tower(nn.Module):
-    """A stack of layers with what comes before the first, beside all and after the last.
+    """A stack of layers with an entrance, a position bias, a final norm and an exit.
 
     The carry of the layers may be any tree of arrays [B, T, ...], such as the two streams of XLNet
     (Yang et al. 2019): then the entrance makes the first carry and the exit reads the last.
@@ -56,11 +56,11 @@ class Tower(nn.Module):
     def __call__(
         self, x: PyTree, shared: Shared, per_layer: PyTree = None
     ) -> tuple[PyTree, PyTree]:
-        """The output of the last layer, normed, and what the layers return.
+        """The output of the last layer, after the final norm, and the layers' own outputs.
 
         Args:
             x: the input of the entrance, or of the first layer: [B, T, D], or a tree.
-            per_layer: what each layer gets of its own, as `make_stack` takes it: caches.
+            per_layer: an input of each layer, such as its cache, in the form that the stack takes.
 
         Returns:
             The second is the layers' outputs, as the stack returns them: caches, if some were
@@ -78,7 +78,7 @@ class Tower(nn.Module):
         return x, per_layer
 
     def _complete(self, x: PyTree, shared: Shared) -> Shared:
-        """With the position bias and the tower's own arrays."""
+        """Add the position bias and the arrays that all layers share."""
         if self.make_bias is not None:
             queries = jax.tree.leaves(x)[0].shape[1]
             bias = self.relative_position_bias(
@@ -93,5 +93,5 @@ class Tower(nn.Module):
         return shared
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
-        """The caches of all layers, as `models.cache.Cache` has them."""
+        """The empty caches of all layers, for `Cache.layers`."""
         return self.make_stack(parent=None).empty_cache(batch=batch, slots=slots)

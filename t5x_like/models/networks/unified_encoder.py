@@ -48,7 +48,7 @@ class UnifiedEncoder(Encoder):
     longest: int = 512
 
     def mask(self, batch: Batch) -> AttentionMask:
-        """Who sees whom (section 2.3, figure 1)."""
+        """The attention mask of the kind (section 2.3, figure 1)."""
         mask = super().mask(batch)
         if "encoder_token_types" not in batch:
             return mask
@@ -67,9 +67,10 @@ class UnifiedEncoder(Encoder):
         cache_length: int,
         decoder_mask: Bool[Array, "B P"] | None = None,
     ) -> tuple[Float[Array, "B V"], Cache]:
-        """Reads left-padded sources, [CLS] text [SEP]: the target's first logits, and a cache.
+        """Run the sources through the encoder: the logits of the first target token, and a cache.
 
         Args:
+            decoder_input_tokens: left-padded sources, [CLS] text [SEP].
             cache_length: tokens of source and target together.
             decoder_mask: True on real tokens; None if all are.
 
@@ -95,7 +96,7 @@ class UnifiedEncoder(Encoder):
     def extend(
         self, tokens: Int[Array, "B T"], cache: Cache
     ) -> tuple[Float[Array, "B 1 V"], Cache]:
-        """The logits after some more tokens of the target, and the cache with those."""
+        """The logits of the next token after more target tokens, and the cache with these."""
         real = jnp.ones((tokens.shape[0], tokens.shape[1] + 1), bool)
         cache, mask, positions = cache.push(real, visibility="causal")
         segments = jnp.full(real.shape, _TARGET)
@@ -104,7 +105,7 @@ class UnifiedEncoder(Encoder):
     def _predict(
         self, tokens: Array, cache: Cache, mask: AttentionMask, positions: Array, segments: Array
     ) -> tuple[Array, Cache]:
-        """Reads the tokens and a [MASK] after them, and what the [MASK] stands for."""
+        """Run the tokens and a [MASK] after them: the logits at the [MASK], and the cache."""
         batch = {
             "encoder_input_tokens": _append(tokens, self.mask_id),
             "encoder_token_types": segments,
