@@ -1,9 +1,9 @@
-"""Encoder objectives over groups of documents: tokens -> rows by a format -> noise, in NumPy.
+"""Encoder objectives over groups of documents: tokens -> rows by a format -> masks, in NumPy.
 
-A group is some documents that follow each other in a shard; what a row needs from other documents
-comes from its group. All rows of a group are made by one call of a Python function that keeps no
-state: they follow from the documents and the group's seed, so that a position is restored as for
-any other preprocessor. No document is lost, and a row of several documents ends with the group.
+A group is a number of consecutive documents of a shard; text from other documents comes from the
+same group. One call of a Python function without state makes all rows of a group: they depend on
+the documents and the group's seed alone, so that a position in the data is restored as for any
+other preprocessor. No document is dropped, and a row of several documents ends with the group.
 """
 
 import dataclasses
@@ -24,23 +24,23 @@ from t5x_like.preprocessing.objectives.masked.formats import Documents, Format
 from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 
-# (random numbers, rows, special tokens) -> the features that noise changes or adds, [B, L] each:
+# (random generator, rows, special tokens) -> the features that masking changes or adds, [B, L]:
 # "inputs", "loss_weights" and others. Targets are the text itself.
 Corrupt = Callable[[np.random.Generator, TextRows, SpecialTokens], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Grouping:
-    """How documents become examples.
+    """Makes examples from groups of documents.
 
     Attributes:
-        format: of the rows.
-        corrupt: writes the noise.
+        format: the format of the rows.
+        corrupt: masks the tokens.
         features: all features of an example, a label last.
         group: documents in a group.
-        copies: 0 for new noise at every visit (RoBERTa's dynamic masking). N for static masking:
-            the noise of a row follows from its tokens and one of N numbers, which is drawn at each
-            visit, and how documents are divided into rows follows from the same number.
+        copies: 0 for new masks at every epoch (RoBERTa's dynamic masking). N for static masking:
+            the mask of a row depends on its tokens and one of N numbers, sampled at each epoch, and
+            so does the division of documents into rows.
     """
 
     format: Format
@@ -92,7 +92,7 @@ class Grouping:
     def _draws(
         self, documents: Documents, generator: np.random.Generator
     ) -> tuple[Int[np.ndarray, "D"], list[random.Random]]:
-        """(the copy of each document that this visit sees, its source of random numbers)."""
+        """The copy of each document at this epoch, and its random generator."""
         if not self.copies:
             one = random.Random(int(generator.integers(2**63)))
             return np.zeros(0, np.int64), [one] * len(documents)
@@ -107,7 +107,7 @@ class Grouping:
     def _corrupt_each(
         self, rows: TextRows, special: SpecialTokens, copies: Int[np.ndarray, "B"]
     ) -> dict[str, np.ndarray]:
-        """As `corrupt`, with random numbers that follow from a row's tokens and copy alone."""
+        """Like `corrupt`, with random numbers that depend on a row's tokens and copy alone."""
         found = []
         for row, copy in enumerate(copies):
             one = TextRows(**{k: v[row : row + 1] for k, v in vars(rows).items()})
@@ -128,13 +128,13 @@ def objective_over_groups(
     corrupt: Corrupt,
     settings: Mapping[str, object],
 ) -> Objective:
-    """The objective of an encoder that makes rows of groups of documents.
+    """Make an encoder's objective over groups of documents.
 
     Args:
         name: the objective's name, for messages too.
         row_format: how rows are planned.
-        corrupt: writes the noise.
-        settings: all settings of the objective, among them `group` and perhaps `copies`.
+        corrupt: masks the tokens.
+        settings: all settings of the objective; `group` and `copies` among them are used here.
 
     Raises:
         ValueError: `group` below 1 or `copies` below 0; when the dataset is built, before anything
@@ -155,14 +155,20 @@ def objective_over_groups(
         if length < 8:
             raise ValueError(f"{name} needs lengths.inputs of 8 or more, got {length}")
         vocabulary = output_features["inputs"].vocabulary.plain
-        told = f"{name} {dict(settings)} {length} {vocabulary}"
-        return _rows(dataset, grouping, length=length, special=SpecialTokens(vocabulary), told=told)
+        fingerprint = f"{name} {dict(settings)} {length} {vocabulary}"
+        special = SpecialTokens(vocabulary)
+        return _rows(dataset, grouping, length=length, special=special, fingerprint=fingerprint)
 
     return make(name, (sentences.tokenize, make_rows), settings)
 
 
 def _rows(
-    dataset: tf.data.Dataset, grouping: Grouping, *, length: int, special: SpecialTokens, told: str
+    dataset: tf.data.Dataset,
+    grouping: Grouping,
+    *,
+    length: int,
+    special: SpecialTokens,
+    fingerprint: str,
 ) -> tf.data.Dataset:
     def call(
         tokens: np.ndarray, lengths: np.ndarray, counts: np.ndarray, seed: np.ndarray, _: bytes
@@ -173,14 +179,14 @@ def _rows(
 
     @seqio.map_over_dataset(num_seeds=1)
     def of_group(group: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # Not ragged where all documents are known to have one length.
+        # Not ragged where all documents have the same length.
         tokens, lengths = (
             one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
             for one in (group["tokens"], group["sentence_lengths"])
         )
         arguments = [tokens.flat_values, lengths.flat_values, lengths.row_lengths(), seed]
         types = [tf.int32] * 3
-        out = tf.numpy_function(call, [*arguments, tf.constant(told)], types, stateful=False)
+        out = tf.numpy_function(call, [*arguments, tf.constant(fingerprint)], types, stateful=False)
         shapes = [[None, len(grouping.aligned), length], [None], [None]]
         for tensor, shape in zip(out, shapes, strict=True):
             tensor.set_shape(shape)

@@ -1,4 +1,4 @@
-"""Pairs of texts for an encoder that learns to write the second (UniLM, section 2.5)."""
+"""Pairs of texts for an encoder that learns to generate the second (UniLM, section 2.5)."""
 
 import dataclasses
 
@@ -26,19 +26,19 @@ def masked_targets(
     kept_rate: float = 0.1,
     target_length: int = 64,
 ) -> Objective:
-    """{"inputs": string, "targets": string} -> a row of both, with noise in the targets alone.
+    """{"inputs": string, "targets": string} -> a row of both, with masks in the target only.
 
         inputs:       [CLS] how do you do ? [SEP] [MASK] [MASK] thanks [MASK]
         targets:      [CLS] how do you do ? [SEP] fine , thanks [SEP]
-        loss_weights: 1 on noise, which the last [SEP] may be: so the model learns where to end
+        loss_weights: 1 on masked tokens; the last [SEP] may be one, so the model learns to end
         token_types:  4, and 5 from "fine" on: UniLM's sequence-to-sequence segments
 
     Args:
-        rate: share of the target that is noise, its [SEP] counted, rounded for each row.
-        random_rate, kept_rate: shares of the noise that become random tokens, and stay as they
-            are; the rest becomes [MASK].
-        target_length: tokens of the target at most, with its [SEP]; what is left of the row is for
-            the source. Both lose their ends.
+        rate: share of the target that is masked, [SEP] included, rounded for each row.
+        random_rate, kept_rate: shares of the masked tokens that become random tokens, and that are
+            kept; the rest becomes [MASK].
+        target_length: the most tokens of the target, [SEP] included; the rest of the row is for
+            the source. Both are truncated at their ends.
 
     Raises:
         ValueError: shares out of range; when the dataset is built, before it is read, a vocabulary
@@ -47,14 +47,14 @@ def masked_targets(
     """
     check_rate("masked_targets", rate=rate)
     check_shares("masked_targets", random_rate=random_rate, kept_rate=kept_rate)
-    told = f"masked_targets {rate} {random_rate} {kept_rate} {target_length}"
+    settings = f"masked_targets {rate} {random_rate} {kept_rate} {target_length}"
 
     def make_rows(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         if missing := {"inputs", "targets"} - dict(dataset.element_spec).keys():
             raise ValueError(
-                f"masked_targets reads pairs, and the task's rows lack {', '.join(sorted(missing))}"
+                f"masked_targets needs pairs; the task's rows lack {', '.join(sorted(missing))}"
             )
         length = (sequence_length or {}).get("inputs") or 0
         if not 1 < target_length <= length - 3:
@@ -70,14 +70,14 @@ def masked_targets(
             rate=rate,
             write=Writing(random_rate=random_rate, kept_rate=kept_rate),
         )
-        return _map(dataset, rows, told=f"{told} {length} {vocabulary}")
+        return _map(dataset, rows, fingerprint=f"{settings} {length} {vocabulary}")
 
     return make("masked_targets", (seqio.preprocessors.tokenize, make_rows))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """How a pair of token sequences becomes a row."""
+    """Makes a row from a pair of token sequences."""
 
     special: SpecialTokens
     length: int
@@ -102,7 +102,7 @@ class _Rows:
         return np.stack([inputs[0], tokens, noise[0] > 0, types]).astype(np.int32)
 
 
-def _map(dataset: tf.data.Dataset, rows: _Rows, *, told: str) -> tf.data.Dataset:
+def _map(dataset: tf.data.Dataset, rows: _Rows, *, fingerprint: str) -> tf.data.Dataset:
     def call(
         source: np.ndarray, target: np.ndarray, seed: np.ndarray, _: bytes
     ) -> Int[np.ndarray, "4 L"]:
@@ -110,8 +110,8 @@ def _map(dataset: tf.data.Dataset, rows: _Rows, *, told: str) -> tf.data.Dataset
 
     @seqio.map_over_dataset(num_seeds=1)
     def to_row(example: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        # `told` is for the fingerprint of a data position, which sees operations and constants.
-        arguments = [example["inputs"], example["targets"], seed, tf.constant(told)]
+        # The fingerprint of a data position covers operations and constants of the dataset.
+        arguments = [example["inputs"], example["targets"], seed, tf.constant(fingerprint)]
         features = tf.numpy_function(call, arguments, tf.int32, stateful=False)
         features.set_shape([len(_FEATURES), None])
         return dict(zip(_FEATURES, tf.unstack(features), strict=True))

@@ -1,7 +1,8 @@
-"""Which tokens of an encoder's rows are noise, and what is written there; many rows at once.
+"""Choose the masked tokens of an encoder's rows, and replace them; many rows at once.
 
-Noise is a number for each token: 0 for none, and the same number, 1 or more, for the tokens of a
-span. Rows have no more noise than their budget, a share of their text that is rounded.
+Noise is a number for each token: 0 for a token that is not masked, and the same number, 1 or
+more, for the tokens of a span. A row has at most as much noise as its budget, a rounded share of
+its text.
 """
 
 import dataclasses
@@ -16,12 +17,12 @@ from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, Units, units
 Noise = Int[np.ndarray, "B L"]
 Choose = Callable[[np.random.Generator, TextRows, SpecialTokens], Noise]
 
-# Places that are tried for a span before its row is left with less noise than its budget.
+# Attempts to place a span before a row is left with less noise than its budget.
 _TRIES = 32
 
 
 def budgets(text: Bool[np.ndarray, "B L"], *, rate: float) -> Int[np.ndarray, "B"]:
-    """Tokens of noise in each row: the rounded share of its text, one at least if it has any."""
+    """Masked tokens of each row: the rounded share of its text, at least one if it has text."""
     count = text.sum(axis=1)
     return np.minimum(np.maximum(np.rint(count * rate).astype(np.int64), 1), count)
 
@@ -29,7 +30,7 @@ def budgets(text: Bool[np.ndarray, "B L"], *, rate: float) -> Int[np.ndarray, "B
 def single_tokens(
     generator: np.random.Generator, text: Bool[np.ndarray, "B L"], *, budget: Int[np.ndarray, "B"]
 ) -> Noise:
-    """Exactly the budget of each row, every choice of tokens equally likely; each is a span."""
+    """Mask exactly the budget of each row, all subsets equally likely; each token is a span."""
     keys = np.where(text, generator.random(text.shape, np.float32), 2)
     order = np.argsort(keys, axis=1)
     rank = np.empty_like(order)
@@ -38,7 +39,7 @@ def single_tokens(
 
 
 def tokens_at(rate: float) -> Choose:
-    """Noise of single tokens anywhere in the text."""
+    """Mask single tokens anywhere in the text."""
 
     def choose(generator: np.random.Generator, rows: TextRows, special: SpecialTokens) -> Noise:
         del special
@@ -54,7 +55,7 @@ def spans_at(
     of: Literal["word", "token"] = "word",
     apart: int = 0,
 ) -> Choose:
-    """Noise of spans of whole words, or of tokens; as `spans`."""
+    """Mask spans of whole words, or of tokens; see `spans`."""
 
     def choose(generator: np.random.Generator, rows: TextRows, special: SpecialTokens) -> Noise:
         starts = special.word_starts[rows.tokens] if of == "word" else np.ones_like(rows.text)
@@ -85,18 +86,18 @@ def spans(
     chances: Float[np.ndarray, "longest"],
     apart: int = 0,
 ) -> Noise:
-    """Spans of whole units, of random lengths at random places, until the budget is spent.
+    """Place spans of whole units, of random lengths at random places, until the budget is spent.
 
-    A length is drawn, then places, until there is one with nothing but text that is in no other
-    span; so lengths are distributed as `chances` has them, but for the last span, which has as
-    many units as the budget still allows. Where not one more unit fits, tokens are left over.
+    A length is sampled, then places, until one is free: only text, and in no other span. So lengths
+    are distributed as in `chances`, except for the last span, which has as many units as the budget
+    still allows. Where no further unit fits, a part of the budget is unused.
 
     Args:
-        generator: of the random numbers.
+        generator: the random generator.
         within: the units.
-        budget: tokens of each row.
-        chances: of lengths from 1 on, in units.
-        apart: units between two spans, 0 or 1.
+        budget: masked tokens of each row.
+        chances: the probabilities of the lengths 1, 2, ..., in units.
+        apart: the least number of units between two spans, 0 or 1.
     """
     search = _Search(generator, within, left=budget.copy(), chances=chances, apart=apart)
     rows = np.flatnonzero((budget > 0) & (within.counts > 0))
@@ -111,7 +112,7 @@ def spans(
 
 
 class _Search:
-    """The spans that have been placed; units are one further right here, with free ones around."""
+    """The spans placed so far; units are shifted right by one here, with free ones around them."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class _Search:
         self._wanted = self._lengths(len(left))
 
     def step(self, rows: Int[np.ndarray, "R"]) -> Bool[np.ndarray, "R"]:
-        """Tries one place for a span in each of some rows; tells where it was free."""
+        """Try one place for a span in each of the rows; return where it was free."""
         wanted = self._wanted[rows]
         choices = np.maximum(self._within.counts[rows] - wanted + 1, 1)
         first = 1 + (self._generator.random(rows.size) * choices).astype(np.int64)
@@ -165,13 +166,12 @@ class _Search:
 
 @dataclasses.dataclass(frozen=True)
 class Writing:
-    """What becomes of noise: the mask, a random token, or the token itself (BERT, section 3.1).
+    """Replace masked tokens: by [MASK], a random token, or the token itself (BERT, section 3.1).
 
     Attributes:
-        random_rate: share of the noise that becomes random tokens, uniform over all ids but those
-            of special tokens.
-        kept_rate: share that stays as it is.
-        together: whether each token of a span draws on its own, or the span as a whole.
+        random_rate: share that becomes random tokens, uniform over all ids but special tokens.
+        kept_rate: share that is kept.
+        together: whether tokens of a span are replaced independently, or the span as a whole.
     """
 
     random_rate: float = 0.1
@@ -185,7 +185,7 @@ class Writing:
         noise: Noise,
         special: SpecialTokens,
     ) -> Int[np.ndarray, "B L"]:
-        """The tokens [B, L] with the noise written down."""
+        """The tokens [B, L] after the replacement."""
         draw = generator.random((tokens.shape[0], tokens.shape[1] + 1), np.float32)
         draw = np.take_along_axis(draw, noise, axis=1) if self.together == "span" else draw[:, :-1]
         written = np.full_like(tokens, special.mask)
@@ -195,7 +195,7 @@ class Writing:
         return np.where((noise > 0) & (draw < 1 - self.kept_rate), written, tokens)
 
 
-_ORDERS = np.array([[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])  # not as they are
+_ORDERS = np.array([[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])  # without the identity
 
 
 def shuffled_trigrams(
@@ -205,21 +205,21 @@ def shuffled_trigrams(
     *,
     rate: float,
 ) -> tuple[Int[np.ndarray, "B L"], Bool[np.ndarray, "B L"]]:
-    """Some runs of three tokens in another order (StructBERT, section 2.2.1).
+    """Shuffle random trigrams (StructBERT, section 2.2.1).
 
     Args:
-        generator: of the random numbers.
-        tokens: of the rows.
-        free: which tokens may be shuffled: text that is not masked.
-        rate: share of those that are, rounded to whole runs.
+        generator: the random generator.
+        tokens: the tokens of the rows.
+        free: True on tokens that may be shuffled: text that is not masked.
+        rate: share of the free tokens that are shuffled, rounded to whole trigrams.
 
     Returns:
-        (tokens, True where a run has been shuffled).
+        The tokens, and True where a trigram was shuffled.
     """
     budget = 3 * np.rint(free.sum(axis=1) * rate / 3).astype(np.int64)
     within = units(np.ones_like(free), text=free)
     found = spans(generator, within, budget=budget, chances=np.array([0.0, 0.0, 1.0]))
-    # The three places of a run come one after the other.
+    # The three places of a trigram are consecutive.
     rows, places = (where.reshape(-1, 3) for where in np.nonzero(found))
     order = _ORDERS[generator.integers(len(_ORDERS), size=len(rows))]
     out = tokens.copy()
@@ -228,7 +228,7 @@ def shuffled_trigrams(
 
 
 def boundaries(noise: Noise) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, "B L"]]:
-    """The places in the row before and after the span of each noise token; 0 elsewhere."""
+    """The places before and after the span of each masked token; 0 elsewhere."""
     length = noise.shape[1]
     at = np.arange(length)
     new = np.ones_like(noise, bool)

@@ -1,4 +1,4 @@
-"""Documents to sentences to tokens: what the objectives of encoders begin with."""
+"""Split documents into sentences and tokenize them, the first step of encoders' objectives."""
 
 import re
 
@@ -16,9 +16,9 @@ _BREAK = re.compile(
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a text, none of them empty, without the blanks around them.
+    """The sentences of a text, none of them empty, without surrounding whitespace.
 
-    They end at line breaks and at the signs of `_BREAK`, which takes "Dr. Who" for two: for
+    They end at line breaks and at the punctuation of `_BREAK`, which splits "Dr. Who": for
     BERT's purposes a sentence is any run of text (Devlin et al. 2019, section 3).
     """
     return [sentence for sentence in _BREAK.split(text.strip()) if sentence]
@@ -34,8 +34,8 @@ def tokenize(
     dropped.
 
     Args:
-        between: put before every sentence but the first: a blank where a model is to write text,
-            as byte-level BPE has blanks in its tokens.
+        between: inserted before every sentence but the first: a space where a model generates text,
+            as byte-level BPE has spaces in its tokens.
 
     Raises:
         ValueError: the examples have no "text".

@@ -1,4 +1,4 @@
-"""BART's corruptions: a text in, a corrupted text out, in any order (Lewis et al. 2019, 2.2)."""
+"""BART's corruptions of a document, to be composed in any order (Lewis et al. 2019, 2.2)."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,24 +14,24 @@ class Text:
     """Tokens without special tokens, at least one.
 
     Attributes:
-        sentences: the number of the sentence that each token is of, from 0 on; a mask in place of
-            some tokens is of the first one's, or of that of the token after it.
+        sentences: the number of each token's sentence, from 0; a mask that replaces tokens has that
+            of the first of them, or for a span of length 0 that of the next token.
     """
 
     tokens: Int[np.ndarray, "L"]
     sentences: Int[np.ndarray, "L"]
 
     def take(self, places: Int[np.ndarray, "K"]) -> "Text":
-        """The tokens at some places, in that order."""
+        """The tokens at these places, in this order."""
         return Text(self.tokens[places], self.sentences[places])
 
 
-# (random numbers, text, id of the mask) -> text.
+# (random generator, text, id of [MASK]) -> text.
 Corruption = Callable[[np.random.Generator, Text, int], Text]
 
 
 def token_masking(*, rate: float) -> Corruption:
-    """Random tokens become masks, all of them: "A [MASK] C . [MASK] E ."."""
+    """Replace random tokens by [MASK]: "A [MASK] C . [MASK] E ."."""
 
     def corrupt(generator: np.random.Generator, text: Text, mask: int) -> Text:
         return Text(np.where(_some(generator, text, rate), mask, text.tokens), text.sentences)
@@ -40,7 +40,7 @@ def token_masking(*, rate: float) -> Corruption:
 
 
 def token_deletion(*, rate: float) -> Corruption:
-    """Random tokens are taken out without a trace: "A C . E ."."""
+    """Delete random tokens: "A C . E ."."""
 
     def corrupt(generator: np.random.Generator, text: Text, mask: int) -> Text:
         del mask
@@ -50,10 +50,10 @@ def token_deletion(*, rate: float) -> Corruption:
 
 
 def text_infilling(*, rate: float, mean_span: float) -> Corruption:
-    """Spans of Poisson lengths become one mask each: "A [MASK] D [MASK] E .".
+    """Replace spans of Poisson lengths by one [MASK] each: "A [MASK] D [MASK] E .".
 
-    A span of length 0 is a mask between two tokens. All places for the spans among the tokens that
-    are kept are equally likely, also next to each other.
+    A span of length 0 is a mask between two tokens. All placements of the spans among the kept
+    tokens are equally likely, adjacent ones too.
     """
 
     def corrupt(generator: np.random.Generator, text: Text, mask: int) -> Text:
@@ -75,7 +75,7 @@ def text_infilling(*, rate: float, mean_span: float) -> Corruption:
 def span_lengths(
     generator: np.random.Generator, *, tokens: int, mean: float
 ) -> Int[np.ndarray, "S"]:
-    """Poisson lengths, also of 0, until they have so many tokens; the last one is cut to fit."""
+    """Sample Poisson lengths, 0 included, up to this number of tokens; the last is truncated."""
     drawn = np.zeros(0, np.int64)
     while drawn.sum() < tokens:
         drawn = np.concatenate([drawn, generator.poisson(mean, size=tokens)])
@@ -87,7 +87,7 @@ def span_lengths(
 
 
 def sentence_permutation() -> Corruption:
-    """The sentences in random order: "D E . A B C ."."""
+    """Permute the sentences: "D E . A B C ."."""
 
     def corrupt(generator: np.random.Generator, text: Text, mask: int) -> Text:
         del mask
@@ -98,7 +98,7 @@ def sentence_permutation() -> Corruption:
 
 
 def document_rotation() -> Corruption:
-    """The text from a random token on, then what was before it: "C . D E . A B"."""
+    """Rotate the text to begin at a random token: "C . D E . A B"."""
 
     def corrupt(generator: np.random.Generator, text: Text, mask: int) -> Text:
         del mask
@@ -109,10 +109,10 @@ def document_rotation() -> Corruption:
 
 
 def corruptions(name: str, *, rate: float, mean_span: float) -> Mapping[str, Corruption]:
-    """All five by their names.
+    """The five corruptions by their names.
 
     Args:
-        name: of the objective, for messages.
+        name: the objective's name, for messages.
         rate: share of the tokens that are masked, deleted or in spans, rounded for each text.
         mean_span: mean length of the spans of text infilling, in tokens.
 
@@ -120,7 +120,7 @@ def corruptions(name: str, *, rate: float, mean_span: float) -> Mapping[str, Cor
         ValueError: `rate` or `mean_span` out of range.
     """
     check_rate(name, rate=rate)
-    # Shorter ones would put more masks into a text than they take tokens out of it.
+    # Shorter spans would insert more masks than they remove tokens.
     if not mean_span >= 1:
         raise ValueError(f"{name}: mean_span={mean_span} must be 1 token or more")
     return {
@@ -133,7 +133,7 @@ def corruptions(name: str, *, rate: float, mean_span: float) -> Mapping[str, Cor
 
 
 def _some(generator: np.random.Generator, text: Text, rate: float) -> Bool[np.ndarray, "L"]:
-    """Exactly the rounded share of the tokens, every choice of them equally likely."""
+    """Choose exactly the rounded share of the tokens, all subsets equally likely."""
     size = len(text.tokens)
     chosen = np.zeros(size, bool)
     chosen[generator.choice(size, size=noise_count(size, rate=rate), replace=False)] = True

@@ -12,10 +12,10 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 
 
 def translation() -> Objective:
-    """{"inputs": string, "targets": string} -> their tokens, each side closed by EOS.
+    """{"inputs": string, "targets": string} -> their tokens, each side ended by EOS.
 
-    Where a side has more tokens than its length allows, EOS counted, the pair is left out: what
-    `text_to_text` makes of it, the beginnings of both, would not say the same any more.
+    A pair is dropped where a side has more tokens than its length allows, EOS counted: truncated,
+    as by `text_to_text`, the two sides would no longer be translations of each other.
 
     Raises (when the dataset is built, before anything is read):
         ValueError: a length that is missing or below 2.
@@ -27,7 +27,7 @@ def translation() -> Objective:
 def _whole(
     dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
 ) -> tf.data.Dataset:
-    """The pairs of which both sides fit."""
+    """Keep the pairs whose sides both fit."""
     sides = ("inputs", "targets")
     check_features("translation", names=sides, lengths=sequence_length, features=output_features)
     assert sequence_length is not None  # checked above; for the type checker

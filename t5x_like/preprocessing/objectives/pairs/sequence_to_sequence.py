@@ -1,8 +1,8 @@
-"""The objectives of BART and MASS: a corrupted text for the encoder, the text for the decoder.
+"""The objectives of BART and MASS: corrupted text for the encoder, the text for the decoder.
 
-Documents are cut at sentences and never run into each other. An example is written by a Python
-function that keeps no state: it follows from its document and the document's seed, so that a
-position is restored as for any other preprocessor.
+Documents are split at sentences and never concatenated. A Python function without state makes the
+examples: they depend on the document and its seed alone, so that a position in the data is restored
+as for any other preprocessor.
 """
 
 import functools
@@ -26,7 +26,7 @@ from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, Outp
 from t5x_like.preprocessing.objectives.running_text.noise import check_shares
 
 Example = dict[str, np.ndarray]
-# (the tokens of a document, the lengths of its sentences, random numbers) -> its examples.
+# (tokens of a document, lengths of its sentences, random generator) -> its examples.
 Write = Callable[[np.ndarray, np.ndarray, np.random.Generator], list[Example]]
 
 _BOTH = ("inputs", "targets")
@@ -38,7 +38,7 @@ def bart(
     rate: float = 0.3,
     mean_span: float = 3.0,
 ) -> Objective:
-    """A corrupted document, and the document asked for (Lewis et al. 2019, section 2.2).
+    """Reconstruct a corrupted document (Lewis et al. 2019, section 2.2).
 
         inputs:  <s> He bought a <mask> milk. The <mask> the store. </s>
         targets: <s> The man went to the store. He bought a gallon of milk. </s>
@@ -46,9 +46,9 @@ def bart(
     A row is as many whole sentences of one document as it has room for.
 
     Args:
-        corruptions: names of those of `document_noise`, in the order in which they are made.
+        corruptions: names of corruptions in `document_noise`, in the order of their application.
         rate: share of the tokens that are masked, deleted or in spans, rounded for each row.
-        mean_span: of the Poisson distribution of the lengths of spans, in tokens.
+        mean_span: mean of the Poisson distribution of span lengths, in tokens.
 
     Raises:
         ValueError: an unknown corruption or none, `rate` or `mean_span` out of range; when the
@@ -66,7 +66,7 @@ def bart(
         room = min(lengths["inputs"], lengths["targets"]) - 2
 
         def close(tokens: np.ndarray) -> np.ndarray:
-            # Longer than it was is only a short text, and rarely, with several spans of length 0.
+            # Only a short text can grow, and rarely: by several spans of length 0.
             return np.concatenate([[special.cls], tokens[: lengths["inputs"] - 2], [special.sep]])
 
         def write(
@@ -82,12 +82,12 @@ def bart(
 
         return write
 
-    told = f"bart {list(corruptions)} {rate} {mean_span}"
-    return _over_documents("bart", write_for, told=told, between=" ")
+    settings = f"bart {list(corruptions)} {rate} {mean_span}"
+    return _over_documents("bart", write_for, settings=settings, between=" ")
 
 
 def _rows(tokens: np.ndarray, sizes: np.ndarray, *, room: int) -> list[Text]:
-    """Runs of whole sentences of a document, of at most `room` tokens; longer ones are cut."""
+    """Runs of whole sentences of a document, at most `room` tokens; longer sentences are split."""
     document = Documents.of(tokens, sizes, np.array([len(sizes)]), longest=room)
     rows = []
     for row in formats.doc_sentences(document, room, ()):
@@ -104,20 +104,20 @@ def mass(
     random_rate: float = 0.1,
     kept_rate: float = 0.1,
 ) -> Objective:
-    """A sentence without a fragment, and the fragment asked for (Song et al. 2019, section 3.2).
+    """Predict a masked fragment of a sentence (Song et al. 2019, section 3.2).
 
         inputs:    he bought [MASK] [MASK] [MASK] of milk [SEP]
         targets:   a full gallon
-        positions: 2 3 4, of which the decoder reads nothing, "a" and "full"
+        positions: 2 3 4, where the decoder reads nothing, "a" and "full"
 
-    The fragment of k of the m tokens of a sentence, its [SEP] among them, begins anywhere. With
-    k = 1 it is a masked language model's token, with k = m all of a language model's text.
+    The fragment has k of the m tokens of a sentence, [SEP] included, and begins anywhere. With
+    k = 1 it is the token of a masked language model, with k = m all text of a language model.
 
     Args:
         rate: share of the tokens that are in the fragment, rounded, at least one.
-        tokens: k itself, where a sentence has as many; 0 to follow `rate`.
-        random_rate: share of the fragment's places with a random token, section 4.1.
-        kept_rate: share that stays as it is; the rest becomes [MASK].
+        tokens: k itself, where a sentence has as many; 0 to use `rate`.
+        random_rate: share of the fragment that is replaced by random tokens (section 4.1).
+        kept_rate: share that is kept; the rest becomes [MASK].
 
     Raises:
         ValueError: shares out of range, `tokens` below 0; when the dataset is built, before it is
@@ -125,7 +125,7 @@ def mass(
     """
     if not 0 < rate <= 1 or tokens < 0:
         raise ValueError(
-            f"mass: rate={rate} must be above 0 and at most 1, tokens={tokens} be 0 or more"
+            f"mass: rate={rate} must be above 0 and at most 1, and tokens={tokens} 0 or more"
         )
     check_shares("mass", random_rate=random_rate, kept_rate=kept_rate)
     writing = Writing(random_rate=random_rate, kept_rate=kept_rate)
@@ -156,8 +156,8 @@ def mass(
 
         return write
 
-    told = f"mass {rate} {tokens} {random_rate} {kept_rate}"
-    return _over_documents("mass", write_for, told=told)
+    settings = f"mass {rate} {tokens} {random_rate} {kept_rate}"
+    return _over_documents("mass", write_for, settings=settings)
 
 
 def _without_fragment(
@@ -168,7 +168,7 @@ def _without_fragment(
     special: SpecialTokens,
     generator: np.random.Generator,
 ) -> Example:
-    """The example of a row that asks for `count` of its tokens."""
+    """The example of a row with a fragment of `count` tokens at a random place."""
     first = generator.integers(len(row) - count + 1)
     places = np.arange(first, first + count)
     noise = np.isin(np.arange(len(row)), places).astype(np.int64)
@@ -180,14 +180,14 @@ def _over_documents(
     name: str,
     write_for: Callable[[SpecialTokens, Mapping[str, int]], Write],
     *,
-    told: str,
+    settings: str,
     between: str = "",
 ) -> Objective:
-    """The objective that makes examples of each document by itself.
+    """Make an objective whose examples come from one document each.
 
     Args:
         write_for: (special tokens of the vocabulary, lengths) -> the function that writes examples.
-        told: all that the objective was made from, for the fingerprint of a data position.
+        settings: text of all settings, for the fingerprint of a data position.
         between: as for `sentences.tokenize`.
     """
 
@@ -203,14 +203,14 @@ def _over_documents(
         lengths = {side: sequence_length[side] for side in _BOTH}
         write = write_for(SpecialTokens(vocabulary), lengths)
         features = examples_of(name, {}).features
-        constant = f"{told} {lengths} {vocabulary}"
-        return _map(dataset, write, features=features, told=constant)
+        fingerprint = f"{settings} {lengths} {vocabulary}"
+        return _map(dataset, write, features=features, fingerprint=fingerprint)
 
     return make(name, (functools.partial(sentences.tokenize, between=between), make_examples))
 
 
 def _map(
-    dataset: tf.data.Dataset, write: Write, *, features: Sequence[str], told: str
+    dataset: tf.data.Dataset, write: Write, *, features: Sequence[str], fingerprint: str
 ) -> tf.data.Dataset:
     def call(tokens: np.ndarray, sizes: np.ndarray, seed: np.ndarray, _: bytes) -> list[np.ndarray]:
         examples = write(tokens, sizes, np.random.default_rng(seed.astype(np.uint32)))
@@ -223,8 +223,9 @@ def _map(
 
     @seqio.map_over_dataset(num_seeds=1)
     def of_document(document: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # `told` is for the fingerprint of a data position, which sees operations and constants.
-        arguments = [document["tokens"], document["sentence_lengths"], seed, tf.constant(told)]
+        # The fingerprint of a data position covers operations and constants of the dataset.
+        constant = tf.constant(fingerprint)
+        arguments = [document["tokens"], document["sentence_lengths"], seed, constant]
         types = [tf.int32] * (2 * len(features))
         out = tf.numpy_function(call, arguments, types, stateful=False)
         return tuple(tf.ensure_shape(one, [None]) for one in out)

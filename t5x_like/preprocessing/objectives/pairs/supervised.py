@@ -15,8 +15,8 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 def text_to_text() -> Objective:
     """{"inputs": string, "targets": string} -> their tokens, truncated to fit and ended by EOS.
 
-    For fine-tuning and for supervised tasks in a mixture. Other features pass through, and the
-    strings stay as "inputs_pretokenized" and "targets_pretokenized", for metrics.
+    For fine-tuning and for supervised tasks in a mixture. Other features are passed on, and the
+    strings are kept as "inputs_pretokenized" and "targets_pretokenized", for metrics.
     """
     steps = (seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim)
     return make("text_to_text", steps)
@@ -25,8 +25,8 @@ def text_to_text() -> Objective:
 def marked_text_to_text() -> Objective:
     """{"inputs": string, "targets": string} -> <s> text </s> on both sides, truncated to fit.
 
-    For BART, which reads and generates the special token that begins a text, too. The strings stay
-    as for `text_to_text`.
+    For BART, which reads and generates the special token that begins a text, too. The strings are
+    kept as by `text_to_text`.
 
     Raises (when the dataset is built, before anything is read):
         ValueError: a vocabulary without [CLS] and [SEP], or lengths without room for text.
