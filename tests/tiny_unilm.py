@@ -30,11 +30,11 @@ def make(head="pretraining"):
     module = unilm.build(TINY | {"head": head})
     random = np.random.default_rng(1)
 
-    def draw(path, leaf):
+    def sample(path, leaf):
         gain = float(path[-1].key == "scale")
         return jnp.asarray(gain + 0.3 * random.standard_normal(leaf.shape, np.float32))
 
-    return module, jax.tree_util.tree_map_with_path(draw, shapes(module))
+    return module, jax.tree_util.tree_map_with_path(sample, shapes(module))
 
 
 def shapes(module):

@@ -74,7 +74,7 @@ def test_heads_are_as_wide_as_in_section_3_1(size):
 @pytest.mark.parametrize(("share", "embedding"), SHARING)
 def test_parameters_of_each_kind_of_sharing_as_in_table_4(share, embedding):
     config = albert.SIZES["base"] | {"share": share, "embedding": embedding, "head": "features"}
-    # Of pooler (0.6M), projection (0.6M at E = 768) and token biases it does not say which it
+    # Of pooler (0.6M), projection (0.6M at E = 768) and token biases it does not specify which it
     # counts; two kinds of sharing differ by 19M and more.
     assert abs(count(config) / 1e6 - SHARING[share, embedding]) < 2.1
 
@@ -241,7 +241,7 @@ def test_layers_that_share_all_or_nothing_come_back_from_hugging_face_s_form(
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-def test_a_folder_with_more_than_its_class_says_is_read_as_that_class(tmp_path):
+def test_a_folder_with_more_than_its_class_needs_is_read_as_that_class(tmp_path):
     _, params = save(tmp_path, "all")
     config = json.loads((tmp_path / "config.json").read_text())
     config["architectures"] = ["AlbertForMaskedLM"]  # as in the published folders

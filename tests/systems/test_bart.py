@@ -45,7 +45,7 @@ def test_parameters_as_published(size, head):
 def make(**changes):
     module = bart.build(TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
-    # Larger than as drawn, so that what depends on what is far from rounding.
+    # Larger than the initialization, so that dependencies are far from rounding.
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 1 else x, init(jax.random.key(0)))
     apply = jax.jit(lambda params, batch: module.apply({"params": params}, batch))
     return module, params, functools.partial(apply, params)
@@ -76,7 +76,7 @@ def test_the_decoder_sees_what_comes_before_and_all_of_the_source():
     ).all()
 
 
-def test_token_0_is_a_token_and_padding_is_what_the_batch_says():
+def test_token_0_is_a_token_and_the_batch_defines_padding():
     _, _, logits = make()
     batch = pairs()
     one = logits(batch)
@@ -121,9 +121,9 @@ def test_what_is_read_token_by_token_is_what_is_read_at_once(head):
 
 
 def test_a_class_follows_from_what_the_decoder_has_read_before_the_last_token():
-    _, params, say = make(head="classification", labels=3)
+    _, params, predict = make(head="classification", labels=3)
     batch = texts()
-    one = say(batch)["logits"]
+    one = predict(batch)["logits"]
     assert one.shape == (2, 3)
     # By hand: the start, then all but the last token, read by the generator's own decoder.
     tokens = batch["encoder_input_tokens"]
@@ -139,10 +139,10 @@ def test_a_class_follows_from_what_the_decoder_has_read_before_the_last_token():
 
 
 def test_padding_after_a_text_changes_no_class():
-    _, _, say = make(head="classification", labels=3)
+    _, _, predict = make(head="classification", labels=3)
     batch = texts()
     padded = {name: jnp.pad(array, ((0, 0), (0, 4))) for name, array in batch.items()}
-    np.testing.assert_allclose(say(padded)["logits"], say(batch)["logits"], atol=1e-4)
+    np.testing.assert_allclose(predict(padded)["logits"], predict(batch)["logits"], atol=1e-4)
 
 
 def test_the_heads_have_the_losses_of_all_heads_for_labelled_text():

@@ -110,7 +110,7 @@ def test_only_the_loss_of_pairs_reaches_the_summary():
     assert np.abs(gradient["head"]["summary"]["dense"]["kernel"]).max() == 0
 
 
-def test_weights_begin_as_the_paper_s_code_draws_them():
+def test_weights_are_initialized_as_in_the_paper_s_code():
     _, params = make()
     kernel = params["encoder"]["layers"]["block"]["feed_forward"]["wi"]["kernel"]
     # A normal of deviation 0.02 cut at two deviations; flax's is scaled to keep its deviation.

@@ -10,7 +10,7 @@ from configs import chinchilla as config
 from t5x_like.config import phases
 from t5x_like.systems import chinchilla, gopher
 
-# Table A9, in millions: rows that are told apart by which vectors are counted, as d_model and
+# Table A9, in millions: rows that differ in which vectors are counted, as d_model and
 # heads * head_width differ, or as the count is near a half.
 TABLE_A9 = {
     552: (24, 1280, 10, 128),

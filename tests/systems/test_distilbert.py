@@ -52,7 +52,7 @@ def test_parameters_as_published(head):
 
 @functools.cache
 def teacher():
-    """A teacher of weights so large that its layers, and what it says of tokens, differ much."""
+    """A teacher with weights so large that its layers and its predictions differ much."""
     params = initialized(bert.build(TEACHER), seed=1)
     return jax.tree.map(lambda x: x * 10 if x.ndim > 1 and x.shape[-1] > 1 else x, params)
 
@@ -126,13 +126,13 @@ def test_a_student_of_another_form_is_refused():
 def test_the_loss_is_the_weighted_sum_of_three_means():
     student, params = start()
     total, weight, metrics = loss(params, batch())
-    said = forward(student, params, batch(), None)["logits"]
-    taught = forward(bert.build(TEACHER), teacher(), batch(), None)["logits"]
+    student_logits = forward(student, params, batch(), None)["logits"]
+    teacher_logits = forward(bert.build(TEACHER), teacher(), batch(), None)["logits"]
     places = [(0, 2), (0, 7), (1, 1)]
     targets = batch()["encoder_target_tokens"]
-    log_probs = jax.nn.log_softmax(said)
+    log_probs = jax.nn.log_softmax(student_logits)
     masked = -np.mean([log_probs[row, place, targets[row, place]] for row, place in places])
-    t, s = jax.nn.softmax(taught / 2), jax.nn.log_softmax(said / 2)
+    t, s = jax.nn.softmax(teacher_logits / 2), jax.nn.log_softmax(student_logits / 2)
     softly = 4 * np.mean([np.sum(t[at] * (np.log(t[at]) - s[at])) for at in places])
     a, b = (
         network.apply({"params": p}, batch(), method="encode")
@@ -272,9 +272,9 @@ def test_any_teacher_of_bert_s_form_has_a_student():
     }
     config |= {"heads": 2, "head": "masked_lm"}
     module = distilbert.build(distilbert.student_of("roberta", config))
-    taught = initialized(systems.find("roberta").build(config))
-    params = module.start(taught)
+    weights = initialized(systems.find("roberta").build(config))
+    params = module.start(weights)
     # Its table of positions begins with rows that are no position of a text.
-    table = taught["embeddings"]["position"]["embedding"]
+    table = weights["embeddings"]["position"]["embedding"]
     assert table.shape == (14, 16)
     np.testing.assert_array_equal(params["embeddings"]["position"]["embedding"], table[2:])

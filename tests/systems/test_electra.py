@@ -17,7 +17,7 @@ from t5x_like.systems import electra
 # generator by itself, in Hugging Face's ElectraForMaskedLM.
 DISCRIMINATOR = {"small": 13_549_057, "base": 109_483_009, "large": 335_142_913}
 GENERATOR = {"small": 4_620_026, "base": 33_740_602, "large": 51_295_290}
-VOCABULARY, LENGTH, SAID = 32, 10, 7
+VOCABULARY, LENGTH, SAMPLED = 32, 10, 7
 TINY = electra.SIZES["small"] | {
     "vocab_size": VOCABULARY,
     "positions": LENGTH,
@@ -91,23 +91,23 @@ def discriminate(params, read, *, objective="electra"):
     return forward(make(objective)[0], params, given, None)
 
 
-def saying(params, bias):
-    """The parameters with a generator that says the same at every place, whatever it reads."""
+def with_bias(params, bias):
+    """The parameters with a generator that predicts the same at every position."""
     head = params["generator"]["head"]["masked_lm"]
     zero = {name: jnp.zeros_like(value) for name, value in head["norm"].items()}
     head = head | {"norm": zero, "output": {"bias": jnp.asarray(bias, jnp.float32)}}
     return params | {"generator": params["generator"] | {"head": {"masked_lm": head}}}
 
 
-def always(params, token=SAID):
-    return saying(params, 100.0 * np.eye(VOCABULARY)[token])
+def always(params, token=SAMPLED):
+    return with_bias(params, 100.0 * np.eye(VOCABULARY)[token])
 
 
 def batch():
-    """Two rows of text with two and one masked tokens, of which one is SAID; a row of padding."""
+    """Rows of text with two and one masked tokens, one of them SAMPLED, and a row of padding."""
     random = np.random.default_rng(0)
     targets = random.integers(8, VOCABULARY, (3, LENGTH))
-    targets[0, 7] = SAID
+    targets[0, 7] = SAMPLED
     weights = np.zeros((3, LENGTH), np.float32)
     weights[0, [2, 7]], weights[1, 1] = 1, 1
     segments = np.ones((3, LENGTH), np.int32)
@@ -121,19 +121,19 @@ def batch():
 
 
 def handed_over():
-    """What the discriminator reads of a generator that always says SAID, and what is other there.
+    """The discriminator's inputs from a generator that always samples SAMPLED, and what differs.
 
-    By eye: the masked places 2 and 7 of row 0 and 1 of row 1 hold SAID; in the second it is right.
+    The masked positions 2 and 7 of row 0 and 1 of row 1 are SAMPLED, the original at the second.
     """
     read = np.array(batch()["encoder_target_tokens"])
-    read[0, 2] = read[0, 7] = read[1, 1] = SAID
+    read[0, 2] = read[0, 7] = read[1, 1] = SAMPLED
     replaced = np.zeros((3, LENGTH), bool)
     replaced[0, 2] = replaced[1, 1] = True
     return read, replaced
 
 
 @pytest.mark.parametrize(("objective", "tokens"), [("electra", 16), ("electra_15", 3)])
-def test_the_loss_is_the_generator_s_and_50_times_that_of_telling_apart(objective, tokens):
+def test_the_loss_is_the_generator_s_and_50_times_the_discriminator_s(objective, tokens):
     params = always(make(objective)[1])
     total, weight, metrics = loss(params, batch(), None, objective=objective)
     read, replaced = handed_over()
@@ -142,18 +142,18 @@ def test_the_loss_is_the_generator_s_and_50_times_that_of_telling_apart(objectiv
     if objective == "electra_15":
         counted &= np.asarray(batch()["encoder_loss_weights"]) > 0
     chances = np.asarray(jax.nn.sigmoid(logits), np.float64)
-    told = -np.log(np.where(replaced, chances, 1 - chances))[counted]
-    assert told.shape == (tokens,)
+    nats = -np.log(np.where(replaced, chances, 1 - chances))[counted]
+    assert nats.shape == (tokens,)
     guessed = [100.0, 0.0, 100.0]  # nats of the three masked tokens
     assert weight == 3
-    np.testing.assert_allclose(total / 3, np.mean(guessed) + 50 * np.mean(told), rtol=1e-5)
+    np.testing.assert_allclose(total / 3, np.mean(guessed) + 50 * np.mean(nats), rtol=1e-5)
     np.testing.assert_allclose(metrics["cross_entropy"][0], sum(guessed), rtol=1e-5)
     found, number = metrics["discriminator/cross_entropy"]
-    np.testing.assert_allclose([found, number], [np.sum(told), tokens], rtol=1e-5)
+    np.testing.assert_allclose([found, number], [np.sum(nats), tokens], rtol=1e-5)
     assert metrics["discriminator/recall"][1] == 2
 
 
-def test_no_gradient_flows_through_the_draw():
+def test_no_gradient_flows_through_the_sample():
     _, params = make()
 
     @jax.jit
@@ -175,21 +175,21 @@ def test_no_gradient_flows_through_the_draw():
     assert largest(of_generator["embeddings"]["token"]["embedding"][unread]) > 0
 
 
-def test_tokens_are_drawn_from_the_generator_s_softmax():
+def test_tokens_are_sampled_from_the_generator_s_softmax():
     chances = np.full(VOCABULARY, 1e-9)
     chances[[20, 21, 22]] = 0.6, 0.3, 0.1
-    params = saying(make()[1], np.log(chances))
+    params = with_bias(make()[1], np.log(chances))
     given = batch() | {"encoder_target_tokens": jnp.full((3, LENGTH), 21)}
 
     def replaced(key):
         return loss(params, given, key)[2]["discriminator/recall"][1]
 
     number = jax.jit(jax.vmap(replaced))(jax.random.split(jax.random.key(0), 1000))
-    # 3000 draws, of which 0.3 say what it was: a deviation of 0.008.
+    # 3000 samples, 0.3 of them equal to the original: a deviation of 0.008.
     assert abs(np.mean(number) / 3 - 0.7) < 0.04
 
 
-def test_draws_change_with_the_key_and_stay_in_evaluation():
+def test_samples_change_with_the_key_and_stay_in_evaluation():
     _, params = make()
     assert loss(params, batch(), None)[0] == loss(params, batch(), None)[0]
     found = {float(loss(params, batch(), jax.random.key(n))[0]) for n in range(4)}
@@ -204,18 +204,18 @@ def test_replace_mlm_predicts_masked_tokens_from_the_generator_s():
     log_probs = jax.nn.log_softmax(logits)
     targets = batch()["encoder_target_tokens"]
     places = [(0, 2), (0, 7), (1, 1)]
-    said = -np.mean([log_probs[row, place, targets[row, place]] for row, place in places])
-    np.testing.assert_allclose(total / weight, 200 / 3 + said, rtol=1e-5)
+    predicted = -np.mean([log_probs[row, place, targets[row, place]] for row, place in places])
+    np.testing.assert_allclose(total / weight, 200 / 3 + predicted, rtol=1e-5)
     assert metrics["discriminator/cross_entropy"][1] == 3
 
 
-def test_all_tokens_mlm_mixes_copying_and_saying():
+def test_all_tokens_mlm_mixes_copying_and_predicting():
     params = always(make("all_tokens_mlm")[1])
     read, _ = handed_over()
     outputs = discriminate(params, read, objective="all_tokens_mlm")
     copy = np.asarray(jax.nn.sigmoid(outputs["copy_logits"]), np.float64)
-    said = np.asarray(jax.nn.softmax(outputs["logits"]), np.float64)
-    mixed = copy[..., None] * np.eye(VOCABULARY)[read] + (1 - copy[..., None]) * said
+    predicted = np.asarray(jax.nn.softmax(outputs["logits"]), np.float64)
+    mixed = copy[..., None] * np.eye(VOCABULARY)[read] + (1 - copy[..., None]) * predicted
     np.testing.assert_allclose(mixed.sum(axis=-1), 1, rtol=1e-5)
     targets = np.asarray(batch()["encoder_target_tokens"])
     chosen = np.take_along_axis(mixed, targets[..., None], axis=-1)[..., 0]

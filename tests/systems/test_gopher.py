@@ -66,7 +66,7 @@ def make():
     return module, init(jax.random.key(0))
 
 
-def test_what_adds_to_the_residual_path_is_drawn_smaller_by_the_root_of_2n():
+def test_outputs_of_sublayers_are_initialized_smaller_by_the_root_of_2n():
     _, params = make()
     block = params["decoder"]["layers"]["block"]
     attention, feed_forward = block["self_attention"], block["feed_forward"]

@@ -68,26 +68,26 @@ def test_a_token_changes_what_comes_after_it_alone():
     assert reached.tolist() == [True] * 5 + [False] * 3
 
 
-def test_cached_steps_say_what_a_whole_text_does_beside_padding_on_the_left():
+def test_cached_steps_have_the_logits_of_a_whole_text_beside_padding_on_the_left():
     module, params = make()
     tokens = np.random.default_rng(1).integers(1, 61, (2, 9))
     variables = {"params": params}
     for padding in (0, 3):
         whole = module.apply(variables, {"decoder_input_tokens": tokens[:, padding:]})
         mask = np.arange(5) >= padding
-        said, cache = module.apply(
+        step_logits, cache = module.apply(
             variables,
             np.where(mask, tokens[:, :5], 0),
             decoder_mask=np.tile(mask, (2, 1)),
             cache_length=9,
             method="prefill",
         )
-        steps = [said]
+        steps = [step_logits]
         for place in range(5, 9):
-            said, cache = module.apply(
+            step_logits, cache = module.apply(
                 variables, tokens[:, place : place + 1], cache, method="extend"
             )
-            steps.append(said[:, 0])
+            steps.append(step_logits[:, 0])
         # Sums of the same terms in another order.
         np.testing.assert_allclose(np.stack(steps, 1), whole[:, 4 - padding :], atol=1e-5)
 
@@ -100,18 +100,18 @@ def test_added_tokens_are_more_rows_of_the_one_table():
 def test_a_class_is_read_off_the_last_token_of_each_row_and_rows_add_up():
     module, params = make("classification")
     both = labelled([[4, 7], [10, 1], [5, 0]], [0, 0, 0])
-    said = module.apply({"params": params}, both)["label_logits"]
+    found = module.apply({"params": params}, both)["label_logits"]
     bias = params["head"]["classifier"]["bias"]
     alone = []
     for row in range(2):
         one = {name: both[name][:, row : row + 1] for name in list(both)[:2]}
         alone.append(module.apply({"params": params}, one)["label_logits"] - bias)
-    np.testing.assert_allclose(said[:2], (alone[0] + alone[1] + bias)[:2], atol=1e-5)
-    np.testing.assert_allclose(said[2], alone[0][2] + bias, atol=1e-5)  # its second row is padding
-    # What follows the last token says nothing.
+    np.testing.assert_allclose(found[:2], (alone[0] + alone[1] + bias)[:2], atol=1e-5)
+    np.testing.assert_allclose(found[2], alone[0][2] + bias, atol=1e-5)  # its second row is padding
+    # Tokens after the last one change nothing.
     tokens = both["decoder_input_tokens"]
     other = both | {"decoder_input_tokens": jnp.where(both["decoder_segment_ids"], tokens, 9)}
-    np.testing.assert_array_equal(module.apply({"params": params}, other)["label_logits"], said)
+    np.testing.assert_array_equal(module.apply({"params": params}, other)["label_logits"], found)
 
 
 def test_choices_compete_and_padding_is_none():
@@ -153,7 +153,7 @@ def test_the_loss_is_that_of_the_labels_and_half_that_of_the_texts(head):
     np.testing.assert_allclose(without, expected, rtol=1e-5)
 
 
-def test_what_a_head_lacks_is_told():
+def test_errors_name_what_a_head_lacks():
     with pytest.raises(ValueError, match=r"model.head='multiple_choise'.*multiple_choice"):
         gpt.build(TINY | {"head": "multiple_choise"})
     with pytest.raises(ValueError, match=r"model.labels=1: the head 'classification' needs 2"):

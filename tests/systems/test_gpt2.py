@@ -11,7 +11,7 @@ import pytest
 
 from t5x_like.systems import gpt2
 
-# Of `openai-community/gpt2`, -medium, -large and -xl; table 2 says 117M to 1542M.
+# Of `openai-community/gpt2`, -medium, -large and -xl; table 2 has 117M to 1542M.
 PUBLISHED = {
     "small": 124_439_808,
     "medium": 354_823_168,
@@ -43,7 +43,7 @@ def make():
     return module, init(jax.random.key(0))
 
 
-def test_what_adds_to_the_residual_path_is_drawn_smaller_by_the_root_of_2n():
+def test_outputs_of_sublayers_are_initialized_smaller_by_the_root_of_2n():
     _, params = make()
     block = params["decoder"]["layers"]["block"]
     inner = [block["self_attention"]["query"]["kernel"], block["feed_forward"]["wi"]["kernel"]]

@@ -11,7 +11,7 @@ import pytest
 
 from t5x_like.systems import gpt3
 
-# By shape, from the rows of table 2.1, and in billions what its first column says.
+# By shape, from the rows of table 2.1, and in billions its first column.
 COUNTS = {
     "small": (125_226_240, 0.125),
     "medium": (355_871_744, 0.350),
@@ -96,18 +96,18 @@ def test_a_band_that_holds_the_whole_text_is_dense():
 
 
 @pytest.mark.parametrize("loop", ["scan", "unroll"])
-def test_cached_steps_say_what_a_whole_text_does_beside_padding_on_the_left(loop):
+def test_cached_steps_have_the_logits_of_a_whole_text_beside_padding_on_the_left(loop):
     module, params = make(loop=loop)
     tokens = np.random.default_rng(1).integers(1, 61, (2, 14))
     mask = np.array([[True] * 6, [False] * 2 + [True] * 4])
     variables = {"params": params}
     prefill = jax.jit(functools.partial(module.apply, cache_length=14, method="prefill"))
     extend = jax.jit(functools.partial(module.apply, method="extend"))
-    said, cache = prefill(variables, np.where(mask, tokens[:, :6], 0), decoder_mask=mask)
-    steps = [said]
+    step_logits, cache = prefill(variables, np.where(mask, tokens[:, :6], 0), decoder_mask=mask)
+    steps = [step_logits]
     for place in range(6, 14):
-        said, cache = extend(variables, tokens[:, place : place + 1], cache)
-        steps.append(said[:, 0])
+        step_logits, cache = extend(variables, tokens[:, place : place + 1], cache)
+        steps.append(step_logits[:, 0])
     for row, padding in enumerate((0, 2)):
         text = {"decoder_input_tokens": tokens[row : row + 1, padding:]}
         whole = jax.jit(module.apply)(variables, text)[0]
@@ -116,7 +116,7 @@ def test_cached_steps_say_what_a_whole_text_does_beside_padding_on_the_left(loop
         np.testing.assert_allclose(found, whole[5 - padding :], atol=1e-5)
 
 
-def test_what_adds_to_the_residual_path_is_drawn_smaller_by_the_root_of_2n():
+def test_outputs_of_sublayers_are_initialized_smaller_by_the_root_of_2n():
     _, params = make(layers=8, d_model=48)
     for block in params["decoder"]["layers"]["block"].values():
         np.testing.assert_allclose(np.std(block["feed_forward"]["wi"]["kernel"]), 0.02, rtol=0.1)
@@ -124,7 +124,7 @@ def test_what_adds_to_the_residual_path_is_drawn_smaller_by_the_root_of_2n():
             np.testing.assert_allclose(np.std(block[part][name]["kernel"]), 0.005, rtol=0.1)
 
 
-def test_layers_that_do_not_alternate_are_told():
+def test_layers_that_do_not_alternate_are_refused():
     for wrong in ({"layers": 3}, {"window": 0}):
         with pytest.raises(
             ValueError, match=r"model.layers=.* must be even, and model.window=.* 1 or more"

@@ -11,7 +11,7 @@ import pytest
 
 from t5x_like.systems import lamda
 
-# Section 3 tells of "137B non-embedding parameters" of the largest.
+# Section 3 has "137B non-embedding parameters" of the largest.
 WITHOUT_EMBEDDINGS = {"2b": 2_097_207_040, "8b": 8_590_071_808, "137b": 137_440_014_336}
 TINY = lamda.SIZES["2b"] | {
     "vocab_size": 64,

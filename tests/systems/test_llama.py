@@ -15,7 +15,7 @@ from t5x_like.hf.systems.llama import FORMAT
 from t5x_like.systems import llama
 from t5x_like.training import optimizers
 
-# Of the released checkpoints; table 2 says 6.7B, 13.0B, 32.5B and 65.2B.
+# Of the released checkpoints; table 2 has 6.7B, 13.0B, 32.5B and 65.2B.
 PUBLISHED = {
     "7b": 6_738_415_616,
     "13b": 13_015_864_320,
@@ -108,14 +108,14 @@ def test_packed_texts_are_as_apart():
 def test_step_by_step_over_a_cache_is_as_at_once(window):
     variables, one, prompt = {"params": make(window)[1]}, tokens(2), 7
     real = jnp.arange(prompt)[None] >= jnp.array([[0], [4]])  # left-padded
-    said, cache = compiled(window, "prefill")(
+    step_logits, cache = compiled(window, "prefill")(
         variables, one[:, :prompt], cache_length=LENGTH, decoder_mask=real
     )
-    found = [said[:, None]]
+    found = [step_logits[:, None]]
     for place in range(prompt, LENGTH):
         one_more = one[:, place : place + 1]
-        said, cache = compiled(window, "extend")(variables, one_more, cache)
-        found.append(said)
+        step_logits, cache = compiled(window, "extend")(variables, one_more, cache)
+        found.append(step_logits)
     found = np.concatenate(found, axis=1)
     for row, padding in enumerate((0, 4)):
         expected = logits({"decoder_input_tokens": one[row : row + 1, padding:]}, window=window)
@@ -140,7 +140,7 @@ def test_settings_come_back_from_those_of_hugging_face():
         assert FORMAT.from_config(FORMAT.to_config(settings), names=()) == settings
 
 
-def test_a_text_ends_where_the_settings_say():
+def test_a_text_ends_with_the_token_in_the_settings():
     assert llama.SIZES["3_8b"][llama.SYSTEM.generation["eos_token_id"]] == 128_001
 
 

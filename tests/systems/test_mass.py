@@ -40,7 +40,7 @@ def make():
     module = mass.build(TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     params = init(jax.random.key(0))
-    # Larger than as drawn, so that what depends on what is far from rounding.
+    # Larger than the initialization, so that dependencies are far from rounding.
     return module, jax.tree.map(lambda x: 5 * x if x.ndim > 1 else x, params)
 
 
@@ -94,7 +94,7 @@ def test_the_decoder_sees_the_fragment_before_a_token_and_nothing_after_it():
 
 
 def test_of_nothing_but_masks_the_decoder_is_a_language_model():
-    """With k = m the encoder says the same of every sentence of that length."""
+    """With k = m the encoder has the same output for every sentence of that length."""
     logits = compiled()
     read = batch(tokens=[3, 11, 12, 13, 14, 15], positions=list(range(6)))
     read["encoder_input_tokens"] = jnp.full((1, 6), 4)

@@ -16,7 +16,7 @@ from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import palm
 from t5x_like.training import optimizers
 
-# Table 1 says 8.63B, 62.50B and 540.35B. It leaves out the gains of the norms, which are 0.002B of
+# Table 1 has 8.63B, 62.50B and 540.35B. It leaves out the gains of the norms, which are 0.002B of
 # the largest.
 COUNTS = {"8b": 8_632_012_800, "62b": 62_495_662_080, "540b": 540_356_474_880}
 WITHOUT_GAINS = {"8b": "8.63", "62b": "62.50", "540b": "540.35"}
@@ -61,7 +61,7 @@ def compiled(method):
     )
 
 
-def test_kernels_are_drawn_by_their_inputs_and_embeddings_from_a_unit_normal():
+def test_kernels_are_initialized_by_their_inputs_and_embeddings_from_a_unit_normal():
     _, params = make()
     block = params["decoder"]["layers"]["block"]
     attention, feed_forward = block["self_attention"], block["feed_forward"]
@@ -75,7 +75,7 @@ def test_kernels_are_drawn_by_their_inputs_and_embeddings_from_a_unit_normal():
         (feed_forward["wo"]["kernel"], 256),
         (params["token_embedder"]["embedding"], 1),
     ):
-        # The deviation of 4096 draws or more is right to 1.1%, in 4 of its own 4.4%.
+        # The deviation of 4096 samples or more is right to 1.1%, in 4 of its own 4.4%.
         np.testing.assert_allclose(np.std(kernel), inputs**-0.5, rtol=0.045)
 
 
@@ -132,11 +132,13 @@ def test_step_by_step_over_a_cache_is_as_at_once():
     variables = {"params": make()[1]}
     tokens = jax.random.randint(jax.random.key(1), (2, 9), 1, 512)
     real = jnp.arange(6)[None] >= jnp.array([[0], [4]])  # left-padded
-    said, cache = compiled("prefill")(variables, tokens[:, :6], cache_length=9, decoder_mask=real)
-    found = [said[:, None]]
+    step_logits, cache = compiled("prefill")(
+        variables, tokens[:, :6], cache_length=9, decoder_mask=real
+    )
+    found = [step_logits[:, None]]
     for place in range(6, 9):
-        said, cache = compiled("extend")(variables, tokens[:, place : place + 1], cache)
-        found.append(said)
+        step_logits, cache = compiled("extend")(variables, tokens[:, place : place + 1], cache)
+        found.append(step_logits)
     found = np.concatenate(found, axis=1)
     for row, padding in enumerate((0, 4)):
         batch = {"decoder_input_tokens": tokens[row : row + 1, padding:]}

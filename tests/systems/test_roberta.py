@@ -201,7 +201,7 @@ def save(folder, head):
     return folder
 
 
-def test_hugging_face_is_told_which_token_is_padding_and_how_many_rows_of_positions_there_are(
+def test_config_json_contains_the_padding_token_and_the_number_of_rows_of_positions(
     tmp_path,
 ):
     config = read_json(save(tmp_path, "masked_lm") / "config.json")

@@ -96,7 +96,7 @@ def test_the_loss_is_the_mean_of_masked_and_of_shuffled_tokens_and_of_pairs():
     pairs = -np.mean([relations[0, 2], relations[1, 1]])
     assert weight == 2
     np.testing.assert_allclose(total / weight, masked + shuffled + pairs, rtol=1e-5)
-    # Each is told apart, by its own count.
+    # Each has a count of its own.
     expected = {
         "": (masked, 2),
         "word_structure/": (shuffled, 3),

@@ -18,7 +18,7 @@ from t5x_like.models.feed_forward import moe, routers
 from t5x_like.systems import bert, switch, t5
 
 # T5's published counts (tests/systems/test_t5.py), c's by hand, and for each sparse layer E - 1
-# more feed-forwards and a router. In billions what the paper says: tables 7 and 9.
+# more feed-forwards and a router. In billions the paper has: tables 7 and 9.
 COUNTS = {
     "base_8": (222_903_552 + 12 * (7 * 2 * 768 * 3072 + 8 * 768), None),
     "base_16": (222_903_552 + 12 * (15 * 2 * 768 * 3072 + 16 * 768), 1.1),
@@ -90,7 +90,7 @@ def test_the_configs_are_valid(size):
     assert set(made.loss) <= set(known)
 
 
-def test_an_unknown_size_is_told_with_those_there_are():
+def test_the_error_of_an_unknown_size_lists_the_sizes():
     with pytest.raises(ValueError, match=r"configs/switch.py has no size 'base': .*demo, base_8"):
         configs.get_config("base")
 
@@ -123,11 +123,11 @@ def text(*, rows=3, length=12, seed=0):
     }
 
 
-def test_kernels_are_drawn_smaller_by_the_root_of_ten_and_cut_at_two_deviations():
+def test_kernels_are_initialized_smaller_by_the_root_of_ten_and_truncated_at_two_deviations():
     _, params = made(d_model=128, d_ff=192, heads=4, experts=64, **DECODER)
     block = params["decoder"]["layers"]["block"]
     attention, sparse = block["block_0"]["self_attention"], block["block_1"]["feed_forward"]
-    drawn = {
+    initialized = {
         (0.1 / 128) ** 0.5: [
             attention["key"]["kernel"],
             block["block_0"]["feed_forward"]["wi"]["kernel"],
@@ -139,7 +139,7 @@ def test_kernels_are_drawn_smaller_by_the_root_of_ten_and_cut_at_two_deviations(
         (0.1 / 128 / 8) ** 0.5: [attention["query"]["kernel"]],
         (0.1 / 32) ** 0.5: [attention["out"]["kernel"]],
     }
-    for deviation, kernels in drawn.items():
+    for deviation, kernels in initialized.items():
         for kernel in map(np.asarray, kernels):
             # Of 4,000 numbers and more the deviation is known to a hundredth or two.
             np.testing.assert_allclose(kernel.std(), deviation, rtol=0.05)
@@ -163,14 +163,14 @@ def test_the_loss_has_what_all_routers_cost_for_each_token():
 
     gradient, (total, weight, metrics) = cost(params, 0.3, 0.2)
     assert float(weight) == 29
-    told = {name: np.asarray(value / number) for name, (value, number) in metrics.items()}
-    load = told["expert_load"]
+    means = {name: np.asarray(value / number) for name, (value, number) in metrics.items()}
+    load = means["expert_load"]
     assert load.shape == (2, 4)
     np.testing.assert_allclose(load.sum(axis=1), 1.0, rtol=1e-6)
-    assert told["tokens_dropped"].shape == (2,)
+    assert means["tokens_dropped"].shape == (2,)
     # Two layers, of which the metrics have the mean.
-    of_routers = 2 * (0.3 * told["load_balance"] + 0.2 * told["router_z"])
-    np.testing.assert_allclose(total / weight, told["cross_entropy"] + of_routers, rtol=1e-5)
+    of_routers = 2 * (0.3 * means["load_balance"] + 0.2 * means["router_z"])
+    np.testing.assert_allclose(total / weight, means["cross_entropy"] + of_routers, rtol=1e-5)
     for n, tower in enumerate(("encoder", "decoder")):
         sparse = gradient[tower]["layers"]["block"]["feed_forward"]
         assert np.abs(sparse["router"]["kernel"]).max() > 0
@@ -196,10 +196,10 @@ def test_later_tokens_take_no_slots_of_earlier_ones_where_tokens_choose(router, 
     tokens = np.repeat(text(rows=1)["decoder_input_tokens"], 31, axis=0)
     tokens[:, 7] = np.arange(1, 32)
     apply = jax.jit(functools.partial(module.apply, mutable=["routing"]))
-    said, sown = apply({"params": params}, {"decoder_input_tokens": tokens})
+    step_logits, sown = apply({"params": params}, {"decoder_input_tokens": tokens})
     assert float(moe.collect(sown["routing"])["dropped"][0]) > 0.3
-    assert np.unique(said[:, 7], axis=0).shape[0] == 31
-    assert bool((said[:, :7] == said[:1, :7]).all()) == causal
+    assert np.unique(step_logits[:, 7], axis=0).shape[0] == 31
+    assert bool((step_logits[:, :7] == step_logits[:1, :7]).all()) == causal
 
 
 def test_with_a_cache_and_slots_for_all_as_without():
@@ -211,11 +211,11 @@ def test_with_a_cache_and_slots_for_all_as_without():
     real = np.pad(np.ones((2, 7), bool), ((0, 0), (2, 0)))
     prefill = jax.jit(functools.partial(module.apply, cache_length=14, method="prefill"))
     extend = jax.jit(functools.partial(module.apply, method="extend"))
-    said, cache = prefill(variables, prompt, decoder_mask=real)
-    np.testing.assert_allclose(said, full[:, 6], atol=ROUNDING)
+    step_logits, cache = prefill(variables, prompt, decoder_mask=real)
+    np.testing.assert_allclose(step_logits, full[:, 6], atol=ROUNDING)
     for place in range(7, 12):
-        said, cache = extend(variables, tokens[:, place : place + 1], cache)
-        np.testing.assert_allclose(said[:, 0], full[:, place], atol=ROUNDING)
+        step_logits, cache = extend(variables, tokens[:, place : place + 1], cache)
+        np.testing.assert_allclose(step_logits[:, 0], full[:, place], atol=ROUNDING)
 
 
 def test_a_router_may_go_by_the_tokens_and_need_no_slots():

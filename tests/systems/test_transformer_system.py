@@ -107,7 +107,7 @@ def test_layers_end_in_their_norm():
     module, params = make()
     encode = jax.jit(functools.partial(module.apply, method="encode"))
     memory, _ = encode({"params": params}, batch())
-    # With gain 1 and offset 0, as drawn; the norm's epsilon is 1e-6.
+    # With gain 1 and offset 0, as initialized; the norm's epsilon is 1e-6.
     np.testing.assert_allclose(memory.mean(-1), 0, atol=1e-5)
     np.testing.assert_allclose(memory.std(-1), 1, atol=1e-4)
 

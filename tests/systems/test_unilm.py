@@ -93,7 +93,7 @@ def test_documents_in_one_row_are_read_as_in_rows_of_their_own(kind):
         ("right_to_left", {3}),
     ],
 )
-def test_segments_tell_the_kinds_apart(kind, segments):
+def test_each_kind_has_segments_of_its_own(kind, segments):
     table = gradient_under(under(kind, pair(padding=0)))["embeddings"]["token_type"]
     assert set(np.flatnonzero(np.abs(table["embedding"]).max(axis=1))) == segments
 

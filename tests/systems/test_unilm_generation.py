@@ -212,8 +212,8 @@ def test_a_checkpoint_writes_up_to_sep_by_beams_and_by_chance(tmp_path):
     np.testing.assert_array_equal(out[:, :5], tokens)
     np.testing.assert_array_equal(out[:, 5:], expected.tokens[:, :width])
     beams = model.generate(tokens, num_beams=3, num_return_sequences=2, max_new_tokens=6)
-    drawn = model.generate(tokens, do_sample=True, num_return_sequences=2, max_new_tokens=6)
-    assert len(beams) == len(drawn) == 6
+    sampled = model.generate(tokens, do_sample=True, num_return_sequences=2, max_new_tokens=6)
+    assert len(beams) == len(sampled) == 6
     with pytest.raises(ValueError, match="padded on the right"):
         model.generate(tokens[:, ::-1], max_new_tokens=2)
 

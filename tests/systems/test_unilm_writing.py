@@ -36,8 +36,8 @@ CONFIG = unilm.SIZES["base"] | {
 def pairs(count, *, seed):
     """Two to five letters, and the same as capitals from the last to the first."""
     random = np.random.default_rng(seed)
-    drawn = [random.choice(list(LETTERS), random.integers(2, 6)) for _ in range(count)]
-    return [(" ".join(word), " ".join(word[::-1]).upper()) for word in drawn]
+    words = [random.choice(list(LETTERS), random.integers(2, 6)) for _ in range(count)]
+    return [(" ".join(word), " ".join(word[::-1]).upper()) for word in words]
 
 
 def batches(path):
