@@ -1,21 +1,21 @@
-"""Cleaning of documents inside tf.data: nothing in a text can stop a run, and all of it is counted.
+"""Clean documents inside tf.data: no text can stop a run, and every change is counted.
 
-The rules, in the order in which they act:
+The rules, in the order of their application:
 
 1. Bytes that are not UTF-8 become U+FFFD. A document in which these are more than a tenth of the
-   characters is in another encoding, or no text at all, and is skipped.
+   characters is in another encoding, or not text, and is skipped.
 2. Every kind of line break (CR, CRLF, VT, FF, NEL, U+2028, U+2029) becomes LF. The other control
    characters (Unicode's category Cc) and the byte-order mark are removed.
-3. A run of blanks becomes one space, and there is none at either end of a line. `newlines` says
-   what becomes of lines: "keep" leaves single breaks and makes one blank line of several (a
-   SentencePiece vocabulary reads both as a space, a byte vocabulary sees them); "space" joins all
-   lines into one.
+3. A run of whitespace becomes one space, and there is none at either end of a line. With
+   `newlines` "keep", single line breaks are kept and several blank lines become one (a
+   SentencePiece vocabulary reads both as a space, a byte vocabulary does not); with "space" all
+   lines are joined into one.
 4. A document with nothing left is skipped.
-5. A document longer than `max_characters` is cut into pieces of that length; no text is lost.
+5. A document longer than `max_characters` is split into pieces of that length; no text is lost.
 
-Everything is native TensorFlow on batches of rows, except for the counters, which are Python: one
-call a batch. The counters are of this process, they include what was read ahead, and a checkpoint
-of an iterator does not hold them: they inform, they do not steer.
+All rules are native TensorFlow on batches of rows; the counters are Python, one call a batch. The
+counters are those of this process, include what was read ahead, and are not part of an iterator's
+checkpoint: they are for information only.
 """
 
 import collections
@@ -50,10 +50,10 @@ _lock = threading.Lock()
 
 
 def count(event: str, number: int = 1) -> None:
-    """Adds `number` to the counter of `event`; safe from any thread.
+    """Add `number` to the counter of `event`; thread-safe.
 
     Raises:
-        ValueError: an event that is none of `EVENTS`.
+        ValueError: `event` is not one of `EVENTS`.
     """
     choose("event", event, EVENTS)
     with _lock:
@@ -85,7 +85,7 @@ def clean(
     Args:
         dataset: of {"text": scalar string}; other features are dropped, since a document may become
             none, or several.
-        max_characters: of a document given on; longer ones are cut into pieces.
+        max_characters: the most characters of a document; longer ones are split into pieces.
         newlines: "keep" or "space", see above.
 
     Returns:
@@ -123,7 +123,7 @@ def clean_pairs(
     Args:
         dataset: of examples with a scalar string for each of `features`; others are dropped.
         features: names of the sides.
-        max_characters: of a side.
+        max_characters: the most characters of a side.
         newlines: "keep" or "space", see above.
 
     Returns:
@@ -162,7 +162,7 @@ def _characters(text: tf.Tensor) -> tf.Tensor:
 
 
 def _tidy(raw: tf.Tensor, *, newlines: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
-    """Applies rules 1 to 4: the text, what happened to each row, which to skip, all [N]."""
+    """Apply rules 1 to 4: the texts, the events of each row, and which to skip, all [N]."""
     replace = tf.strings.regex_replace
     valid = tf.strings.unicode_transcode(raw, "UTF-8", "UTF-8", errors="replace")
     replaced = tf.strings.length(valid) - tf.strings.length(replace(valid, r"\x{fffd}+", ""))
@@ -186,19 +186,19 @@ def _tidy(raw: tf.Tensor, *, newlines: str) -> tuple[tf.Tensor, dict[str, tf.Ten
 
 
 def _cut(text: tf.Tensor, *, skip: tf.Tensor, max_characters: int) -> tf.Tensor:
-    """Returns the pieces [M] of the rows [N] that are not to be skipped, in order."""
+    """Return the pieces [M] of the rows [N] that are not skipped, in order."""
     characters = tf.where(skip, 0, _characters(text))
     pieces = -(-characters // max_characters)
     starts = tf.ragged.range(pieces).flat_values * max_characters
     lengths = tf.minimum(max_characters, tf.repeat(characters, pieces) - starts)
     cut = tf.strings.substr(tf.repeat(text, pieces), starts, lengths, unit="UTF8_CHAR")
-    # A cut beside a blank leaves it at the end of a piece, and a piece of one may be nothing else.
+    # A split beside a space leaves it at the end of a piece, and a piece may be nothing else.
     cut = tf.strings.strip(cut)
     return tf.boolean_mask(cut, cut != "")
 
 
 def _record(happened: dict[str, tf.Tensor], *, documents: tf.Tensor, kept: tf.Tensor) -> None:
-    """Counts a batch: the true values of each of `happened`, and the two totals."""
+    """Count a batch: the true values of each of `happened`, and the two totals."""
     names = ["documents", "kept", *happened]
     totals = [documents, kept, *(tf.math.count_nonzero(rows) for rows in happened.values())]
 

@@ -1,4 +1,4 @@
-"""Files of labelled text as rows that are checked one by one: JSON Lines, TSV, CSV, SQuAD's JSON.
+"""Read files of labelled text, checking each row: JSON Lines, TSV, CSV, SQuAD's JSON.
 
 A row of a kind (classification, regression, tagging, question_answering, and those of GPT) has the
 fields that the objective of that name reads, its labels still as strings.
@@ -25,7 +25,7 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
     """The rows of a file.
 
     Args:
-        path: with one of `ENDINGS`.
+        path: a file with one of `ENDINGS`.
         kind: one of `KINDS`.
         names: of the fields of this kind, in the file; rows are pairs if `text_b` has a name, or
             has none and the first row has a field "text_b".
@@ -36,7 +36,7 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
     """
     parse, fields = choose("kind of labelled text", kind, KINDS)
     own = tuple((field, names[field]) for field in fields)
-    # TensorFlow tells the time of a change in whole seconds.
+    # TensorFlow gives modification times in whole seconds.
     found = tf.io.gfile.stat(path)
     return _rows_as_of(path, (found.mtime_nsec, found.length), parse, own)
 
@@ -45,7 +45,7 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
 def _rows_as_of(
     path: str, changed: tuple[int, int], parse: Parse, names: tuple[tuple[str, str], ...]
 ) -> tuple[Row, ...]:
-    """The rows of a file, which is read again if it has changed."""
+    """The rows of a file; the file is read again if it has changed."""
     del changed
     ending = next((one for one in _READERS if path.lower().endswith(one)), None)
     if ending is None:
@@ -187,7 +187,7 @@ def _question_answering(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _answers(raw: Any) -> list[tuple[Any, Any]]:
-    """The texts of answers and where they start, None where that is not said."""
+    """The texts of answers and their starts, None where the row has no start."""
     if isinstance(raw, Mapping) and isinstance(raw.get("text"), list):
         starts = raw.get("answer_start") or [None] * len(raw["text"])
         return list(zip(raw["text"], starts, strict=True))
@@ -200,7 +200,7 @@ def _answers(raw: Any) -> list[tuple[Any, Any]]:
 
 
 def _placed(text: Any, start: Any, context: str) -> tuple[str, int]:
-    """An answer without blanks at its ends, and the character of the context where it starts."""
+    """An answer without surrounding whitespace, and its first character in the context."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"the answer {text!r} is no text: for no answer, give no answers.")
     if start is None:

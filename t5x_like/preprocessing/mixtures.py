@@ -1,8 +1,9 @@
 """Mixtures of tasks: how often each is sampled (T5, section 3.5.2).
 
-A rate is relative: a task's share of a mixture is its rate over the sum of all. The functions here
-give rates from the number of examples e_m of a task's split before preprocessing; they are asked
-for when a mixture is read, not when it is registered, since a source may have to count.
+A rate is relative: a task's share of a mixture is its rate divided by the sum of all rates. The
+functions here compute rates from e_m, the number of examples of a task's split before
+preprocessing, when a mixture is read and not when it is registered, since a source may have to
+count its examples.
 """
 
 import inspect
@@ -26,7 +27,7 @@ def examples_proportional(*, limit: int | None = None, split: str = "train") -> 
     """r_m = min(e_m, K), with K = `limit` in examples; None for no limit.
 
     Raises:
-        ValueError: a limit below 1; later, when the rate is asked for, a task of unknown size.
+        ValueError: a limit below 1; later, when the rate is computed, a task of unknown size.
     """
     _check_limit(limit)
     return lambda task: float(_examples(task, limit=limit, split=split))
@@ -56,7 +57,7 @@ RATES: dict[str, Callable[..., Rate]] = {
 
 
 def rate(name: str, **settings: Any) -> Rate:
-    """A rate by its name and settings: "temperature" with value=2, say.
+    """A rate by its name and settings, such as "temperature" with value=2.
 
     Raises:
         ValueError: there is no such rate, it has no such setting, or lacks one.
@@ -72,7 +73,7 @@ def rate(name: str, **settings: Any) -> Rate:
 
 
 def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]) -> seqio.Mixture:
-    """Registers a mixture, in place of one of the same name.
+    """Register a mixture, replacing one of the same name.
 
     Args:
         name: letters, digits and underscores.
@@ -102,7 +103,7 @@ def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]
 
 
 def shares(provider: Provider, *, split: str) -> dict[str, float]:
-    """What part of the examples comes from each task that has the split; they sum to 1.
+    """The share of the examples from each task that has the split; shares sum to 1.
 
     Raises:
         ValueError: no task has the split, or the rates are negative or sum to 0.

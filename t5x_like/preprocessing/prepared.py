@@ -1,4 +1,4 @@
-"""Data sets that TensorFlow Datasets has prepared on disk: read, never downloaded or generated."""
+"""Read data sets that TensorFlow Datasets has prepared on disk, without downloading."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ import tensorflow_datasets as tfds
 
 
 class PreparedSource(seqio.TfdsDataSource):
-    """A data set from disk alone: a training run never starts to download and generate it.
+    """A prepared data set on disk: a training run never downloads or generates it.
 
     Args:
-        name: of the data set with its config and version, "c4/en:3.1.0".
-        splits: from our names of its splits to those of the prepared data.
+        name: the data set with its config and version, "c4/en:3.1.0".
+        splits: our names of its splits -> those of the prepared data.
         data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
-        advice: what to do where it is not there, the end of the error's sentence.
+        advice: what to do where it is missing, the end of the error message.
     """
 
     def __init__(self, name: str, *, splits: Mapping[str, str], data_dir: str | None, advice: str):

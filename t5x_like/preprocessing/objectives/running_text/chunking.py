@@ -1,4 +1,4 @@
-"""Documents to tokens, and running tokens to chunks of one length, without losing any."""
+"""Tokenize documents, and cut their concatenation into chunks of one length, losing nothing."""
 
 import seqio
 import tensorflow as tf
@@ -9,8 +9,8 @@ from t5x_like.preprocessing.objectives.running_text.lengths import OutputFeature
 def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.data.Dataset:
     """{"text": string or token ids} -> {"targets": int32 [L]} by the vocabulary of "targets".
 
-    Adds no EOS: T5 denoises documents that run into each other without a mark. Other features
-    are dropped, since chunks do not keep to documents.
+    Adds no EOS: T5 concatenates documents without a separator. Other features are dropped, since a
+    chunk can contain parts of several documents.
 
     Raises:
         ValueError: the examples have no "text".
@@ -31,7 +31,7 @@ def tokenize(dataset: tf.data.Dataset, output_features: OutputFeatures) -> tf.da
 
 
 def end_with_eos(tokens: tf.Tensor, *, feature: seqio.Feature) -> tf.Tensor:
-    """[L] tokens -> [L + 1] with EOS at the end, or as they are if the feature wants no EOS."""
+    """[L] tokens -> [L + 1] with EOS at the end, or unchanged if the feature has no EOS."""
     if not feature.add_eos:
         return tokens
     return tf.concat([tokens, [feature.vocabulary.eos_id]], axis=0)
@@ -40,8 +40,8 @@ def end_with_eos(tokens: tf.Tensor, *, feature: seqio.Feature) -> tf.Tensor:
 def concatenate_and_split(dataset: tf.data.Dataset, *, length: int) -> tf.data.Dataset:
     """{"targets": int32 [any]} -> {"targets": int32 [length]}, the same tokens in the same order.
 
-    Documents run on into each other: what a document leaves over starts the next chunk. Only
-    the last chunk of the dataset can be shorter, and it is never empty. (T5's
+    Documents are concatenated: the rest of a document starts the next chunk. Only the last chunk of
+    the dataset can be shorter, and it is never empty. (T5's
     `reduce_concat_tokens` and `split_tokens` leave a short chunk after each 128 documents, and
     its `select_random_chunk` drops all but one part of a document over 65,536 tokens.)
     """

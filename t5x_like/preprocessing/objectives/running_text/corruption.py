@@ -1,4 +1,4 @@
-"""What happens to the noise: tokens and a noise mask in, the tokens of one feature out."""
+"""Write down noise: from tokens and a noise mask to the tokens of one feature."""
 
 import tensorflow as tf
 
@@ -9,13 +9,13 @@ from t5x_like.vocabularies import Vocabulary
 def first_sentinel(vocabulary: Vocabulary) -> int:
     """The id of sentinel <X>, the last one of the vocabulary; <Y> is one below it, and so on.
 
-    It is also T5's shared mask token <M>, in the objectives that need only one.
+    It is also the mask token <M> of T5's objectives that need a single one.
     """
     return vocabulary.vocab_size - 1
 
 
 def spans_to_sentinels(tokens: tf.Tensor, mask: tf.Tensor, *, first: int) -> tf.Tensor:
-    """Each run of noise becomes one sentinel: "a b c d e" -> "a <X> d <Y>".
+    """Replace each run of noise by one sentinel: "a b c d e" -> "a <X> d <Y>".
 
     Args:
         tokens: int32 [L].
@@ -32,15 +32,15 @@ def spans_to_sentinels(tokens: tf.Tensor, mask: tf.Tensor, *, first: int) -> tf.
 def spans_after_sentinels(
     tokens: tf.Tensor, mask: tf.Tensor, *, first: int, final_sentinel: bool
 ) -> tf.Tensor:
-    """The noise alone, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
+    """The noise only, each run after its sentinel: "a b c d e" -> "<X> b c <Y> e".
 
-    Arguments as `spans_to_sentinels`. `final_sentinel` closes with one more sentinel, "<Z>".
+    Arguments as for `spans_to_sentinels`. `final_sentinel` appends one more sentinel, "<Z>".
 
     Returns:
         int32 [noise tokens + runs (+ 1)].
     """
     starts, sentinels = _sentinels(mask, first=first)
-    # Two slots for each token, the sentinel before it and itself, most of them left out.
+    # Two slots for each token, the sentinel before it and itself; most are dropped.
     slots = tf.reshape(tf.stack([sentinels, tokens], axis=1), [-1])
     spans = tf.boolean_mask(slots, tf.reshape(tf.stack([starts, mask], axis=1), [-1]))
     if not final_sentinel:
@@ -68,11 +68,11 @@ def replace_tokens(
     kept_rate: float,
     seeds: tuple[Seed, Seed],
 ) -> tf.Tensor:
-    """[L] -> [L]: a noise token becomes a random token, stays, or becomes the mask token.
+    """[L] -> [L]: replace each noise token by a random token, itself, or the mask token.
 
-    Each noise token draws on its own: random with probability `random_rate`, itself with
-    `kept_rate`, else <M>. Random tokens are uniform over the vocabulary without its three
-    special ids and its extra ids (T5's code draws sentinels too).
+    Independently for each token: random with probability `random_rate`, itself with `kept_rate`,
+    otherwise <M>. Random tokens are uniform over the vocabulary without its three special ids and
+    its sentinels (T5's code samples sentinels too).
     """
     mask_token = first_sentinel(vocabulary)
     ordinary_end = vocabulary.vocab_size - max(vocabulary.extra_ids, 1)

@@ -1,8 +1,8 @@
 """The denoising objectives of the T5 paper's comparison (Raffel et al. 2020, section 3.3).
 
-Each one is a noise mask and two ways of writing it down, one for the inputs and one for the
-targets. With spans or tokens of noise dropped from the text, the text per example is longer than
-its inputs; with every token standing for one token, it is as long.
+Each one is a noise mask and two ways of writing it down, for the inputs and for the targets. Where
+spans or tokens are removed from the text, an example covers more text than its inputs are long;
+where every token is replaced by one token, as much.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def random_spans_lengths(
         inputs_length: in tokens, EOS and sentinels included.
         rate: share of noise tokens.
         mean_span: tokens per span of noise.
-        final_sentinel: as `span_corruption`'s; the targets are one token longer.
+        final_sentinel: as for `span_corruption`; the targets are one token longer.
         eos: tokens that end the inputs, and the targets: 1, or 0 for features without EOS.
 
     Raises:
@@ -64,7 +64,7 @@ def random_spans_lengths(
     """
     check_spans("random_spans_lengths", rate=rate, mean_span=mean_span)
     sizes = _span_sizes(rate=rate, mean_span=mean_span, final_sentinel=final_sentinel)
-    # At rate 0.5 several raw lengths fill the inputs: as T5, take one with targets no longer.
+    # At rate 0.5 several raw lengths fill the inputs: like T5, take one with targets no longer.
     raw_length = fill(sizes, inputs=inputs_length - eos, targets=inputs_length - eos)
     return raw_length, sizes(raw_length).targets + eos
 
@@ -88,15 +88,15 @@ def span_corruption(
         inputs:  Thank you <X> to your party <Y> EOS
         targets: <X> for inviting me <Y> last week . EOS
 
-    Sentinels count down from the last id of the vocabulary. In the paper's text one more, <Z>,
-    closes the targets, for the text that is kept after the last span. But T5's code draws masks
-    that end in a span and so writes none: its 114 target tokens for 512 inputs are 85 of noise,
-    28 sentinels and EOS, and so are these, unless a final sentinel is asked for.
+    Sentinels count down from the last id of the vocabulary. In the paper's example one more, <Z>,
+    ends the targets, for the text after the last span. T5's code samples masks that end in a span,
+    and writes none: its 114 target tokens for 512 inputs are 85 noise tokens, 28 sentinels and EOS.
+    So are these, without `final_sentinel`.
 
     Args:
         rate: share of tokens that are noise.
         mean_span: mean length of a span, in tokens.
-        final_sentinel: close the targets with <Z>, as in the paper's text: 115 target tokens.
+        final_sentinel: end the targets with <Z>, as in the paper's example: 115 target tokens.
 
     Raises:
         ValueError: `rate` or `mean_span` out of range; later, when the dataset is built and
@@ -135,8 +135,8 @@ def iid_replace_spans(*, rate: float = 0.15) -> Objective:
         inputs:  Thank you <X> me to your party <Y> week . EOS
         targets: <X> for inviting <Y> last <Z> EOS
 
-    How many neighbours meet is chance, so the lengths vary by a few tokens: chunks are as long
-    as the inputs, and the targets must hold the case in which none meet.
+    The number of adjacent noise tokens is random, so lengths vary by a few tokens: chunks are as
+    long as the inputs, and the targets must have room for the case without any.
 
     Args:
         rate: share of tokens that are noise.
@@ -162,7 +162,7 @@ def iid_replace_spans(*, rate: float = 0.15) -> Objective:
 
 
 def iid_drop_tokens(*, rate: float = 0.15) -> Objective:
-    """Single tokens at random, taken out without a trace (T5, section 3.3.2).
+    """Delete single tokens at random; predict them (T5, section 3.3.2).
 
         inputs:  Thank you me to your party week . EOS
         targets: for inviting last EOS
@@ -190,19 +190,19 @@ def iid_drop_tokens(*, rate: float = 0.15) -> Objective:
 def bert_style(
     *, rate: float = 0.15, random_rate: float = 0.1, kept_rate: float = 0.0
 ) -> Objective:
-    """Tokens masked or replaced, and the whole text asked for (T5, section 3.3.1).
+    """Mask or replace tokens; predict the whole text (T5, section 3.3.1).
 
         inputs:  Thank you <M> <M> me to your party apple week . EOS
         targets: Thank you for inviting me to your party last week . EOS
 
-    T5's text: 15% of the tokens are corrupted, of which 90% become the mask token and 10% a
-    random token. BERT's own shares (Devlin et al. 2018, section 3.1: 80% masked, 10% random,
-    10% left as they are) are `kept_rate=0.1`.
+    In T5's paper 15% of the tokens are corrupted: 90% become the mask token and 10% a random
+    token. BERT's own shares (Devlin et al. 2018, section 3.1: 80% masked, 10% random, 10% kept)
+    need `kept_rate=0.1`.
 
     Args:
         rate: share of tokens that are noise.
         random_rate: share of the noise tokens that become a random token.
-        kept_rate: share of the noise tokens that stay as they are.
+        kept_rate: share of the noise tokens that are kept.
 
     Raises:
         ValueError: as `span_corruption`; or the last two are negative or sum to more than 1.
@@ -226,12 +226,12 @@ def bert_style(
 
 
 def mass_style(*, rate: float = 0.15) -> Objective:
-    """Tokens masked, and the whole text asked for (T5, section 3.3.2).
+    """Mask tokens; predict the whole text (T5, section 3.3.2).
 
         inputs:  Thank you <M> <M> me to your party <M> week . EOS
         targets: Thank you for inviting me to your party last week . EOS
 
-    T5's variant of MASS (Song et al. 2019), which itself masks one long span and asks for it.
+    T5's variant of MASS (Song et al. 2019), which itself masks one long span and predicts it.
 
     Args:
         rate: share of tokens that are noise.
@@ -250,7 +250,7 @@ def mass_style(*, rate: float = 0.15) -> Objective:
 
 
 def deshuffling() -> Objective:
-    """All tokens in random order, and the text asked for (T5, section 3.3.1).
+    """Shuffle all tokens; predict the text (T5, section 3.3.1).
 
     inputs:  party me for your to . last you inviting week Thank EOS
     targets: Thank you for inviting me to your party last week . EOS
@@ -278,7 +278,7 @@ def _token_noise(
     sizes: Callable[[int], Sizes],
     write: Write,
 ) -> Objective:
-    """An objective whose noise is single tokens: a fixed number for a length, placed at random."""
+    """Make an objective whose noise is single tokens: their number fixed, their places random."""
     check_rate(name, rate=rate)
 
     def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:

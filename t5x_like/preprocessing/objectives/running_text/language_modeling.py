@@ -1,4 +1,4 @@
-"""Language modeling: the whole text as targets, or its second part after its first."""
+"""Language modeling: predict the whole text, or its second part from its first."""
 
 import tensorflow as tf
 
@@ -23,8 +23,8 @@ from t5x_like.vocabularies import Vocabulary
 def language_modeling() -> Objective:
     """Predict every token from those before it (T5, section 3.2.3, the "LM" rows).
 
-    Targets are running text, cut at exactly the targets length; EOS stands at the end of each
-    document and not of each chunk. For decoder-only models: there are no inputs.
+    Targets are running text, cut to exactly the targets length; EOS is at the end of each document,
+    not of each chunk. For decoder-only models: there are no inputs.
     """
 
     def split_documents(
@@ -38,7 +38,7 @@ def language_modeling() -> Objective:
         )
         assert sequence_length is not None  # checked above; for the type checker
         feature = output_features["targets"]
-        # An empty document would leave two EOS in a row, which no text has.
+        # An empty document would leave two EOS in a row, which no text contains.
         documents = dataset.filter(lambda example: tf.size(example["targets"]) > 0).map(
             lambda example: {"targets": chunking.end_with_eos(example["targets"], feature=feature)},
             num_parallel_calls=tf.data.AUTOTUNE,

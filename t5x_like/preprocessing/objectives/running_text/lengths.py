@@ -1,4 +1,4 @@
-"""How many raw tokens make a chunk, so that its inputs and targets fill the batch unpadded."""
+"""Compute the raw chunk length with which inputs and targets fill a batch without padding."""
 
 import bisect
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ OutputFeatures = Mapping[str, seqio.Feature]
 
 
 class Sizes(NamedTuple):
-    """The most tokens, without EOS, and sentinels that a raw chunk of some length can need."""
+    """The most tokens (without EOS) and sentinels that a raw chunk of a given length can need."""
 
     inputs: int
     targets: int
@@ -47,7 +47,7 @@ def plan(
     sequence_length: Lengths,
     output_features: OutputFeatures,
 ) -> int:
-    """The raw chunk length that fills the inputs: inputs decide, and targets must hold the rest.
+    """The raw chunk length that fills the inputs; the targets must have room for the rest.
 
     Args:
         objective: its name, for messages.
@@ -56,8 +56,8 @@ def plan(
         output_features: the task's features; an EOS is counted where a feature has `add_eos`.
 
     Returns:
-        The raw length: the largest that the inputs hold or, where the targets do not hold that
-        one, the largest that they do among those that fill the inputs equally.
+        The raw length: the largest that fits the inputs or, where its targets do not fit, the
+        largest whose targets fit among those that fill the inputs equally.
 
     Raises:
         ValueError: a length or feature is missing, the two vocabularies differ, the targets are
@@ -107,9 +107,9 @@ def _check_sentinels(objective: str, needed: int, *, vocabulary: Vocabulary) -> 
 
 
 def fill(sizes: Callable[[int], Sizes], *, inputs: int, targets: int) -> int:
-    """The raw length whose sizes fill `inputs` tokens and, if that can be, fit `targets` tokens.
+    """The raw length that fills `inputs` tokens and, if possible, fits `targets` tokens.
 
-    Both without EOS. Of the raw lengths that fill the inputs equally it is the longest whose
+    Both without EOS. Among the raw lengths that fill the inputs equally it is the longest whose
     targets fit, and the longest of all if none does.
     """
     beyond = inputs + 1

@@ -1,4 +1,4 @@
-"""Which tokens of a chunk are noise: counts that are fixed by length, masks that are drawn."""
+"""Noise masks of a chunk: numbers fixed by its length, places sampled at random."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ Seed = tuple[tf.Tensor, tf.Tensor]
 
 
 class SpanCounts(NamedTuple):
-    """How many tokens of a chunk are noise, and in how many spans."""
+    """The number of noise tokens of a chunk, and the number of spans."""
 
     tokens: int
     spans: int
@@ -22,7 +22,7 @@ def check_rate(objective: str, *, rate: float) -> None:
 
 
 def check_shares(objective: str, *, random_rate: float, kept_rate: float) -> None:
-    """Raises ValueError unless the two are shares of the noise, of which some may be left."""
+    """Raises ValueError unless the two are shares of the noise that sum to at most 1."""
     if random_rate < 0 or kept_rate < 0 or random_rate + kept_rate > 1:
         raise ValueError(
             f"{objective}: random_rate and kept_rate are shares of the noise, 0 or more and "
@@ -57,10 +57,10 @@ def span_counts(length: int, *, rate: float, mean_span: float) -> SpanCounts:
 def random_spans_mask(
     length: tf.Tensor, *, tokens: tf.Tensor, spans: tf.Tensor, seeds: tuple[Seed, Seed]
 ) -> tf.Tensor:
-    """Noise in spans: kept and noise spans take turns, first a kept one, last a noise one.
+    """Sample noise in spans: kept and noise spans alternate, first a kept one, last a noise one.
 
-    All such masks with this many noise tokens and spans are equally likely (T5, section 3.3.4,
-    as its code has it).
+    All such masks with these numbers of tokens and spans are equally likely, as in T5's code
+    (section 3.3.4).
 
     Args:
         length: int32 scalar, tokens of the chunk.
@@ -81,10 +81,10 @@ def random_spans_mask(
 
 
 def _random_ends(total: tf.Tensor, *, parts: tf.Tensor, seed: Seed) -> tf.Tensor:
-    """Where the parts of a random partition of `total` tokens end: int32 [parts], rising.
+    """The ends of the parts of a random partition of `total` tokens: int32 [parts], ascending.
 
-    Every partition into that many parts, none of them empty, is equally likely: a choice of
-    parts - 1 of the total - 1 places to cut at. The last end is `total`, also for no parts.
+    All partitions into this many non-empty parts are equally likely: a choice of parts - 1 among
+    total - 1 places. The last end is `total`, also for no parts.
     """
     draws = tf.random.stateless_uniform([tf.maximum(total - 1, 0)], seed)
     cuts = tf.math.top_k(draws, tf.maximum(parts - 1, 0), sorted=False).indices + 1
@@ -92,15 +92,15 @@ def _random_ends(total: tf.Tensor, *, parts: tf.Tensor, seed: Seed) -> tf.Tensor
 
 
 def random_tokens_mask(length: tf.Tensor, *, tokens: tf.Tensor, seed: Seed) -> tf.Tensor:
-    """Exactly `tokens` noise tokens, every choice of them equally likely: bool [length].
+    """Exactly `tokens` noise tokens, all subsets equally likely: bool [length].
 
-    That is i.i.d. noise given its total, so that lengths do not vary from chunk to chunk.
+    This is i.i.d. noise conditioned on its total, so that lengths do not vary between chunks.
     """
     return seqio.stateless_shuffle(tf.range(length) < tokens, seed)
 
 
 def random_prefix_mask(length: tf.Tensor, *, seed: Seed) -> tf.Tensor:
-    """A prefix of 1 to length - 1 tokens, uniformly, or of none if length < 2: bool [length]."""
+    """A prefix of 1 to length - 1 tokens, uniformly, or empty if length < 2: bool [length]."""
     prefix = tf.random.stateless_uniform(
         [],
         seed,
