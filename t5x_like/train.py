@@ -62,6 +62,7 @@ def train(settings: ml_collections.ConfigDict) -> None:
             logs = [_log(models, data, writer) for data in parts]
             memories = [_abstract_carry(models, data) for data in parts]
             _check_memories(memories, phases)
+            _check_rows_continue(models, parts)
             state, position = _start(first, memories[0], saver)
         outcome = Outcome(state, interrupted=False)
         for phase, data, log in zip(phases, parts, logs, strict=True):
@@ -203,6 +204,23 @@ def _check_memories(memories: list[Any], phases: list[Phase]) -> None:
                 f"its shapes would change after phase {phases[0].name!r}: give all phases the same "
                 "data.batch_size and data.lengths"
             )
+
+
+def _check_rows_continue(models: Models, parts: list[dict[str, Inputs]]) -> None:
+    """Check that the data of a task with a memory run on from batch to batch.
+
+    Raises:
+        ValueError: they do not.
+    """
+    for data in parts:
+        for name, model in models.items():
+            remembers = model.task.carry is not None
+            if remembers and not data[name].config.data.get("continue_rows", False):
+                raise ValueError(
+                    f"data.continue_rows=False, and system={model.config.system!r} has a memory "
+                    "that goes from batch to batch: row r of a batch must continue row r of the "
+                    "batch before; set data.continue_rows=True"
+                )
 
 
 def _start(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainState, DataState]:

@@ -205,9 +205,9 @@ def test_another_optimizer_is_one_clear_error(two):
         ("checkpoint", "has no checkpoint; nearest is checkpoints"),
         ("checkpoints/18", "has no 18; nearest is 20"),
         ("chekpoints/10", "has no chekpoints; nearest is checkpoints"),
-        ("checkpoints/10/data", "holds no finished one"),
-        ("other", "holds no finished one"),
-        ("file", "holds no finished one"),
+        ("checkpoints/10/data", "contains no finished one"),
+        ("other", "contains no finished one"),
+        ("file", "contains no finished one"),
         ("file/10", "has no 10"),
     ],
 )

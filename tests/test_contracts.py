@@ -259,3 +259,16 @@ def test_a_killed_process_that_samples_resumes_bit_for_bit(runs, tmp_path):
     assert max(checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")) < STEPS
     train.train(again)
     assert_same(stored(again.workdir, STEPS), stored(made.workdir, STEPS))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tests/toy_system.py", r"system='tests/toy_system.py' does not exist.*toy_systems.py"),
+        ("tests/toy_systems.py:MEMORI", r"='MEMORI' does not exist. Did you mean 'MEMORY'\?"),
+        ("tests/toy_systems.py", r"='SYSTEM' does not exist.*Allowed: .*TEACHER"),
+    ],
+)
+def test_a_system_that_a_file_does_not_have_is_named(name, message):
+    with pytest.raises(ValueError, match=message):
+        systems.find(name)

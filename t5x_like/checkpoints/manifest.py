@@ -1,7 +1,7 @@
-"""The sizes and checksums of a folder's files: written once, compared before the files are trusted.
+"""The sizes and checksums of a folder's files: written once, compared before each use.
 
-For what neither a rename nor the format of the files shows: a disk that later lost or changed
-bytes. A flipped bit in an array, for one, would read as another number.
+They find damage that neither a rename nor the file format reveals: a disk that later lost or
+changed bytes. A flipped bit in an array, for one, would be read as another number.
 """
 
 import json
@@ -20,7 +20,7 @@ _READERS = 8
 
 
 def write(folder: epath.Path) -> None:
-    """Measures the files in the folder's folders, not those beside them.
+    """Write the manifest of the files in the folder's subfolders.
 
     The manifest has two lines: JSON of {file: [bytes, CRC-32]}, and the CRC-32 of that line.
     """
@@ -37,11 +37,13 @@ def write(folder: epath.Path) -> None:
 
 
 def damage(folder: epath.Path, *, within: str = "") -> str | None:
-    """What is wrong with the files, or None; call it on all processes, each reads its share.
+    """Describe the first damaged file, None if all are intact; call it on all processes.
+
+    Each process checks its share of the files.
 
     Args:
-        folder: where the manifest is.
-        within: measure the files of this subfolder only.
+        folder: the folder of the manifest.
+        within: check the files of this subfolder only.
     """
     problem = None
     try:
@@ -57,7 +59,7 @@ def damage(folder: epath.Path, *, within: str = "") -> str | None:
             found = pool.map(lambda name: _difference(folder, name, files[name]), share)
             problem = next((each for each in found if each), None)
     if multihost_utils.process_allgather(np.array(problem is not None)).any():
-        return problem or "another process saw it"
+        return problem or "another process found a damaged file"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Reads checkpoints: the newest intact one of a folder, whole or its parameters alone."""
+"""Read checkpoints: the newest intact one in a folder, whole or its parameters alone."""
 
 import base64
 import contextlib
@@ -25,11 +25,11 @@ DataState = dict[int, bytes]
 
 
 class CheckpointError(ValueError):
-    """A path without a checkpoint, a setting out of range, or a model that does not fit."""
+    """There is no checkpoint, a setting is out of range, or the model does not fit."""
 
 
 class DamagedCheckpointError(CheckpointError):
-    """A checkpoint whose bytes are not those that were written."""
+    """The files of a checkpoint differ from those that were written."""
 
 
 def checkpoint_steps(folder: epath.PathLike) -> list[int]:
@@ -41,7 +41,9 @@ def checkpoint_steps(folder: epath.PathLike) -> list[int]:
 
 
 def read_metadata(path: epath.PathLike) -> dict[str, Any]:
-    """What `Checkpoints(metadata=...)` stored, with `step`, and the `versions` that wrote it.
+    """Read the metadata of a checkpoint: `Checkpoints(metadata=...)`, `step` and `versions`.
+
+    The versions are those of the libraries that wrote it.
 
     Args:
         path: as for `restore_params`.
@@ -56,11 +58,11 @@ def read_metadata(path: epath.PathLike) -> dict[str, Any]:
 def restore_params(
     path: epath.PathLike, abstract: PyTree | None = None, *, whole: bool = True, average: int = 1
 ) -> tuple[PyTree, int]:
-    """Reads the parameters and nothing else; call it on all processes.
+    """Read the parameters of a checkpoint alone; call it on all processes.
 
-    With `average` above 1 they are the mean of as many checkpoints' (Vaswani et al. 2017, section
-    6.1), summed in float32. One checkpoint after the other is read and added, so that no more than
-    two are in memory.
+    With `average` above 1 they are the mean over that many checkpoints (Vaswani et al. 2017,
+    section 6.1), summed in float32. One checkpoint after the other is read and added, so that at
+    most two are in memory.
 
     Args:
         path: a checkpoint, a folder of checkpoints, or a run with a folder `checkpoints` in it; of
@@ -68,8 +70,8 @@ def restore_params(
         abstract: shapes, dtypes and shardings to restore to (`jax.ShapeDtypeStruct`), on any mesh;
             floating dtypes may differ from the stored ones, and without a sharding an array goes to
             the first device. None: NumPy arrays as stored.
-        whole: there must be no others; else they are left unread.
-        average: how many of the newest intact checkpoints to take the mean of.
+        whole: require that the checkpoint has no other parameters; else these are ignored.
+        average: the number of newest intact checkpoints to average.
 
     Returns:
         The parameters and the step that they, or the newest of them, were saved at.
@@ -136,7 +138,7 @@ def restore_state(folder: epath.Path, abstract: Any) -> tuple[Any, DataState]:
 def _restore_arrays(
     folder: epath.Path, abstract: PyTree | None, *, cast: bool, whole: bool = True
 ) -> PyTree:
-    """Reads one item, as NumPy arrays if `abstract` is None; `cast` lets floating dtypes differ."""
+    """Read one item, as NumPy arrays if `abstract` is None; `cast` lets floating dtypes differ."""
     handler = ocp.PyTreeCheckpointHandler()
     saved = handler.metadata(folder).tree
     with contextlib.closing(ocp.Checkpointer(handler)) as reader:
@@ -160,7 +162,7 @@ def _restore_arrays(
 def _check_match(
     folder: epath.Path, saved: PyTree, abstract: PyTree, *, cast: bool, whole: bool
 ) -> None:
-    """Names the first parameter in which the checkpoint and the model differ."""
+    """Raise an error with the first parameter in which the checkpoint and the model differ."""
     stored = {"/".join(path): leaf for path, leaf in ocp.tree.to_flat_dict(saved).items()}
     wanted = {"/".join(path): leaf for path, leaf in ocp.tree.to_flat_dict(abstract).items()}
     where = f"checkpoint {folder}"
@@ -178,12 +180,12 @@ def _check_match(
 
 
 def newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
-    """The newest of the checkpoints at a path of which the item is whole; reports the others."""
+    """The newest checkpoint at a path whose item is intact; newer, damaged ones are logged."""
     return _intact(path, item=item, count=1)[0]
 
 
 def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
-    """As `newest_intact`, the newest `count`, or all if there are fewer; at least one."""
+    """The newest `count` intact checkpoints, or all if there are fewer; at least one."""
     path = epath.Path(path).absolute()
     if (path / manifest.NAME).exists() or (path / PARAMS).exists():
         candidates = [path]
@@ -209,9 +211,9 @@ def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
 
 
 def _explain_absence(path: epath.Path) -> str:
-    """Why a path is no checkpoint, and what near it is one."""
+    """Explain that a path is not a checkpoint, with the nearest one."""
     if path.exists():
-        return f"no checkpoint at {path}: it holds no finished one, a folder named by its step"
+        return f"no checkpoint at {path}: it contains no finished one, a folder named by its step"
     present, missing = path.parent, path.name
     while not present.exists():
         present, missing = present.parent, present.name

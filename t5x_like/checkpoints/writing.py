@@ -1,16 +1,16 @@
-"""Asynchronous, sharded checkpoints that are checked byte for byte before they are trusted.
+"""Asynchronous, sharded checkpoints, whose files are checked byte for byte before they are used.
 
-A run's folder of checkpoints holds one folder for each saved step:
+The folder of checkpoints of a run contains one folder for each saved step:
 
     <folder>/<step>/params/...               the parameters, alone, so that they load alone
-                    training/...             step, optimizer state, PRNG key data
-                    data/<process>.json      where each virtual shard of the data stands
+                    training/...             step, optimizer state, PRNG key data, memory if any
+                    data/<process>.json      the position in each virtual shard of the data
                     metadata/metadata.json   the config and the versions that wrote it
                     manifest.json            size and CRC-32 of every file above
 
 Orbax writes each process's part of the arrays from a background thread into a temporary folder.
-The manifest is written when all of it is there, and then a rename makes the checkpoint: a kill at
-any moment leaves a folder that is not one.
+The manifest is written after all of them, and then the folder is renamed: a kill at any moment
+leaves either a whole checkpoint or none.
 """
 
 import base64
@@ -35,18 +35,18 @@ _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")
 
 
 class CheckpointWriteError(OSError):
-    """A checkpoint that could not be written: no space, no permission, storage gone."""
+    """A checkpoint could not be written: no space, no permission, storage gone."""
 
 
 class Checkpoints:
-    """The checkpoints that a run writes and goes on from: a context, used on all processes.
+    """Writes and restores the checkpoints of a run: a context manager, used on all processes.
 
     Args:
-        folder: where they are; made if absent.
-        every: steps from one checkpoint to the next, for `due`; 0 for none but those asked for.
-        keep: how many of the newest stay.
-        keep_every: checkpoints at multiples of it stay forever; a multiple of `every`.
-        metadata: what to store with each, such as the config; JSON values.
+        folder: the folder of the checkpoints; created if absent.
+        every: steps from one checkpoint to the next, for `due`; 0 if no step is due.
+        keep: the number of newest checkpoints to keep.
+        keep_every: checkpoints at multiples of it are kept forever; a multiple of `every`.
+        metadata: JSON values stored with each checkpoint, such as the config.
 
     Raises:
         CheckpointError: a setting is out of range, or nothing can be written to the folder.
@@ -72,7 +72,7 @@ class Checkpoints:
         self._every, self._keep, self._keep_every = every, keep, keep_every
         versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
         self._metadata = {**(metadata or {}), "versions": versions}
-        json.dumps(self._metadata)  # raises now what it would raise at the first save
+        json.dumps(self._metadata)  # an error now, and not at the first save
         self._saving: int | None = None
         _probe(self.folder)
 
@@ -85,10 +85,10 @@ class Checkpoints:
         except CheckpointWriteError as failure:
             if error is None:
                 raise
-            logging.error("%s", failure)  # and the error that ended the run goes on
+            logging.error("%s", failure)  # the error that ended the run is raised
 
     def due(self, step: int) -> bool:
-        """Whether this step is one of those to save."""
+        """Whether to save at this step."""
         return bool(self._every) and step % self._every == 0
 
     @property
@@ -98,12 +98,13 @@ class Checkpoints:
         return max([*checkpoint_steps(self.folder), *saving], default=None)
 
     def save(self, step: int, state: Any, data_state: Mapping[int, bytes] | None = None) -> None:
-        """Copies the state to the host and leaves the writing to a thread.
+        """Copy the state to the host, and write it in a background thread.
 
         Args:
-            step: the number of steps taken, which names the checkpoint.
-            state: a dataclass with `params` and other fields, all arrays; it may be donated after.
-            data_state: the position of each virtual shard that this process reads.
+            step: the number of steps taken, the name of the checkpoint.
+            state: a dataclass with `params` and other fields, arrays or None; it may be donated
+                afterwards.
+            data_state: the position in each virtual shard that this process reads.
 
         Raises:
             CheckpointWriteError: this save, or the one before it, could not be written.
@@ -125,33 +126,33 @@ class Checkpoints:
             self._manager.save(step, args=items, force=True)
 
     def wait(self) -> None:
-        """Blocks until the last save is on disk; raises CheckpointWriteError if it failed."""
+        """Block until the last save is on disk; raise CheckpointWriteError if it failed."""
         if self._saving is not None:
             with self._named_failure():
                 self._manager.wait_until_finished()
             self._saving = None
 
     def close(self) -> None:
-        """Waits for the last save, as `wait` does, and ends the threads."""
+        """Wait for the last save, as `wait` does, and end the threads."""
         self.wait()
         if "_manager" in self.__dict__:
             self._manager.close()
             del self._manager
 
     def restore_latest(self, abstract: Any) -> tuple[Any, DataState] | None:
-        """Restores the newest intact checkpoint; None from a folder without any.
+        """Restore the newest intact checkpoint; None if the folder has none.
 
-        Damaged checkpoints newer than it are reported, and renamed to `<step>.damaged` so that the
-        run can save those steps again.
+        Newer, damaged checkpoints are logged, and renamed to `<step>.damaged` so that the run can
+        save those steps again.
 
         Args:
             abstract: the train state as `jax.ShapeDtypeStruct`s with shardings, on any mesh.
 
         Returns:
-            The train state, and the position of all shards, of whichever process.
+            The train state, and the positions in the shards of all processes.
 
         Raises:
-            DamagedCheckpointError: none is intact; to begin anew is for the caller to say.
+            DamagedCheckpointError: none is intact; the caller decides whether to start anew.
             CheckpointError: a parameter is missing or of another shape or dtype.
         """
         self.close()  # Orbax lists the steps once, when it opens a folder
@@ -168,7 +169,7 @@ class Checkpoints:
         return reading.restore_state(newest, abstract)
 
     def restore(self, abstract: Any, *, step: int) -> tuple[Any, DataState]:
-        """Restores the checkpoint of a step; the rest is as for `restore_latest`."""
+        """Restore the checkpoint of a step; arguments and errors as for `restore_latest`."""
         self.wait()
         return reading.restore_state(reading.newest_intact(self.folder / str(step)), abstract)
 
@@ -190,7 +191,7 @@ class Checkpoints:
         )
 
     def _finish(self) -> None:
-        """Runs on one process when the arrays of all are written, before the folder is renamed."""
+        """Write the manifest: called on one process after all arrays, before the rename."""
         unfinished = self.folder / f"{self._saving}{ocp.utils.TMP_DIR_SUFFIX}"
         # Object stores cannot rename: there Orbax writes in place.
         manifest.write(unfinished if unfinished.exists() else self.folder / str(self._saving))
@@ -206,7 +207,7 @@ class Checkpoints:
 
 
 class _FilesHandler(ocp.CheckpointHandler):
-    """Small text files that each process writes on its own, named so that they do not collide."""
+    """Small text files, each written by one process under a name of its own."""
 
     def save(self, directory: epath.Path, args: "_SaveFiles") -> None:
         for name, text in args.files.items():
@@ -223,7 +224,7 @@ class _SaveFiles(ocp.args.CheckpointArgs):
 
 
 def _set_aside(folder: epath.Path) -> None:
-    """Renames a damaged checkpoint, over an older one of the same step that was damaged too."""
+    """Rename a damaged checkpoint, replacing an older damaged one of the same step."""
     aside = folder.parent / f"{folder.name}.damaged"
     if aside.exists():
         aside.rmtree()
@@ -231,7 +232,7 @@ def _set_aside(folder: epath.Path) -> None:
 
 
 def _probe(folder: epath.Path) -> None:
-    """Fails now if it will fail later, in a thread."""
+    """Raise an error if the folder cannot be written, now and not later in a thread."""
     probe = folder / f".probe-{jax.process_index()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,9 @@ import ml_collections
 
 from t5x_like.names import choose
 
-# What the tasks of a run share: parameters have one vocabulary, positions one number of shards.
+# Settings that the tasks of a run share: the vocabulary of the parameters, the shards of positions.
 _SHARED = {"data": ("vocabulary", "shards"), "evaluate": ("every",)}
-# What a task has for itself: {} where it does not set it.
+# Settings that each task has for itself, {} by default.
 _OWN = ("loss", "predict", "decode")
 _HEAD = ("head", "labels")  # the settings of `model` that differ between tasks
 

@@ -42,7 +42,7 @@ class Task:
         start_required: the run needs a folder to start from (`initialize`).
         carry: (module, batch) -> the memory before the first batch, for a network that remembers
             from batch to batch: arrays [B, ...], row r of which belongs to row r of the batches. It
-            depends on the shapes of the batch alone.
+            depends on the shapes of the batch alone. Its data need `data.continue_rows`.
         prepare: (module, state, batch, rng) -> batch, jitted work before each step that needs the
             newest parameters (`state.params`): sampling, rewards, the answers of a teacher. In
             evaluation the state holds the parameters alone, and the rng is the same each time.

@@ -10,27 +10,27 @@ from jax.extend import core
 
 
 def count(fn: Callable[..., Any], *args: Any) -> int:
-    """FLOPs of the matrix products and convolutions of `fn(*args)`, 2 for each multiply-add.
+    """Count the FLOPs of the matrix products and convolutions of `fn(*args)`, 2 a multiply-add.
 
-    Of a forward pass these are the model FLOPs of Chowdhery et al. 2022 (PaLM), appendix B:
-    attention counts over all pairs of positions, masked or not; element-wise work, gathers and
-    whatever rematerialisation repeats do not count. Nothing is computed; the arguments may be
+    For a forward pass these are the model FLOPs of Chowdhery et al. 2022 (PaLM), appendix B:
+    attention counts all pairs of positions, masked or not; element-wise operations, gathers and
+    rematerialization do not count. Nothing is computed; the arguments may be
     `jax.ShapeDtypeStruct`s.
 
-    A scan counts its body times its length, a `cond` its dearest branch. Shapes are global ones:
-    what a `shard_map` does per device counts once a device.
+    A scan counts its body times its length, a `cond` its most expensive branch. Shapes are global:
+    the body of a `shard_map` counts once a device.
 
     Raises:
-        ValueError: a `while` loop has matrix products: how often it runs is not in the program.
+        ValueError: a `while` loop has matrix products: its number of iterations is unknown.
     """
     return _of_jaxpr(jax.make_jaxpr(fn)(*args))
 
 
 def training(fn: Callable[..., Any], *args: Any) -> int:
-    """FLOPs of `fn`, a loss, with its gradient: 3 times the forward pass.
+    """Count the FLOPs of a loss and its gradient: 3 times the forward pass.
 
-    The backward pass makes two products of each in the forward pass, one for the gradient of
-    either factor (Kaplan et al. 2020, section 2.1; PaLM, appendix B).
+    The backward pass has two products for each in the forward pass, one for the gradient of each
+    factor (Kaplan et al. 2020, section 2.1; PaLM, appendix B).
     """
     return 3 * count(fn, *args)
 
@@ -38,8 +38,8 @@ def training(fn: Callable[..., Any], *args: Any) -> int:
 def peak_flops(device: jax.Device, dtype: Any = jnp.bfloat16) -> float | None:
     """The published dense peak of a device in FLOP/s, or None where it is not known.
 
-    Only bfloat16 and float16: what float32 products reach depends on the precision they run at. A
-    device is what JAX calls one: on TPU v2, v3 and 7x half a chip.
+    Only for bfloat16 and float16: the peak of float32 products depends on their precision. A device
+    is one of JAX's: on TPU v2, v3 and 7x half a chip.
     """
     if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16):
         return None
@@ -90,7 +90,7 @@ def _of_equation(equation: core.JaxprEqn) -> int:
     if name == "cond":
         return max(inner)
     if name == "while" and any(inner):
-        raise ValueError("a while loop has matrix products: its FLOPs depend on how often it runs")
+        raise ValueError("a while loop has matrix products: its number of iterations is unknown")
     return sum(inner) * _repetitions(name, params)
 
 

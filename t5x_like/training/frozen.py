@@ -1,4 +1,4 @@
-"""Parameters that a run leaves as they are: named by their paths, without gradient or memory."""
+"""Frozen parameters, named by their paths: no gradient, no optimizer state, no update."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,15 +11,15 @@ from t5x_like.names import hint
 
 
 def trainable(tree: Any, *, frozen: Sequence[str]) -> Any:
-    """A tree like `tree` of booleans: which of the parameters are trained.
+    """A mask of the trained parameters: a tree of booleans like `tree`.
 
     Args:
         tree: the parameters or something of their structure, such as their logical axes.
-        frozen: paths of parameters or of folders of them, `teacher` or `encoder/layers`. Scanned
-            layers are one parameter: they are frozen together or not at all.
+        frozen: paths of parameters, or of modules with all their parameters, such as `teacher` or
+            `encoder/layers`. Scanned layers are one parameter: frozen together or not at all.
 
     Raises:
-        ValueError: a path without parameters, with the nearest that has some; or none is left.
+        ValueError: a path has no parameters, or no parameter is left to train.
     """
     if isinstance(frozen, str):
         raise ValueError(f"optimizer.frozen={frozen!r} must be a tuple of paths: ({frozen!r},)")
@@ -39,14 +39,16 @@ def trainable(tree: Any, *, frozen: Sequence[str]) -> Any:
 
 
 def select(tree: Any, *, trained: Any) -> Any:
-    """The tree with `optax.MaskedNode`, which holds no array, in place of what is frozen."""
+    """The tree with `optax.MaskedNode`, which contains no array, in place of frozen leaves."""
     return jax.tree.map(lambda keep, leaf: leaf if keep else optax.MaskedNode(), trained, tree)
 
 
 def without_gradient(loss: Callable[..., Any], *, trained: Any) -> Callable[..., Any]:
-    """The loss, a function of the parameters first, whose gradient by what is frozen is 0.
+    """The loss with a gradient of 0 for frozen parameters, which is then never computed.
 
-    So it is not computed, and counts in no norm of the gradient.
+    Args:
+        loss: a function whose first argument is the parameters.
+        trained: from `trainable`.
     """
 
     def stopped(params: Any, *rest: Any, **settings: Any) -> Any:
@@ -61,11 +63,11 @@ def without_gradient(loss: Callable[..., Any], *, trained: Any) -> Callable[...,
 def leave_out(
     optimizer: optax.GradientTransformation, *, trained: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """The optimizer of the trained parameters alone, which knows nothing of the others.
+    """Restrict an optimizer to the trained parameters; the updates of the others are 0.
 
     Args:
-        optimizer: sees trees made by `select`, and has state for what is in them.
-        trained: from `trainable`; the updates of what is not are 0.
+        optimizer: gets trees made by `select`, and has state for the trained parameters alone.
+        trained: from `trainable`.
     """
     inner = optax.with_extra_args_support(optimizer)
 
@@ -94,7 +96,7 @@ def _under(path: str, prefix: str) -> bool:
 
 
 def _siblings(prefix: str, paths: Sequence[str]) -> set[str]:
-    """What there is beside the first part of a path that does not exist."""
+    """The alternatives to the first part of a path that does not exist."""
     parts = prefix.split("/")
     depth = next(
         n for n in range(len(parts)) if not any(_under(p, "/".join(parts[: n + 1])) for p in paths)

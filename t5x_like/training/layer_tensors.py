@@ -1,9 +1,9 @@
-"""Tensors of single layers, as the logical axes tell them: their sides, and their size.
+"""Tensors of single layers within stacked parameters, found by their logical axes.
 
-Parameters of scanned layers come stacked, [N, ...], and attention kernels come with their heads
-apart, [D, H, K]. What an optimizer measures of "a tensor" must not depend on that: a statistic
-belongs to one layer's matrix, as it does where every layer is a parameter of its own. So all here
-reads the logical axes, and nothing guesses from a shape which axes are layers or heads.
+Parameters of scanned layers are stacked, [N, ...], and attention kernels have a head axis,
+[D, H, K]. Per-tensor statistics of an optimizer must not depend on that: each belongs to the matrix
+of one layer, as if every layer were a parameter of its own. The logical axes show which axes are
+layers and heads; shapes alone could not.
 """
 
 import math

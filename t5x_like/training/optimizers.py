@@ -1,7 +1,7 @@
 """Optimizers by name, built from plain settings and the logical axes of the parameters.
 
-What an optimizer measures of "a tensor" belongs to one layer's matrix, as layer_tensors.py tells it
-from the logical axes.
+Per-tensor statistics belong to the matrix of one layer, which layer_tensors.py finds by the logical
+axes.
 """
 
 import functools
@@ -43,8 +43,8 @@ def build(
             global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
             takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases are
             spared), 0 for none; `weight_decay_power`, 2 for times its square (PaLM; not in lamb);
-            `frozen`, a tuple of paths of parameters that are left as they are (see
-            `frozen.trainable`): they have no state and count in no norm; and the keywords of the
+            `frozen`, a tuple of paths of parameters that never change (see `frozen.trainable`):
+            they have no optimizer state and are not part of any norm; and the keywords of the
             optimizer's own function below. A setting that is None has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
@@ -147,7 +147,7 @@ def adafactor(
 def adamw(
     axes: Any, *, b1: float = 0.9, b2: float = 0.999, epsilon: float = 1e-8
 ) -> optax.GradientTransformation:
-    """Adam before the learning rate (Kingma & Ba 2015); it measures scalars, so axes do not matter.
+    """Adam before the learning rate (Kingma & Ba 2015); it is element-wise, so axes do not matter.
 
     With `weight_decay` it is AdamW (Loshchilov & Hutter 2019).
     """
@@ -171,8 +171,8 @@ def lamb(
         U = r + weight_decay X;   step = U |X| / |U|
 
     The trust ratio |X| / |U| is 1 where either norm is 0, and for gains and biases, which do not
-    decay: so in the authors' code, which the algorithm does not say. (`optax.lamb` has a ratio for
-    them too, and one for all layers of a stack.)
+    decay: this follows the authors' code, the algorithm leaves it open. (`optax.lamb` has a ratio
+    for them too, and one for all layers of a stack.)
     """
 
     def scale(update: Array, param: Array, spec: PartitionSpec) -> Array:
@@ -268,7 +268,7 @@ def _not_negative(settings: Mapping[str, Any], key: str) -> float:
 def _weight_decay(
     settings: Mapping[str, Any], *, schedule: optax.Schedule, axes: Any
 ) -> optax.GradientTransformation:
-    """What a step takes off before it is multiplied by the learning rate."""
+    """Weight decay of matrices, before the multiplication by the learning rate."""
     rate = settings["weight_decay"]
     powers: dict[Any, Any] = {1: rate, 2: lambda step: rate * schedule(step)}
     power = settings.get("weight_decay_power", 1)
@@ -283,7 +283,7 @@ def _below_one(key: str, value: float) -> float:
 
 
 def as_specs(axes: Any) -> Any:
-    """The same tree with PartitionSpecs, which JAX takes for leaves, in place of tuples."""
+    """Replace tuples in a tree by PartitionSpecs, which JAX treats as leaves."""
 
     def is_names(node: Any) -> bool:
         return type(node) in (tuple, PartitionSpec)

@@ -17,7 +17,7 @@ def build(
     decay_steps: int | None = None,
     end_learning_rate: float = 0.0,
 ) -> optax.Schedule:
-    """Makes the schedule of this name.
+    """Make the schedule with this name.
 
     `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)), as T5 was pretrained (Raffel et al.
     2020, section 3.1.2): constant during the warmup, 0.01 with learning_rate 1 and 10,000 steps.
@@ -28,12 +28,12 @@ def build(
     In these two `learning_rate` is a factor and not the peak.
 
     The others rise linearly from 0 to `learning_rate` at step `warmup_steps`. Then `constant`
-    stays, `linear` and `cosine` fall to `end_learning_rate` at step `decay_steps`, which counts
-    from step 0 with the warmup in it (usually the length of the run), and stay there. `rsqrt`,
-    `warmup_rsqrt` and `constant` do not read `decay_steps` and `end_learning_rate`.
+    stays, `linear` and `cosine` fall to `end_learning_rate` at step `decay_steps`, counted from
+    step 0 and including the warmup (usually the length of the run), and stay there. `rsqrt`,
+    `warmup_rsqrt` and `constant` ignore `decay_steps` and `end_learning_rate`.
 
     Raises:
-        ValueError: the name is unknown, or a setting is outside of what is said above.
+        ValueError: the name is unknown, or a setting is out of its range.
     """
     make = names.choose("optimizer.schedule", name, SCHEDULES)
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
