@@ -7,7 +7,7 @@ DEMO := runs/demo
 VOCABULARY := $(DEMO)/vocabulary.model
 
 # TensorFlow only reads text here; its notes about GPUs and instruction sets help nobody.
-export TF_CPP_MIN_LOG_LEVEL := 2
+export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHON
 
 .PHONY: help demo test test-slow notebooks plans lint lock clean

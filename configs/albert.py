@@ -4,8 +4,8 @@
         --config.data.vocabulary=vocabulary.model
 
 Sizes: `demo`, `base`, `large`, `xlarge`, `xxlarge`. All but the demo follow the paper (Lan et al.
-2019, section 4.1), on C4 in place of the BooksCorpus and Wikipedia; what it does not say is from
-the authors' code:
+2019, section 4.1), on C4 in place of the BooksCorpus and Wikipedia. Rows marked (code) are from the
+authors' code:
 
 | section 4.1 | here |
 |---|---|
@@ -13,8 +13,8 @@ the authors' code:
 | LAMB, learning rate 0.00176 | optimizer |
 | (code) warmup of 3,125 steps, linear decay, weight decay 0.01, gradient norm 1 | optimizer |
 | SentencePiece, 30,000 pieces | data.vocabulary; `vocabulary --kind=albert` |
-| masked n-grams of up to 3 words, chances as 1/n | data.objective=albert |
-| 10% of the sequences shorter at random | data.objective_settings.short_rate |
+| masked n-grams of up to 3 words, probability proportional to 1/n | data.objective=albert |
+| 10% of the sequences randomly shorter | data.objective_settings.short_rate |
 | no dropout (v2, and xxlarge of v1; else 0.1) | model.dropout |
 
 The comparisons of sections 4.4 and 4.5, from the same file:
@@ -24,7 +24,7 @@ The comparisons of sections 4.4 and 4.5, from the same file:
 
 The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
 tokens falls from log 4096 = 8.3 to 5.67 nats, where the unigram entropy of the targets is
-6.09; the order of segments takes longer, and stays at its 0.69:
+6.09; the loss of the segment order takes longer to fall, and stays at log 2 = 0.69:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=albert --size=4096 \
         --output=runs/albert_demo/vocabulary.model

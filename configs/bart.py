@@ -1,15 +1,16 @@
-r"""BART, pretrained by putting right what was corrupted, and tuned to write and to translate.
+r"""BART, pretrained by denoising, and fine-tuned for generation and translation.
 
     python -m t5x_like.train --config=configs/bart.py:large --config.workdir=runs/bart_large \
         --config.data.vocabulary=FOLDER
 
-where FOLDER has vocab.json and merges.txt, RoBERTa's as published or trained by
+where FOLDER contains vocab.json and merges.txt, RoBERTa's as published or trained by
 t5x_like.vocabulary.
 
-Sizes: `demo`, `base`, `large`; and from a pretrained folder `pairs` and `translation`. `large`
-follows the paper (Lewis et al. 2019, section 5.1), on C4 in place of RoBERTa's corpora:
+Sizes: `demo`, `base`, `large`; and to fine-tune a pretrained folder `pairs` and `translation`.
+`large` follows the paper (Lewis et al. 2019, section 5.1), on C4 in place of RoBERTa's corpora.
+Where the paper gives no number it is RoBERTa's (Liu et al. 2019, table 9):
 
-| section 5.1 (what is not told there is RoBERTa's, table 9 of Liu et al. 2019) | here |
+| section 5.1 | here |
 |---|---|
 | 12 + 12 layers of width 1024 (`base`, section 4: 6 + 6 of 768) | model |
 | text infilling of 30% of the tokens, all sentences permuted | data.objective_settings |
@@ -21,13 +22,13 @@ follows the paper (Lewis et al. 2019, section 5.1), on C4 in place of RoBERTa's 
     python -m t5x_like.train --config=configs/bart.py:large --config.train.steps=450000 ...
     python -m t5x_like.train --config=configs/bart.py:large --config.model.dropout=0.0 ...
 
-The comparison of section 4, each corruption alone, from the same file:
+The comparison of the corruptions in section 4, from the same file:
 
     --config.data.objective_settings.corruptions="('token_deletion',)"
     (or token_masking, text_infilling, sentence_permutation, document_rotation; several in order)
 
-`pairs` (sections 3.3 and 5.3: summaries, answers, dialogue) starts from a folder or a run, and
-`configs/fine_tuning.py` does so for classes (section 3.1) and other labels:
+`pairs` fine-tunes a folder or a run for generation (sections 3.3 and 5.3: summaries, answers,
+dialogue); `configs/fine_tuning.py` does so for classification (section 3.1) and other labels:
 
     python -m t5x_like.train --config=configs/bart.py:pairs --config.initialize=bart-large \
         --config.workdir=runs/summaries --config.data.settings.files="cnn/*.jsonl" \
@@ -37,11 +38,11 @@ The comparison of section 4, each corruption alone, from the same file:
 |---|---|
 | label smoothing 0.1 | loss.label_smoothing |
 | 5 beams, no trigram twice | decode |
-| rate, batch and steps are not told; fairseq's for summaries | 3e-5, 64, 20,000 |
+| rate, batch, steps: not in the paper; fairseq's for summaries | 3e-5, 64, 20,000 |
 
-`translation` (section 3.4) puts a new encoder of 6 layers in the place of the tokens that a
-pretrained folder's encoder reads. Its first stage, which trains it with the positions and the first
-layer's maps into queries, keys and values, then the second, which trains all for a few steps:
+`translation` (section 3.4) replaces the token embeddings of a pretrained encoder by a new encoder
+of 6 layers. The first stage trains the new encoder, the position embeddings and the query, key and
+value projections of the first layer; the second trains all parameters for a few steps:
 
     python -m t5x_like.train --config=configs/bart.py:translation --config.initialize=bart-large \
         --config.workdir=runs/ro_en --config.data.settings.files="ro-en/*.jsonl" \
@@ -49,9 +50,9 @@ layer's maps into queries, keys and values, then the second, which trains all fo
     python -m t5x_like.train --config=configs/bart.py:translation_all \
         --config.initialize=runs/ro_en --config.workdir=runs/ro_en_all ... (the files as before)
 
-The first is for a folder of the size `large`; `translation_base` is for one of `base`. The folder
-has to be Hugging Face's (`t5x_like.convert` makes one of a run), since single layers are frozen.
-Steps and rates are not told; these are a guess.
+The first needs a folder of the size `large`; `translation_base` needs one of `base`. The folder
+must be in Hugging Face's format (`t5x_like.convert` exports a run), since single layers are frozen.
+The paper gives neither steps nor rates; these are a guess.
 
 The demo learns on documentation strings in minutes on 2 CPU cores. Its held-out loss falls from
 log 4096 = 8.3 to 4.10 nats, where the unigram entropy of the targets is 6.36:

@@ -16,14 +16,14 @@ A.2), on C4 in place of the BooksCorpus and Wikipedia:
 | 15% of the tokens: 80% [MASK], 10% random, 10% kept | data.objective=bert |
 | half of the second sentences are random | data.objective=bert |
 
-Whole words are masked, as in a later release, by --config.data.objective_settings.whole_word=True.
-Without next sentences:
+Whole-word masking, as in a later release: --config.data.objective_settings.whole_word=True.
+Without next-sentence prediction:
 
     --config.data.objective_settings.next_sentence=False --config.model.head=masked_lm
 
 The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
 held-out loss of masked tokens of 5.09 nats at the end, where the unigram entropy of the targets is
-5.66, and 75% of the next sentences told:
+5.66, and an accuracy of 75% in next-sentence prediction:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt

@@ -1,4 +1,4 @@
-"""Chinchilla: Gopher's network, as large and trained for as long as its compute is best spent.
+"""Chinchilla: Gopher's architecture, with the size and training length that suit the compute best.
 
     python -m t5x_like.vocabulary --data=data/c4.py --size=31900 --byte_fallback --keep_characters \
         --output=runs/chinchilla.model
@@ -6,26 +6,36 @@
         --config.workdir=runs/chinchilla_306m --config.data.vocabulary=runs/chinchilla.model
 
 Sizes: `demo`, `74m`, `306m`, `552m`, `1.1b`, `1.6b`, `6.8b`, `70b`. All but the demo are trained on
-20 tokens a parameter, which for the 70b is the paper's 1.4 trillion. For another budget,
-`compute_optimal` says how large a network is best, and how many tokens it should see.
+20 tokens per parameter, which for the 70b is the paper's 1.4 trillion. For another budget,
+`compute_optimal` computes the best size and the best number of tokens. The corpora below are your
+files, as in configs/gpt3.py; the paper's MassiveText was not released.
 
 | Hoffmann et al. 2022, section 4.1, table 4; appendix D for the other sizes | here |
 |---|---|
 | 1.4 trillion tokens for 70B, in rows of 2048 | train.steps, data.lengths.targets |
 | AdamW and not Adam; a cosine to a tenth, as long as the run | optimizer |
 | rate 1e-4; others 2e-4 (the smallest) to 1.25e-4 (the largest) | optimizer.learning_rate |
-| 1.5 million tokens a batch, doubled midway; in section D.4 0.5 | data.batch_size, `phases` |
-| bfloat16 compute, weights kept in float32 too | model.dtype; weights are float32 |
+| batches of 1.5 million tokens, doubled midway; in section D.4 0.5 | data.batch_size, `phases` |
+| computes in bfloat16, keeps weights in float32 | model.dtype; weights are float32 |
 | SentencePiece of 32,000 pieces, without NFKC | data.vocabulary, with 100 sentinels of T5 |
-| MassiveText | C4, since MassiveText was not released |
+| weights of the corpora (table A1) | data.settings.corpora |
 
-The rest is "as Gopher"; of the sizes below 70B the paper tells neither the warmup nor, but for
-section D.4, the batch. How much AdamW decays is not told: it is GPT-3's 0.1.
+| corpus | weight | epochs in 1.4 trillion tokens |
+|---|---|---|
+| MassiveWeb | 45% | 1.24 |
+| Books | 30% | 0.75 |
+| C4 | 10% | 0.77 |
+| News | 10% | 0.21 |
+| GitHub | 4% | 0.13 |
+| Wikipedia | 1% | 3.40 |
 
-The demo is Gopher's with AdamW, on Gopher's vocabulary so that the losses compare, and by far not
-compute-optimal: it sees 2 tokens a parameter. Nor can decay tell in 1000 steps: all of them take a
-tenth off a weight that nothing else moves. Expect 4.03 nats, where Gopher's Adam reaches 4.02 and
-the unigram entropy of the targets is 6.43; one run of each, so no verdict on either:
+The rest is "as Gopher". For the sizes below 70B the paper gives no warmup, and a batch only in
+section D.4. It does not give AdamW's weight decay: here GPT-3's 0.1.
+
+The demo is Gopher's with AdamW, on Gopher's vocabulary so that the losses compare, and far from
+compute-optimal: it reads 2 tokens per parameter. In 1000 steps weight decay has little effect: it
+shrinks an unused weight by a tenth. Expect 4.03 nats, where Gopher's Adam reaches 4.02 and the
+unigram entropy of the targets is 6.43; with one run of each this shows no difference:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 --byte_fallback \
         --output=runs/gopher_demo/vocabulary.model

@@ -1,32 +1,33 @@
-r"""DistilBERT, a student of half the layers of a teacher.
+r"""DistilBERT, a student with half the layers of its teacher.
 
     python -m t5x_like.train --config=configs/distilbert.py:base --config.initialize=TEACHER \
         --config.workdir=runs/distilbert_base --config.data.vocabulary=TEACHER/vocab.txt
 
-TEACHER is a folder that `from_pretrained` reads, and for `base` of the size of BERT-base: one of
-Hugging Face's, a run, a checkpoint. A teacher of another size or system is named in place of the
-size, and gives the student its vocabulary, width and half of its layers:
+TEACHER is a run, a checkpoint or a folder in Hugging Face's format; for `base` it has the size of
+BERT base. A teacher of another size or system is given in place of the size, and the student gets
+its vocabulary, its width and half of its layers:
 
     python -m t5x_like.train --config=configs/distilbert.py:runs/roberta_base ...
 
-Sizes: `demo`, `base`, or a folder. All but the demo follow the paper (Sanh et al. 2019), and what
-it does not say its code (examples/distillation of transformers), on C4 in place of BERT's text:
+Sizes: `demo`, `base`, or a folder. All but the demo follow the paper (Sanh et al. 2019), and its
+code (examples/distillation of transformers) where the paper gives no number, on C4 in place of
+BERT's text:
 
 | section 2 and 3, code | here |
 |---|---|
-| every other layer of the teacher, no segments, no pooler | systems/distilbert.py |
-| weights 5, 2 and 1 of the soft targets, the masked tokens, the cosine | loss |
+| every other layer of the teacher, no segment embeddings, no pooler | systems/distilbert.py |
+| loss weights 5 (soft targets), 2 (masked tokens), 1 (cosine) | loss |
 | temperature 2 | loss.temperature |
-| batches of up to 4,000 rows, by accumulation | data.batch_size, train.microbatches |
-| no next sentence, masks drawn anew at each visit | data.objective_settings |
-| AdamW, 5e-4, beta 0.9 and 0.98, epsilon 1e-6, no decay, norm up to 5 | optimizer |
-| 3 passes over 3.3 billion words | train.steps, about as many |
+| batches of up to 4,000 rows, by gradient accumulation | data.batch_size, train.microbatches |
+| no next-sentence prediction, dynamic masking | data.objective_settings |
+| AdamW, 5e-4, beta 0.9 and 0.98, epsilon 1e-6, no decay, gradient norm up to 5 | optimizer |
+| 3 epochs of 3.3 billion words | train.steps, approximately |
 | warmup of 5%, then linear decay | optimizer.schedule=linear |
 
-The demo learns from BERT's, which is trained before it. On 2 free CPU cores that takes some three
-minutes, and the student one or two. It begins as a part of its teacher: expect a held-out loss of
-masked tokens of 5.00 nats after 100 steps and 4.91 at the end, and a divergence from the teacher
-that falls from 0.040 to 0.028:
+The teacher of the demo is BERT's demo, which is trained before it. On 2 free CPU cores that takes
+some three minutes, and the student one or two. The student is initialized with layers of its
+teacher: expect a held-out loss of masked tokens of 5.00 nats after 100 steps and 4.91 at the end,
+and a divergence from the teacher that falls from 0.040 to 0.028:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt

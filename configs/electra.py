@@ -1,4 +1,4 @@
-r"""ELECTRA, pretrained by finding the tokens that a generator replaced.
+r"""ELECTRA, pretrained by detecting the tokens that a generator replaced.
 
     python -m t5x_like.train --config=configs/electra.py:small --config.workdir=runs/electra_small \
         --config.data.vocabulary=vocab.txt
@@ -10,15 +10,15 @@ Sizes: `demo`, `small`, `base`, `large`. All but the demo follow the paper (Clar
 |---|---|---|---|---|
 | layers, width, feed-forward | 12, 256, 1024 | 12, 768, 3072 | 24, 1024, 4096 | model.layers, ... |
 | heads, embeddings | 4, 128 | 12, 768 | 16, 1024 | model.heads, model.d_embedding |
-| generator's share of the width | 1/4 | 1/3 | 1/4 | model.generator |
+| generator's width, relative | 1/4 | 1/3 | 1/4 | model.generator |
 | masked | 15% | 15% | 25% | data.objective_settings.rate, loss.predicted above it |
-| tokens of a row (section 3.3) | 128 | 512 | 512 | data.lengths.inputs |
-| rows of a batch | 128 | 256 | 2048 | data.batch_size |
+| tokens per row (section 3.3) | 128 | 512 | 512 | data.lengths.inputs |
+| rows per batch | 128 | 256 | 2048 | data.batch_size |
 | steps | 1,000,000 | 766,000 | 400,000 | train.steps |
 | learning rate | 5e-4 | 2e-4 | 2e-4 | optimizer.learning_rate |
 | Adam | beta 0.9 and 0.999, epsilon 1e-6, decay 0.01 | the same | the same | optimizer |
 | warmup, then linear decay | 10,000 | 10,000 | 10,000 | optimizer.schedule=linear |
-| weight of the discriminator (section 2) | 50 | 50 | 50 | loss.discriminator |
+| loss weight of the discriminator (section 2) | 50 | 50 | 50 | loss.discriminator |
 
 The steps from BERT to ELECTRA (section 3.5, table 5), each one setting:
 
@@ -35,14 +35,14 @@ The demo learns on documentation strings in some five minutes on 2 free CPU core
 
 Expect a held-out loss of the generator of 5.52 nats at the end, below the 5.57 of the unigram
 entropy of the targets, and of the discriminator of 0.374, below the 0.401 of calling each token
-replaced with the chance that any is, 13.8%. (A generator says little in so short a run.)
+replaced with the same probability, 13.8%. (A generator learns little in so short a run.)
 """
 
 import ml_collections
 
 from t5x_like.experiment import recipes
 
-# For each size: tokens of a row, rows of a batch, steps, learning rate, share of masked tokens.
+# For each size: tokens per row, rows per batch, steps, learning rate, share of masked tokens.
 _TRAINING = {
     "small": (128, 128, 1_000_000, 5e-4, 0.15),
     "base": (512, 256, 766_000, 2e-4, 0.15),

@@ -1,13 +1,13 @@
-"""An encoder fine-tuned on labelled text, whichever system its folder holds.
+"""An encoder fine-tuned on labelled text, for any system.
 
     python -m t5x_like.train --config=configs/fine_tuning.py:classification \
         --config.initialize=bert-base-uncased --config.workdir=runs/reviews \
         --config.data.settings.train=reviews.jsonl --config.train.steps=3000
 
-`initialize` is a folder that Hugging Face wrote (`hf download google-bert/bert-base-uncased
---local-dir=bert-base-uncased`), a run here, or a checkpoint of one. The system, its sizes and the
-vocabulary come from there; the head is drawn at random. The files are as data/labelled_files.py
-says, which has the settings in `data.settings` too.
+`initialize` is a folder in Hugging Face's format (`hf download google-bert/bert-base-uncased
+--local-dir=bert-base-uncased`), a run, or a checkpoint. The system, its sizes and the vocabulary
+come from there; the head is randomly initialized. data/labelled_files.py describes the files and
+the settings in `data.settings`.
 
 Kinds: `classification` (of texts or pairs), `regression`, `tagging`, `question_answering`.
 
@@ -18,19 +18,19 @@ Kinds: `classification` (of texts or pairs), `regression`, `tagging`, `question_
 | 2, 3 or 4 epochs (GLUE and SQuAD 1.1 3, SQuAD 2.0 2) | train.steps = epochs * examples / batch |
 | dropout 0.1 | model.dropout, the folder's if not set |
 | Adam, decay 0.01, linear decay; warmup of the first tenth (the authors' code) | optimizer |
-| rows of 128 (GLUE) and 384 tokens, windows 128 apart (SQuAD; the authors' code) | data.lengths |
+| rows of 128 tokens (GLUE), of 384 in windows 128 apart (SQuAD; the authors' code) | data.lengths |
 
-The best of these rates and epochs on held-out data is what the paper reports. SQuAD 2.0:
-`--config.predict.no_answer=True`, with the `best_threshold` that evaluate tells as
+The paper reports the best of these rates and epochs on held-out data. SQuAD 2.0:
+`--config.predict.no_answer=True`, and the `best_threshold` that evaluate prints as
 `--config.predict.null_threshold`.
 
-Afterwards, with everything as it was:
+Afterwards, with the same settings:
 
     python -m t5x_like.evaluate --config=configs/run.py:runs/reviews
     python -m t5x_like.infer --config=configs/run.py:runs/reviews --input=new.jsonl
 
-Expect of BERT base near 88.5 F1 on SQuAD 1.1 and 93.5% on SST-2 (the paper's tables 1 and 2), of
-files as small as those of tests/test_fine_tuning.py over 90% in seconds.
+Expect near 88.5 F1 on SQuAD 1.1 and 93.5% on SST-2 with BERT base (the paper's tables 1 and 2),
+and over 90% in seconds on files as small as those of tests/test_fine_tuning.py.
 """
 
 import ml_collections
@@ -39,7 +39,7 @@ from t5x_like.experiment import recipes
 
 KINDS = ("classification", "regression", "tagging", "question_answering")
 
-# The fields that a kind's files have, by the names that they may have there.
+# The fields of each kind, and their names in the files.
 _FIELDS: dict[str, dict[str, object]] = {
     "classification": {"text_a": "text_a", "text_b": "", "label": "label", "labels": ()},
     "regression": {"text_a": "text_a", "text_b": "", "value": "value"},

@@ -12,14 +12,24 @@ Sizes: `demo`, `44m`, `117m`, `417m`, `1.4b`, `7.1b`, `280b`.
 | 300 billion tokens in rows of 2048 | train.steps, data.lengths.targets |
 | Adam; warmup of 1500 steps from 1e-7, then a cosine to a tenth | optimizer; the warmup is from 0 |
 | rates 6e-4 (44M, 117M), 2e-4 (417M, 1.4B), 1.2e-4 (7.1B), 4e-5 (280B) | optimizer.learning_rate |
-| 0.25 million tokens a batch; 2 (7.1B); 3, later 6 (280B) | data.batch_size; `phases` of 280B |
-| the norm of gradients clipped at 1; 0.25 (7.1B, 280B) | optimizer.clip_norm |
+| batches of 0.25 million tokens; 2 (7.1B); 3, later 6 (280B) | data.batch_size; `phases` of 280B |
+| gradient norm clipped at 1; 0.25 (7.1B, 280B) | optimizer.clip_norm |
 | bfloat16 activations; parameters float32, or bfloat16 (7.1B, 280B) | model.dtype; always float32 |
 | SentencePiece of 32,000 pieces, with bytes | data.vocabulary, with 100 sentinels of T5 |
-| MassiveText, sampled by source | C4, since MassiveText was not released |
+| weights of the corpora of MassiveText (table 2) | data.settings.corpora |
 
-That the 280B's batch grew midway is told by Hoffmann et al. 2022 (table 4). The paper does not tell
-Adam's decay rates: they are GPT-3's, 0.9 and 0.95.
+| corpus | tokens | weight | epochs in 300 billion |
+|---|---|---|---|
+| MassiveWeb | 506 billion | 48% | 0.28 |
+| Books | 560 billion | 27% | 0.14 |
+| C4 | 182 billion | 10% | 0.16 |
+| News | 676 billion | 10% | 0.04 |
+| GitHub | 422 billion | 3% | 0.02 |
+| Wikipedia | 4 billion | 2% | 1.5 |
+
+MassiveText was not released: the corpora are your files, as in configs/gpt3.py. That the batch of
+the 280B grew midway is from Hoffmann et al. 2022 (table 4). The paper does not give Adam's beta:
+here GPT-3's, 0.9 and 0.95.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a held-out loss of
 4.02 nats at the end, where the unigram entropy of the targets is 6.43:
@@ -35,7 +45,7 @@ from t5x_like.experiment import recipes
 
 _LENGTH = 2048
 _TOKENS = 300e9
-# Rates, rows a batch (2^18, 2^21 and 3 * 2^20 tokens), and the largest norm of a gradient.
+# Rates, rows per batch (2^18, 2^21 and 3 * 2^20 tokens), and the largest gradient norm.
 _TRAINING = {
     "44m": (6e-4, 128, 1.0),
     "117m": (6e-4, 128, 1.0),

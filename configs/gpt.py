@@ -3,20 +3,20 @@
     python -m t5x_like.train --config=configs/gpt.py:base --config.workdir=runs/gpt_base \
         --config.data.vocabulary=FOLDER
 
-FOLDER holds vocab.json and merges.txt: those of Hugging Face's `openai-community/openai-gpt`, or
-trained by `python -m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`.
+FOLDER contains vocab.json and merges.txt: those of `openai-community/openai-gpt`, or trained by
+`python -m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`.
 
 | Radford et al. 2018, section 4.1 | here |
 |---|---|
 | 12 layers, 768 wide, 12 heads, 3072 inner; GELU; learned positions | model |
 | batch of 64 sequences of 512 tokens | data.batch_size, data.lengths.targets |
 | BPE of 40,000 merges | data.vocabulary, 40,478 pieces |
-| BooksCorpus, 100 epochs | C4 (of BooksCorpus nothing is distributed), 2,400,000 steps |
+| BooksCorpus, 100 epochs | C4 (BooksCorpus is not distributed), 2,400,000 steps |
 | Adam, rate 2.5e-4, up over 2,000 steps, then a cosine to 0 | optimizer |
 | dropout 0.1, decay 0.01, weights N(0, 0.02) | model.dropout, optimizer, systems/gpt.py |
 
-100 epochs of BooksCorpus are some 2.4 million steps if it has 0.8 billion words and they are one
-billion tokens; the paper counts neither. The authors' code clips the gradient's norm to 1.
+100 epochs of BooksCorpus are some 2.4 million steps if it has 0.8 billion words or one billion
+tokens; the paper gives neither number. The authors' code clips the gradient norm to 1.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a
 held-out loss of 3.90 nats at the end, where the unigram entropy of the targets is 5.82:
@@ -25,15 +25,15 @@ held-out loss of 3.90 nats at the end, where the unigram entropy of the targets 
         --output=runs/gpt_demo/vocabulary
     python -m t5x_like.train --config=configs/gpt.py:demo
 
-Fine-tuning starts from a folder, Hugging Face's or a run's, and reads your files, as
-data/labelled_files.py says:
+Fine-tuning starts from a run or a folder in Hugging Face's format, and reads your files
+(data/labelled_files.py):
 
     python -m t5x_like.train --config=configs/gpt.py:classification --config.initialize=openai-gpt \
         --config.workdir=runs/reviews --config.data.settings.train=reviews.jsonl
 
-Kinds: `classification` (of a text), `entailment` (of a premise and a hypothesis, `text_b`),
-`similarity` (of two texts, in both orders), `multiple_choice` (`--config.data.objective_settings.
-choices=4` of at most as many).
+Kinds: `classification` (one text), `entailment` (a premise and a hypothesis, `text_b`),
+`similarity` (two texts, in both orders), `multiple_choice` (at most
+`--config.data.objective_settings.choices=4` answers).
 
 | Radford et al. 2018, sections 3.2 and 4.1 | here |
 |---|---|
@@ -42,9 +42,9 @@ choices=4` of at most as many).
 | linear decay with warmup over 0.2% of training | optimizer.schedule, warmup_steps |
 | dropout 0.1 before the classifier | model.dropout, the folder's if not set |
 
-Expect of the published weights near 91.3% on SST-2, 89.9% on SNLI, 70.3 F1 on QQP and 86.5% on
-the Story Cloze Test (tables 2 to 4), of files as small as those of tests/test_gpt_fine_tuning.py
-over 90% in seconds.
+Expect near 91.3% on SST-2, 89.9% on SNLI, 70.3 F1 on QQP and 86.5% on the Story Cloze Test with the
+published weights (tables 2 to 4), and over 90% in seconds on files as small as those of
+tests/test_gpt_fine_tuning.py.
 """
 
 import ml_collections

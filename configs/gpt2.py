@@ -3,7 +3,7 @@
     python -m t5x_like.train --config=configs/gpt2.py:small --config.workdir=runs/gpt2_small \
         --config.data.vocabulary=FOLDER
 
-FOLDER holds vocab.json and merges.txt: those of Hugging Face's `openai-community/gpt2`, or trained
+FOLDER contains vocab.json and merges.txt: those of `openai-community/gpt2`, or trained
 by `python -m t5x_like.vocabulary --kind=gpt2_bpe`. Sizes: `demo`, `small`, `medium`, `large`, `xl`.
 
 | Radford et al. 2019, sections 2.2 and 2.3 | here |
@@ -14,8 +14,8 @@ by `python -m t5x_like.vocabulary --kind=gpt2_bpe`. Sizes: `demo`, `small`, `med
 | WebText | C4, since WebText was not released |
 | learning rate "manually tuned" for each size | GPT-3's for it (Brown et al. 2020, table 2.1) |
 
-The paper does not tell the steps, the optimizer or its schedule: they are GPT-3's here too, with
-Adam (0.9, 0.95), decay 0.1, norm 1.0, a cosine to a tenth.
+The paper gives neither the steps nor the optimizer and its schedule: here GPT-3's, Adam (0.9,
+0.95), weight decay 0.1, gradient norm 1.0, a cosine to a tenth.
 
 The demo learns on documentation strings in some three minutes on 2 free CPU cores. Expect a
 held-out loss of 4.05 nats at the end, where the unigram entropy of the targets is 6.35:

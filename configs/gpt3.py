@@ -3,20 +3,21 @@
     python -m t5x_like.train --config=configs/gpt3.py:small --config.workdir=runs/gpt3_small \
         --config.data.vocabulary=FOLDER
 
-FOLDER holds GPT-2's vocab.json and merges.txt (configs/gpt2.py). Sizes: `demo`, `small`, `medium`,
-`large`, `xl`, `2_7b`, `6_7b`, `13b`, `175b`. The corpora below are files of yours, JSON Lines with
-a field "text" (data/mixture_files.py): put them where the config looks for them, or change
-`--config.data.settings.corpora.webtext2.files`, and `tokens` to theirs (0 to have them counted).
+FOLDER contains GPT-2's vocab.json and merges.txt (configs/gpt2.py). Sizes: `demo`, `small`,
+`medium`, `large`, `xl`, `2_7b`, `6_7b`, `13b`, `175b`. The corpora below are your files, JSON Lines
+with a field "text" (data/mixture_files.py), in corpora/webtext2/*.jsonl.gz and so on. Other files:
+`--config.data.settings.corpora.webtext2.files`, with `tokens` set to their number of tokens, or to
+0 to count them.
 
 | Brown et al. 2020, sections 2.1 to 2.3 and appendix B | here |
 |---|---|
 | sizes, learning rates, batches in tokens (table 2.1) | systems/gpt3.py: SIZES, _TRAINING below |
-| context of 2048 tokens; documents packed with a mark between | data.lengths.targets, objective |
+| context of 2048 tokens; documents packed, separated by a special token | data.lengths, objective |
 | weights of the corpora (table 2.2) | data.settings.corpora |
 | 300 billion tokens | train.steps, by the batches of all phases |
 | batch from 32k tokens to full, linear over the first 4 to 12 billion | phases, in 8 steps |
-| rate up over 375 million tokens, cosine to 10% over 260 billion, then still | optimizer |
-| Adam (0.9, 0.95, 1e-8), norm 1.0, decay 0.1 | optimizer |
+| warmup over 375 million tokens, cosine to 10% over 260 billion, then constant | optimizer |
+| Adam (0.9, 0.95, 1e-8), gradient norm 1.0, weight decay 0.1 | optimizer |
 
 | corpus | tokens | weight | epochs in 300 billion |
 |---|---|---|---|
@@ -26,11 +27,12 @@ a field "text" (data/mixture_files.py): put them where the config looks for them
 | Books2 | 55 billion | 8% | 0.43 |
 | Wikipedia | 3 billion | 3% | 3.4 |
 
-The weights are rounded (they sum to 101%), so that a run's `epochs/...` come near the last column:
-0.43, 3.4, 2.0, 0.43 and 3.0. The paper does not tell dropout and the width of the bands.
+The published weights are rounded (they sum to 101%), so that a run's `epochs/...` are near the last
+column: 0.43, 3.4, 2.0, 0.43 and 3.0. The paper gives neither dropout nor the width of the bands of
+its sparse attention.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores, with GPT-2's demo
-vocabulary and a batch that is doubled on the way. Expect a held-out loss of 4.33 nats at the end,
+vocabulary and a batch that doubles midway. Expect a held-out loss of 4.33 nats at the end,
 where the unigram entropy of the targets is 6.35:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=gpt2_bpe --size=4096 \

@@ -3,19 +3,19 @@
     python -m t5x_like.train --config=configs/lamda.py:2b --config.workdir=runs/lamda_2b \
         --config.data.vocabulary=vocabulary.model
 
-The vocabulary is made by `python -m t5x_like.vocabulary --size=31900 --byte_fallback`. Sizes:
+The vocabulary is trained by `python -m t5x_like.vocabulary --size=31900 --byte_fallback`. Sizes:
 `demo`, `2b`, `8b`, `137b`.
 
 | Thoppilan et al. 2022, section 3, table 27 | here |
 |---|---|
-| 256K tokens a batch | data.batch_size=256 of data.lengths.targets=1024 |
+| batches of 256K tokens | data.batch_size=256 of data.lengths.targets=1024 |
 | 501k (2B), 521k (8B) and 3M (137B) steps | train.steps |
 | SentencePiece with BPE, 32K pieces | data.vocabulary: unigrams, with 100 sentinels of T5 |
 | 50% dialogs of public forums, C4, Wikipedia, code, other web documents | C4 |
-| optimizer, schedule, length of a row: not told | T5's and 1024 |
+| optimizer, schedule, tokens per row: not in the paper | T5's, and 1024 |
 
-3M steps of 256K tokens are some 0.8 trillion, of the 2.81 trillion that the text has. What comes
-after pretraining, on dialogs, their ratings and a toolset (section 6), is not here yet.
+3M steps of 256K tokens are some 0.8 trillion of the 2.81 trillion tokens of the corpus. Fine-tuning
+on dialogs, ratings and a toolset (section 6) is not here yet.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a held-out loss of
 4.03 nats at the end, where the unigram entropy of the targets is 6.43:

@@ -12,14 +12,26 @@ tokenizer.model is LLaMA's, or one trained by `python -m t5x_like.vocabulary --k
 | learning rate 3e-4, from 33B on 1.5e-4 (table 2) | optimizer.learning_rate |
 | batches of 4M tokens | data.lengths.targets=2048, data.batch_size=2048 |
 | 1.0T tokens, from 33B on 1.4T | train.steps |
-| AdamW, beta 0.9 and 0.95, decay 0.1, norms up to 1.0 | optimizer |
+| AdamW, beta 0.9 and 0.95, weight decay 0.1, gradient norm up to 1.0 | optimizer |
 | warmup of 2,000 steps, a cosine to 10% | optimizer.schedule, end_learning_rate |
-| byte pairs of SentencePiece, digits apart, bytes, 32,000 pieces | data.vocabulary |
-| a mixture of seven sources (table 1) | C4 alone; docs/systems/llama.md has the shares |
+| SentencePiece BPE, single digits, byte fallback, 32,000 pieces | data.vocabulary |
+| weights of the corpora (table 1) | data.settings.corpora |
 
-The paper does not tell the initial weights: here a normal deviation of 0.02, as in GPT-2.
+| corpus | weight | epochs in 1.4 trillion tokens |
+|---|---|---|
+| CommonCrawl | 67.0% | 1.10 |
+| C4 | 15.0% | 1.06 |
+| GitHub | 4.5% | 0.64 |
+| Wikipedia | 4.5% | 2.45 |
+| Books | 4.5% | 2.23 |
+| ArXiv | 2.5% | 1.06 |
+| StackExchange | 2.0% | 1.03 |
 
-LLaMA 2, LLaMA 3 and Mistral are read from the folders of Hugging Face (configs/pretrained.py).
+The corpora are your files, as in configs/gpt3.py. The paper does not give the initial weights: here
+a standard deviation of 0.02, as in GPT-2.
+
+LLaMA 2, LLaMA 3 and Mistral are read from folders in Hugging Face's format
+(configs/pretrained.py).
 
 The demo learns on documentation strings in some four minutes on 2 free CPU cores. Expect a
 held-out loss of 3.54 nats at the end, where the unigram entropy of the targets is 6.21:

@@ -3,26 +3,27 @@
     python -m t5x_like.train --config=configs/mass.py:big --config.workdir=runs/mass_big \
         --config.data.vocabulary=vocab.txt
 
-Any vocabulary with marks will do, `python -m t5x_like.vocabulary` trains one. Sizes: `demo`, `big`.
+Any vocabulary with a mask token will do (`python -m t5x_like.vocabulary --kind=wordpiece`). Sizes:
+`demo`, `big`.
 
 | Song et al. 2019, section 4.1, and the released command | here |
 |---|---|
 | 6 + 6 layers of 1024, feed-forward layers of 4096, 8 heads, GELU | model |
 | k = 50% of a sentence's tokens, one fragment | data.objective_settings.rate |
-| its places: 80% [MASK], 10% random tokens, 10% as they are | data.objective_settings |
-| 3,000 tokens a batch on each of 8 GPUs | data.batch_size=96 packed rows of 256 tokens |
+| in its place: 80% [MASK], 10% random tokens, 10% unchanged | data.objective_settings |
+| batches of 3,000 tokens on each of 8 GPUs | data.batch_size=96 packed rows of 256 tokens |
 | sentences one by one | data.pack |
 | Adam, 1e-4, beta 0.9 and 0.98 | optimizer |
 | inverse square root after a warmup of 4,000 steps | optimizer.schedule=warmup_rsqrt |
-| dropout 0.1, also of attention | model.dropout |
+| dropout 0.1, also in attention | model.dropout |
 | 200,000 sentences an epoch, 100 epochs at most | train.steps |
 | News Crawl in English, French, German, Romanian | C4, in English |
 
 The limits of section 3.2, from the same file:
 
     --config.data.objective_settings.tokens=1     one token: a masked language model
-    --config.data.objective_settings.rate=1.0     all of them: a language model
-        (with random_rate=0.0 and kept_rate=0.0 the encoder reads nothing but masks then)
+    --config.data.objective_settings.rate=1.0     all tokens: a language model
+        (with random_rate=0.0 and kept_rate=0.0 the encoder then reads [MASK] alone)
 
 Fine-tuning, on pairs of texts:
 

@@ -3,24 +3,36 @@
     python -m t5x_like.train --config=configs/palm.py:8b --config.workdir=runs/palm_8b \
         --config.data.vocabulary=palm.model
 
-palm.model is trained by `python -m t5x_like.vocabulary --kind=palm --size=256000`; PaLM's own was
-not released. Sizes: `demo`, `8b`, `62b`, `540b`.
+palm.model is trained by `python -m t5x_like.vocabulary --kind=palm --size=256000`; Google's was not
+released. Sizes: `demo`, `8b`, `62b`, `540b`.
 
 | Chowdhery et al. 2022, section 5 | here |
 |---|---|
 | sizes (table 1) | systems/palm.py: SIZES |
-| 512 sequences to step 50,000, 1024 to 115,000, 2048 to 255,000 | phases |
-| sequences of 2048 tokens, cut out of running text | data.lengths.targets, data.objective |
-| Adafactor without factors, with parameter scaling | optimizer.min_dim_size_to_factor |
+| batches of 256, then 512 (8B), 512, then 1024 (62B; table 1) | phases |
+| 540B: 512 sequences to step 50,000, 1024 to 115,000, 2048 to 255,000 | phases |
+| sequences of 2048 tokens from running text | data.lengths.targets, data.objective |
+| Adafactor without factoring, with parameter scaling | optimizer.min_dim_size_to_factor |
 | 1e-2 for 10,000 steps, then 1/sqrt(k) | optimizer.schedule=rsqrt, warmup_steps |
-| momentum 0.9; second moments by 1 - k^-0.8 | optimizer.momentum, decay_exponent |
-| global norms up to 1.0 | optimizer.clip_norm |
-| decay by the square of the learning rate | optimizer.weight_decay=1, weight_decay_power=2 |
+| momentum 0.9; decay of the second moment 1 - k^-0.8 | optimizer.momentum, decay_exponent |
+| gradient norm up to 1.0 | optimizer.clip_norm |
+| weight decay of the squared learning rate | optimizer.weight_decay=1, weight_decay_power=2 |
 | auxiliary loss of 1e-4 log^2 Z | loss.z_loss |
 | no dropout (0.1 in fine-tuning) | model.dropout |
-| the PaLM dataset, 780 billion tokens (table 2) | C4, since it was not released |
+| 780 billion tokens, weights of the corpora (table 2) | data.settings.corpora, train.steps |
 
-The batches and steps are those of the largest model; the paper says that the others are similar.
+| corpus | weight |
+|---|---|
+| social media conversations | 50% |
+| filtered web pages | 27% |
+| books | 13% |
+| GitHub | 5% |
+| Wikipedia | 4% |
+| news | 1% |
+
+The data was not released: the corpora are your files, as in configs/gpt3.py. Each is read once. The
+paper gives the steps of 540B alone and writes of "similar schedules" for the smaller models: here
+they double their batch after 50,000 steps too, and read 780 billion tokens.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a
 held-out cross-entropy of 3.77 nats at the end, where the unigram entropy of the targets is 5.99:

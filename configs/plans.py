@@ -1,10 +1,10 @@
 """Layouts of the largest models, each compiled for the slice in TOPOLOGIES (docs/plans.md).
 
     python -m t5x_like.plan --config=configs/plans.py:gpt3_175b_v4 --topology=v4:12x16x16
-    make plans                               compiles all of them, and writes docs/plans.md anew
+    make plans                               compiles all of them, and rewrites docs/plans.md
 
-Each is the paper's config, in bfloat16, with a mesh, microbatches and remat that fit the slice, and
-the batch of the paper's largest run; what else is changed stands beside it. They can be trained.
+Each is the paper's config in bfloat16, with a mesh, microbatches and remat that fit the slice, and
+the batch of the paper's largest run. A comment explains any other change. They can be trained.
 """
 
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import ml_collections
 
 from configs import bert, gpt3, llama, palm, switch, t5
+from t5x_like.experiment import recipes
 
 TOPOLOGIES = {
     "t5_11b_v4": "v4:8x8x8",
@@ -27,8 +28,7 @@ TOPOLOGIES = {
 
 def get_config(name: str = "t5_11b_v4") -> ml_collections.ConfigDict:
     """The config of one of the plans above."""
-    if name not in _PLANS:
-        raise ValueError(f"configs/plans.py has no plan {name!r}: choose {', '.join(_PLANS)}")
+    recipes.check_size("plans", name, _PLANS, kind="plan")
     config, changes = _PLANS[name]
     made = config()
     made.workdir = f"runs/{name}"
@@ -57,8 +57,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
         lambda: bert.get_config("large"),
         _mesh(fsdp=32),
     ),
-    # 1,536 rows, 3.1 million tokens, which 768 groups of 4 chips share, in place of 1,600.
-    # A vocabulary of 50,257 is odd: its table ends in 47 rows that no text uses.
+    # 1,536 rows, 3.1 million tokens, which divide among 768 groups of 4 chips, instead of 1,600.
+    # A vocabulary of 50,257 is odd: the embedding table has 47 unused rows at its end.
     "gpt3_175b_v4": (
         lambda: _one_batch(gpt3.get_config("175b"), rows=1536),
         _mesh(fsdp=768, model=4)
@@ -67,8 +67,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "train.microbatches": 2,
         },
     ),
-    # Half of the 2,048 rows of its last phase, since the paper has two such slices. 256,000 is no
-    # multiple of 12.
+    # Half of the 2,048 rows of its last phase, since the paper has two such slices. 256,000 is not
+    # a multiple of 12.
     "palm_540b_v4": (
         lambda: _one_batch(palm.get_config("540b"), rows=1024),
         _mesh(fsdp=256, model=12)
@@ -77,7 +77,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "train.microbatches": 4,
         },
     ),
-    # Over 512 chips, parts of 16 would be exchanged by all-reduces of whole matrices.
+    # Over 512 chips, the compiler would exchange slices of 16 by all-reducing whole matrices.
     "llama_65b_v5p": (
         lambda: llama.get_config("65b"),
         _mesh(fsdp=128, model=4) | {"train.microbatches": 4},
@@ -94,9 +94,9 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def _one_batch(config: ml_collections.ConfigDict, *, rows: int) -> ml_collections.ConfigDict:
-    """A config of the same examples without its phases of other batches.
+    """The config with one batch size in place of its phases, and as many examples in total.
 
-    Learning rate and warmup stay those of the paper's batches.
+    Learning rate and warmup stay as for the batches of the paper.
     """
     sizes = [(phase["batch_size"], phase["steps"]) for phase in config.phases.values()]
     config.train.phases = ()

@@ -1,24 +1,24 @@
-r"""A pretrained model as it is: what it finds likely, what it writes, without any training.
+r"""A pretrained model without any training: to evaluate it, or to generate text.
 
     python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
     python -m t5x_like.infer --config=configs/pretrained.py --config.initialize=FOLDER --interactive
 
-`initialize` is a folder that Hugging Face wrote (`hf download openai-community/gpt2
---local-dir=gpt2`), a run here, or a checkpoint of one. The system, its settings, the vocabulary and
-the lengths come from there. Kinds, with the figures that the papers give:
+`initialize` is a folder in Hugging Face's format (`hf download openai-community/gpt2
+--local-dir=gpt2`), a run, or a checkpoint. The system, its settings, the vocabulary and the lengths
+come from there. Kinds, with the figures of the papers:
 
-| kind | rows | of | expect |
+| kind | fields of a row | source | expect |
 |---|---|---|---|
 | `documents` | text | Radford et al. 2019, table 3 | 37.50 word perplexity on WikiText-103 (117M) |
 | `last_word` | text | LAMBADA, table 3 | 45.99% accuracy, perplexity 35.13 (117M) |
 | `choice` | inputs, choices, targets | Children's Book Test, table 3 | 87.65% common nouns (117M) |
-| `in_context` | inputs, targets, choices | Brown et al. 2020, section 2 | as the task |
+| `in_context` | inputs, targets, choices | Brown et al. 2020, section 2 | by task |
 | `summary` | inputs, targets | Radford et al. 2019, section 3.6 | ROUGE-1 29.34 (1.5B) |
 | `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
 
-Texts are read by data/text_files.py, rows with several fields by data/prompted_files.py. The first
-`evaluate.batches` batches of the validation split count, 0 for all.
+data/text_files.py reads texts, data/prompted_files.py rows with several fields. The first
+`evaluate.batches` batches of the validation split are measured; 0: all.
 """
 
 from typing import Any
@@ -71,7 +71,7 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
     if kind not in KINDS:
         raise ValueError(f"configs/pretrained.py has no {kind!r}: choose {', '.join(KINDS)}")
     config = defaults()
-    config.system = ""  # that of the folder `initialize`, as are all that is not set here
+    config.system = ""  # the folder `initialize` decides, as for all that is not set here
     config.data.converter = ""
     config.data.lengths = {"inputs": 0, "targets": 0}
     config.data.batch_size = 8

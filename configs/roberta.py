@@ -1,9 +1,9 @@
-"""RoBERTa, pretrained by masked tokens that change at every visit.
+"""RoBERTa, pretrained by dynamically masked tokens.
 
     python -m t5x_like.train --config=configs/roberta.py:base \
         --config.workdir=runs/roberta_base --config.data.vocabulary=FOLDER
 
-where FOLDER has vocab.json and merges.txt, as published or trained by t5x_like.vocabulary.
+where FOLDER contains vocab.json and merges.txt, as published or trained by t5x_like.vocabulary.
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Liu et al. 2019, table 9), on C4
 in place of its five corpora:
@@ -11,7 +11,7 @@ in place of its five corpora:
 | table 9 | large | base | here |
 |---|---|---|---|
 | layers, width, feed-forward, heads | 24, 1024, 4096, 16 | 12, 768, 3072, 12 | model |
-| dropout, also of attention | 0.1 | 0.1 | model.dropout |
+| dropout, also in attention | 0.1 | 0.1 | model.dropout |
 | warmup steps | 30k | 24k | optimizer.warmup_steps |
 | peak learning rate | 4e-4 | 6e-4 | optimizer.learning_rate |
 | batch | 8k | 8k | data.batch_size=8192, of 512 tokens |
@@ -20,8 +20,8 @@ in place of its five corpora:
 | Adam's epsilon, beta 1, beta 2 | 1e-6, 0.9, 0.98 | 1e-6, 0.9, 0.98 | optimizer |
 | gradient clipping | 0.0 | 0.0 | none |
 
-The figure to expect: of a base model on BERT's corpora, table 3 gives a held-out perplexity of
-3.68 after 125k steps of 2k sequences at 7e-4, that is a loss of 1.30.
+Expected: in table 3 a base model on BERT's corpora reaches a held-out perplexity of 3.68, a loss of
+1.30, after 125k steps of 2k sequences at a rate of 7e-4.
 
 The comparisons of the paper, from the same file:
 

@@ -1,27 +1,35 @@
-"""The config of an earlier run, as it left it in its folder: to evaluate it, to go on, to change.
+"""The config of an earlier run, read from its folder: to evaluate it, to resume it, to change it.
 
-python -m t5x_like.evaluate --config=configs/run.py:runs/small
-python -m t5x_like.train --config=configs/run.py:runs/small --config.train.steps=20000
+    python -m t5x_like.evaluate --config=configs/run.py:runs/small
+    python -m t5x_like.train --config=configs/run.py:runs/small --config.train.steps=20000
 
-Every other setting can be changed in the same way.
+Every other setting can be changed in the same way. A schedule that ended with the run follows
+`train.steps`.
 """
 
 import pathlib
 
 import ml_collections
 
-from t5x_like import config
+from t5x_like import config, names
+from t5x_like.experiment import recipes
 
 
 def get_config(folder: str) -> ml_collections.ConfigDict:
-    """The config.json of a run's folder, whose place is the `workdir` wherever it was then.
+    """The config.json of a run's folder, with this folder as `workdir`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the folder has no config.json, or it is not JSON.
     """
     path = pathlib.Path(folder).expanduser() / "config.json"
     if not path.is_file():
-        raise ValueError(f"{folder!r} is no folder of a run: it has no config.json")
+        runs = [str(one.parent) for one in path.parent.parent.glob("*/config.json")]
+        raise ValueError(
+            f"{folder!r} is not the folder of a run: it has no config.json."
+            + names.hint(folder, runs or ["a folder that a training run wrote"])
+        )
     settings = config.load(path)
     settings.workdir = str(folder)
+    if settings.optimizer.get("decay_steps") == settings.train.steps:
+        settings.optimizer.decay_steps = recipes.steps(settings)
     return settings

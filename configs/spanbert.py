@@ -1,4 +1,4 @@
-"""SpanBERT, pretrained by masked spans of words, told by themselves and by their boundaries.
+"""SpanBERT, pretrained by masked spans, predicted in place and from their boundaries.
 
     python -m t5x_like.train --config=configs/spanbert.py:large \
         --config.workdir=runs/spanbert_large --config.data.vocabulary=vocab.txt
@@ -10,14 +10,14 @@ on C4 in place of the BooksCorpus and Wikipedia:
 |---|---|
 | BERT large; cased WordPiece | model; data.vocabulary |
 | 256 sequences of up to 512 tokens, 2.4M steps | data.batch_size, data.lengths, train.steps |
-| one sequence a row, up to the end of its document | data.objective=spanbert |
-| new masks at each visit | data.objective=spanbert |
+| one sequence per row, up to the end of its document | data.objective=spanbert |
+| dynamic masking | data.objective=spanbert |
 | AdamW, 1e-4, beta 0.9 and 0.999, epsilon 1e-8 | optimizer |
 | decoupled weight decay 0.1 | optimizer.weight_decay; not of norms and biases |
 | warmup of 10,000 steps, then linear decay | optimizer.schedule=linear |
 | dropout 0.1, GELU | model.dropout; systems/spanbert.py |
 | 15% of the tokens, in spans of geometric length, p=0.2, 1 to 10 words | data.objective=spanbert |
-| vectors of 200 for the places in a span | systems/spanbert.py, model.span_places of them |
+| position embeddings of width 200 within a span | systems/spanbert.py, model.span_places |
 
 The comparisons of section 6, from the same file:
 

@@ -1,4 +1,4 @@
-"""StructBERT, pretrained by masked and shuffled tokens and three kinds of pairs.
+"""StructBERT, pretrained by masked tokens, shuffled tokens and three kinds of sentence pairs.
 
     python -m t5x_like.train --config=configs/structbert.py:base \
         --config.workdir=runs/structbert_base --config.data.vocabulary=vocab.txt
@@ -20,8 +20,8 @@ Its ablations (section 4.3): --config.data.objective_settings.shuffle_rate=0.0 l
 structure out, --config.model.head=masked_lm the sentence structure.
 
 The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
-tokens falls from log 4096 = 8.3 to 5.18 nats, and of shuffled ones to 4.78, where the
-unigram entropy of the masked is 5.58; of pairs from 1.10, which is log 3, to 1.01:
+tokens falls from log 4096 = 8.3 to 5.18 nats, where their unigram entropy is 5.58, the loss of
+shuffled tokens to 4.78, and the loss of pairs from log 3 = 1.10 to 1.01:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/structbert_demo/vocab.txt

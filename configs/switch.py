@@ -3,26 +3,26 @@ r"""Switch Transformer, pretrained by span corruption: T5 with experts.
     python -m t5x_like.train --config=configs/switch.py:base_8 --config.workdir=runs/switch \
         --config.data.vocabulary=vocabulary.model --config.mesh.expert=8
 
-Sizes: `demo`; `base_8`, `base_16`, `base_32`, `base_64`, `base_128`, `base_256` (T5 v1.0 base's
-work for a token), `large_128` (v1.0 large's), `xxl_128` (v1.1 XXL's) and `c_2048`, whose every
-layer has experts. All but the demo follow the paper (Fedus, Zoph and Shazeer 2022):
+Sizes: `demo`; `base_8`, `base_16`, `base_32`, `base_64`, `base_128`, `base_256` (as many FLOPs per
+token as T5 v1.0 base), `large_128` (as v1.0 large), `xxl_128` (as v1.1 XXL) and `c_2048`, which has
+experts in every layer. All but the demo follow the paper (Fedus, Zoph and Shazeer 2022):
 
-| of the paper | here |
+| paper | here |
 |---|---|
-| C4, without text that an example repeats (section 4.1) | C4 as it is, data/c4.py |
+| C4, with intra-example duplicates removed (section 4.1) | C4 unchanged, data/c4.py |
 | 15% of the tokens masked, spans become sentinels (section 2.3) | T5's span corruption |
-| 2^20 tokens a batch for 550,000 steps (section 4.1) | 2048 rows of 512, train.steps |
+| batches of 2^20 tokens for 550,000 steps (section 4.1) | 2048 rows of 512, train.steps |
 | xxl and c: to 500,000 steps (table 9) | train.steps |
 | alpha = 0.01 (section 2.2) | loss.load_balance |
 | initial scale 0.1 (section 2.4) | model.init_scale |
 | routers in float32, all else in bfloat16 (section 2.4) | model.dtype |
-| noise on what a router reads (appendix C; by how much is not told) | model.jitter |
+| multiplicative noise on the router's inputs (appendix C, without its size) | model.jitter |
 
-What is not told is T5's (Adafactor, 1/sqrt(step) after 10,000 steps, 512 tokens a row) or that of
-the configs of the released models (Flaxformer's `switch_classic_*.gin`): capacity factors of 1.25
-in training and 2.0 in evaluation, of xxl 4.0, and of c 2.0 in both, which is its 1.0 with never
-less than two slots; how many tokens share slots (model.group_size); no dropout. The noise of 1% is
-that of their Hugging Face folders.
+Where the paper gives no number, it is T5's (Adafactor, 1/sqrt(step) after 10,000 steps, 512 tokens
+per row) or from the configs of the released models (Flaxformer's `switch_classic_*.gin`): capacity
+factors of 1.25 in training and 2.0 in evaluation (xxl 4.0; c 2.0 in both, equal to its 1.0 with at
+least two slots); the number of tokens that share slots (model.group_size); no dropout. The noise of
+1% is from their Hugging Face folders.
 
 On a TPU or GPU spread the experts with `mesh.expert`, which must divide model.experts and shares
 the batch with `data` and `fsdp`. The paper compares, from the same file:
@@ -35,8 +35,8 @@ the batch with `data` and `fsdp`. The paper compares, from the same file:
     --config.model.architecture=decoder --config.data.objective=language_modeling \
         --config.data.converter=decoder --config.data.lengths.targets=512
 
-and as routers that do not learn, `random` and `hash`; or that do not leave a token its choice,
-`expert_choice`, which is for encoders alone, since it compares a token with those after it.
+and the routers `random` and `hash`, which do not learn, and `expert_choice`, where experts choose
+tokens; it is for encoders alone, since it compares a token with later ones.
 
 To fine-tune (section 2.4: 0.1 of all layers, but 0.4 within the experts; section 4.1: 16,000 steps
 of 2^20 tokens, evaluated every 200):
@@ -44,15 +44,15 @@ of 2^20 tokens, evaluated every 200):
     --config.initialize=FOLDER --config.model.dropout=0.1 --config.model.expert_dropout=0.4 \
         --config.train.steps=16000 --config.evaluate.every=200
 
-where FOLDER may be Hugging Face's, such as google/switch-base-8 as safetensors. A step of
-generation drops no token, but inputs of the encoder share slots in groups: to write what does not
-depend on the rest of a batch, --config.model.group_size=0; and where no mesh spreads the experts,
+where FOLDER may be in Hugging Face's format, such as google/switch-base-8 as safetensors. A step of
+generation drops no token, but the encoder's tokens share slots in groups: for outputs that do not
+depend on the rest of the batch set --config.model.group_size=0. Where the experts are not sharded,
 --config.model.dispatch=dropless needs no slots at all.
 
-The demo is T5's demo (configs/t5.py) with 8 experts in one layer of each side. Its held-out loss is
-4.26 nats, where the unigram entropy of the targets is 5.76, after 8 minutes of one CPU core: no
-better than T5's, in so few steps. Some 8% of the tokens find no slot in training, since slots are
-those of a row of 32 or 128 tokens; 1% in evaluation.
+The demo is T5's demo (configs/t5.py) with 8 experts in one layer of the encoder and one of the
+decoder. Its held-out loss is 4.26 nats, where the unigram entropy of the targets is 5.76, after 8
+minutes of one CPU core: in so few steps no better than T5's. Training drops some 8% of the tokens,
+because the tokens of a row (32 or 128) share slots; evaluation drops 1%.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 \
         --output=runs/demo/vocabulary.model

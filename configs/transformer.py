@@ -7,7 +7,7 @@ r"""The Transformer, trained to translate.
     python -m t5x_like.evaluate --config=configs/transformer.py:base --average=5 \
         --config.evaluate.batches=0 --config.evaluate.tasks="('wmt14_en_de_test',)"
 
-Sizes: `demo`, `base`, `big`, and the rows of table 3 after their letter and what they change:
+Sizes: `demo`, `base`, `big`, and the rows of table 3, named by their letter and what they change:
 `a_heads_1`, `a_heads_4`, `a_heads_16`, `a_heads_32`, `b_keys_16`, `b_keys_32`, `c_layers_2`,
 `c_layers_4`, `c_layers_8`, `c_model_256`, `c_model_1024`, `c_ff_1024`, `c_ff_4096`,
 `d_dropout_0.0`, `d_dropout_0.2`, `d_smoothing_0.0`, `d_smoothing_0.2`, `e_learned_positions`.
@@ -15,25 +15,25 @@ Your own sentences: data/parallel_text.py.
 
 | Vaswani et al. 2017 | base | big | here |
 |---|---|---|---|
-| layers of each side, d_model, d_ff, heads | 6, 512, 2048, 8 | 6, 1024, 4096, 16 | model |
+| layers of each half, d_model, d_ff, heads | 6, 512, 2048, 8 | 6, 1024, 4096, 16 | model |
 | dropout; label smoothing (5.4) | 0.1; 0.1 | 0.3; 0.1 | model.dropout, loss.label_smoothing |
 | Adam: b1, b2, epsilon (5.3) | 0.9, 0.98, 1e-9 | the same | optimizer |
 | d_model^-0.5 min(n^-0.5, n 4000^-1.5) (5.3) | peak 7.0e-4 | 4.9e-4 | schedule=warmup_rsqrt |
 | steps (5.2) | 100,000 | 300,000 | train.steps |
-| a batch: tokens of each side (5.1) | some 25,000 | the same | 104 packed rows of 256 |
+| source and target tokens per batch (5.1) | some 25,000 | the same | 104 packed rows of 256 |
 | shared vocabulary (5.1) | some 37,000 | the same | 36,900 pieces, 100 sentinels |
-| the mean of the last checkpoints (6.1) | 5, 10 minutes apart | 20 | --average |
-| beams; length penalty; longest output (6.1) | 4; 0.6; input + 50 | the same | decode |
+| checkpoint averaging (6.1) | 5, 10 minutes apart | 20 | --average |
+| beams; length penalty; maximal output length (6.1) | 4; 0.6; input + 50 | the same | decode |
 | newstest2014, English to German (table 2) | BLEU 27.3 | 28.4 | |
-| newstest2013, nothing averaged (table 3) | perplexity 4.92, BLEU 25.8 | 4.33, 26.4 | |
+| newstest2013, without averaging (table 3) | perplexity 4.92, BLEU 25.8 | 4.33, 26.4 | |
 
 A step took 0.4 s for base and 1.0 s for big, so that 10 minutes are 1,500 and 600 steps. The paper
-does not tell how it cut words for BLEU; sacreBLEU's figures are of other words.
+does not describe its tokenization for BLEU; sacreBLEU's tokenization differs.
 
-The demo translates sentences out of a small grammar (data/tiny_german.py) after some minutes on
-2 free CPU cores. Expect BLEU 100 on held-out sentences from the mean of 5 checkpoints, whose loss
-without smoothing is then 0.05 nats (0.08 of the last checkpoint alone), where the unigram entropy
-of the targets is 4.19; --examples shows some:
+The demo translates sentences from a small grammar (data/tiny_german.py) after some minutes on
+2 free CPU cores. Expect BLEU 100 on held-out sentences and a loss without smoothing of 0.05 nats
+from the mean of 5 checkpoints (0.08 from the last alone), where the unigram entropy of the targets
+is 4.19; --examples shows some translations:
 
     python -m t5x_like.vocabulary --data=data/tiny_german.py --size=190 \
         --limit_chars=500000 --output=runs/transformer_demo/vocabulary.model

@@ -1,18 +1,18 @@
-r"""UniLM, pretrained by masked tokens under four attention masks, and tuned to write text.
+r"""UniLM, pretrained by masked tokens under four attention masks, and fine-tuned for generation.
 
     python -m t5x_like.train --config=configs/unilm.py:large --config.workdir=runs/unilm_large \
         --config.data.vocabulary=bert-large-cased/vocab.txt --config.initialize=bert-large-cased
 
-Sizes: `demo`, `base`, `large`, and `generation`, which tunes `large`. `base` and `large` follow the
-paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia and the BooksCorpus:
+Sizes: `demo`, `base`, `large`, and `generation`, which fine-tunes `large`. `base` and `large`
+follow the paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia and the BooksCorpus:
 
 | section 2.4 | here |
 |---|---|
-| BERT large, begun with its weights; cased WordPiece | model; initialize: its folder |
+| BERT large, initialized with its weights; cased WordPiece | model; initialize: its folder |
 | 1/3 bidirectional, 1/3 sequence-to-sequence, 1/6 each way | data.objective_settings |
 | 15% of the tokens: 80% [MASK], 10% random, 10% kept | data.objective=unilm |
 | a single token in 80% of the cases, a bigram or trigram in 20% | data.objective=unilm |
-| next sentence in bidirectional rows (2.3) | data.objective=unilm, loss |
+| next-sentence prediction in bidirectional rows (2.3) | data.objective=unilm, loss |
 | 330 sequences of 512 tokens, 770,000 steps | data.batch_size, data.lengths, train.steps |
 | Adam, 3e-5, beta 0.9 and 0.999, decay 0.01 | optimizer |
 | warmup of 40,000 steps, then linear decay | optimizer.schedule=linear |
@@ -27,9 +27,9 @@ paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia and the Books
 
 | sections 2.5 and 3.1 | here |
 |---|---|
-| the sequence-to-sequence mask alone | data.objective=masked_targets |
-| 70% of the target masked, its end too | data.objective_settings |
-| 64 pairs of 256 tokens, the source cut to 192 | data.batch_size, data.lengths, target_length |
+| the sequence-to-sequence attention mask alone | data.objective=masked_targets |
+| 70% of the target masked, its end-of-sequence token too | data.objective_settings |
+| 64 pairs of 256 tokens, of the source 192 | data.batch_size, data.lengths, target_length |
 | 30 epochs of 3.8M pairs, 3e-5 | train.steps, optimizer |
 | label smoothing 0.1 | loss.label_smoothing |
 | 5 beams, no trigram twice | decode |
@@ -37,7 +37,8 @@ paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia and the Books
 The demo learns on documentation strings in minutes on 2 CPU cores. Expect a held-out loss of masked
 tokens that begins near 8.2 nats, is 5.92 after 250 steps, and 5.14 at the end, where the unigram
 entropy of the targets is 5.59: sequence-to-sequence 5.11, bidirectional 5.12, left-to-right 5.16,
-right-to-left 5.20; and 65% of the next sentences told. Its text is not worth reading.
+right-to-left 5.20; and an accuracy of 65% in next-sentence prediction. It does not yet generate
+readable text.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/unilm_demo/vocab.txt

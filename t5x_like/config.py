@@ -1,84 +1,90 @@
-"""Configs: what can be set, how a command reads it, and one clear line where it is wrong."""
+"""Configs: every setting with its default and meaning, their checks, and the phases of a run."""
 
-import ast
 import contextlib
 import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ml_collections
-from absl import app, flags, logging
-from ml_collections import config_flags
-from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from t5x_like.names import choose, hint
 
-# Every setting, its default and its meaning. Those that are dicts take what the function that
-# reads them takes, and it checks them.
+# Every setting, its default and its meaning. A setting that is a dict takes the arguments of the
+# function that it is passed to, which checks them.
 SETTINGS: dict[str, tuple[Any, str]] = {
     "system": (
         "t5",
         "the model: a module of t5x_like.systems, or a Python file of yours with a System named "
-        "SYSTEM (my_model.py), or with another name (my_model.py:SMALL)",
+        "SYSTEM (my_model.py), or with another name (my_model.py:SMALL); '': the model in the "
+        "folder `initialize`",
     ),
     "workdir": ("", "folder of the run: checkpoints, logs, config.json"),
     "initialize": (
         "",
-        "folder to start the parameters from, as from_pretrained reads it: a run, a checkpoint or "
-        "Hugging Face's; a head that it lacks is drawn at random",
+        "folder of the initial parameters: a run, a checkpoint or a folder in Hugging Face's "
+        "format; a head that it lacks is randomly initialized",
     ),
-    "model": ({}, "settings of the system, one of its SIZES"),
-    "loss": ({}, "settings of the system's loss: z_loss, label_smoothing"),
-    "data.module": ("data/c4.py", "the file that registers the tasks"),
-    "data.settings": ({}, "what the module's register() takes besides"),
+    "model": ({}, "sizes and other settings of the model, see SIZES in t5x_like/systems/*.py"),
+    "loss": ({}, "settings of the loss: z_loss, label_smoothing, ..."),
+    "data.module": ("data/c4.py", "the file that registers the data tasks (data/README.md)"),
+    "data.settings": ({}, "settings of data.module, arguments of its register()"),
     "data.task": ("", "task or mixture to train on"),
-    "data.vocabulary": ("", "a .model, vocab.txt, vocab.json, tokenizer.json, or 'bytes'"),
-    "data.objective": ("span_corruption", "how text becomes inputs and targets"),
+    "data.vocabulary": (
+        "",
+        "file or folder: a .model, vocab.txt, vocab.json or tokenizer.json; or 'bytes'",
+    ),
+    "data.objective": (
+        "span_corruption",
+        "how text becomes inputs and targets, a name in t5x_like.preprocessing.objectives",
+    ),
     "data.objective_settings": ({}, "settings of the objective"),
     "data.converter_settings": ({}, "settings of the converter"),
-    "data.converter": ("encoder_decoder", "how inputs and targets become a batch"),
-    "data.lengths": ({"inputs": 512, "targets": 114}, "tokens a row"),
-    "data.pack": (False, "several short documents in a row"),
-    "data.batch_size": (128, "examples a step, over all devices"),
+    "data.converter": (
+        "encoder_decoder",
+        "how inputs and targets become a batch, a name in t5x_like.batches.converters",
+    ),
+    "data.lengths": ({"inputs": 512, "targets": 114}, "tokens per row"),
+    "data.pack": (False, "pack several short examples into a row"),
+    "data.batch_size": (128, "rows per step, over all devices"),
     "data.shards": (
         0,
-        "pieces that the data is cut into, whatever the processes; 0: as many as batch slices",
+        "pieces that the data is read in, on any number of processes; 0: one per batch slice",
     ),
-    "data.shuffle_buffer": (10_000, "documents among which to shuffle"),
-    "data.seed": (0, "of shuffling and of the objective"),
+    "data.shuffle_buffer": (10_000, "documents in the shuffle buffer"),
+    "data.seed": (0, "seed of shuffling and of the objective's random choices"),
     "tasks": (
         {},
         "several tasks in one run, each batch from one of them: name -> `model`, with its head and "
         "labels; `share`, its weight in the choice of each step's task (default 1); `data` and "
         "`evaluate`, changes of the settings here; `loss`, `predict` and `decode`, in their place",
     ),
-    "train.steps": (1000, "optimizer steps in all"),
-    "train.phases": ((), "the names in `phases`, in the order that they are run in"),
+    "train.steps": (1000, "optimizer steps in total"),
+    "train.phases": ((), "the names in `phases`, in the order of the run"),
     "phases": (
         {},
-        "parts of the run: name -> steps, and what changes of data.*, such as lengths, batch_size; "
-        "one that changes its batch_size alone reads on where the one before stopped",
+        "parts of the run: name -> steps, and changed settings of data, such as lengths or "
+        "batch_size; after a change of batch_size alone the data continues without a restart",
     ),
-    "train.microbatches": (1, "parts of a batch that are computed one after the other"),
+    "train.microbatches": (1, "parts of a batch whose gradients are accumulated one by one"),
     "train.log_every": (100, "steps between log lines"),
-    "train.seed": (0, "of the parameters and of dropout"),
+    "train.seed": (0, "seed of the initial parameters and of dropout"),
     "optimizer": (
         {"name": "adafactor"},
-        "settings of the optimizer and its schedule; frozen: paths of parameters that stay",
+        "settings of the optimizer and its schedule; frozen: paths of parameters not to train",
     ),
-    "mesh.data": (-1, "copies of the model; -1: all devices that are left"),
-    "mesh.fsdp": (1, "parts that the copies share their parameters in"),
-    "mesh.expert": (1, "parts that experts are spread over"),
-    "mesh.model": (1, "parts that each layer is cut into"),
+    "mesh.data": (-1, "data parallelism: copies of the model; -1: all remaining devices"),
+    "mesh.fsdp": (1, "data parallelism with sharded parameters: parts that they are sharded into"),
+    "mesh.expert": (1, "parts that the experts are sharded into"),
+    "mesh.model": (1, "tensor parallelism: parts that each layer is sharded into"),
     "checkpoint.every": (1000, "steps between checkpoints"),
     "checkpoint.keep": (3, "newest checkpoints to keep"),
-    "checkpoint.keep_every": (0, "keep each checkpoint at a multiple of this for good; 0: none"),
+    "checkpoint.keep_every": (0, "keep checkpoints at multiples of this for good; 0: none"),
     "evaluate.every": (1000, "steps between evaluations; 0: only at the end"),
-    "evaluate.batches": (20, "batches an evaluation; 0: the whole split"),
-    "evaluate.tasks": ((), "tasks to evaluate on; empty: the one trained on"),
+    "evaluate.batches": (20, "batches per evaluation; 0: the whole split"),
+    "evaluate.tasks": ((), "tasks to evaluate on; empty: the training task"),
     "score": (
         {},
         "what evaluate measures in place of the loss: `kind`, documents, last_word, choice or "
@@ -87,18 +93,18 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "predict": (
         {},
-        "settings of what an encoder says of a text: top, of masked tokens; no_answer, "
-        "null_threshold, longest_answer, of questions",
+        "settings of an encoder's predictions: `top` of masked tokens; `no_answer`, "
+        "`null_threshold` and `longest_answer` of question answering",
     ),
     "decode": (
         {"max_new_tokens": 114},
-        "settings of generate, by Hugging Face's names: num_beams, do_sample, top_p, ...",
+        "settings of generation, named as in Hugging Face: num_beams, do_sample, top_p, ...",
     ),
 }
 
 
 def defaults() -> ml_collections.ConfigDict:
-    """A config with every setting at its default, which a file in configs/ then fills."""
+    """A config with every setting at its default, for a file in configs/ to change."""
     tree: dict[str, Any] = {}
     for key, (value, _) in SETTINGS.items():
         *parents, last = key.split(".")
@@ -110,10 +116,10 @@ def defaults() -> ml_collections.ConfigDict:
 
 
 def check(config: ml_collections.ConfigDict) -> None:
-    """Checks names and ranges that need nothing but the config.
+    """Check the names of all settings, and the values that depend on nothing but the config.
 
     Raises:
-        ValueError: a key that no command reads, with the nearest that one does, or a bad value.
+        ValueError: an unknown setting, with the nearest known one, or a value out of range.
     """
     for key in config:
         _check_key(key, config[key])
@@ -137,11 +143,11 @@ class Phase:
     """A part of a run that has its own data settings.
 
     Attributes:
-        name: its key in `phases`, "" for the only one of a run without phases.
-        settings: the config, with the phase's `data`.
-        first, last: the steps that are done when it begins, and when it ends.
-        reading: the phase in which it was begun to read the data: its own, unless it differs from
-            the one before in its batch size alone, and goes on where that one stopped.
+        name: the key in `phases`, "" for the only phase of a run without phases.
+        settings: the config with the data settings of the phase.
+        first, last: the number of steps taken when the phase begins, and when it ends.
+        reading: the name of the phase at whose start the data was opened: the phase itself, or the
+            one before it where only the batch size changes, and reading continues.
     """
 
     name: str
@@ -152,21 +158,21 @@ class Phase:
 
 
 def phases(config: ml_collections.ConfigDict) -> list[Phase]:
-    """The parts of a run, in order: one, or those of `phases` as `train.phases` orders them.
+    """The phases of a run in the order of `train.phases`; a run without phases is one.
 
-    A ConfigDict has no order of its own, its keys are sorted: so there is a setting for it. A phase
-    that changes nothing but `batch_size` reads on where the one before stopped; every other reads
-    its data anew in another order, as its `data.seed` is another.
+    The order is a setting because a ConfigDict sorts its keys. A phase that changes nothing but
+    `batch_size` continues reading where the phase before stopped; any other phase opens its data
+    anew, in another order, because it has another `data.seed`.
 
     Raises:
-        ValueError: `train.phases` and `phases` differ, the steps do not add up to `train.steps`, or
-            a phase changes what is no setting of `data` or cannot change.
+        ValueError: `train.phases` does not list `phases`, the steps do not add up to `train.steps`,
+            or a phase changes a setting that is not in `data` or cannot change.
     """
     names = tuple(config.train.phases)
     if sorted(names) != list(config.phases):
         raise ValueError(
-            f"train.phases={names!r} must have each name in phases once, in the order that they "
-            f"are run in: {', '.join(config.phases) or 'there are none'}"
+            f"train.phases={names!r} must have each name in phases once, in the order of the run: "
+            f"{', '.join(config.phases) or 'there are none'}"
         )
     if not names:
         return [Phase("", config, 0, config.train.steps)]
@@ -175,7 +181,10 @@ def phases(config: ml_collections.ConfigDict) -> list[Phase]:
         changes = config.phases[name].to_dict()
         steps = changes.pop("steps", 0)
         if not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"phases.{name}.steps={steps!r} must be 1 or more")
+            raise ValueError(
+                f"phases.{name}.steps={steps!r} must be 1 or more (the {len(names)} phases share "
+                f"train.steps={config.train.steps})"
+            )
         parts.append(
             _phase(config, name, changes, before=parts[-1] if parts else None, steps=steps)
         )
@@ -207,7 +216,7 @@ def _phase(
 
 
 def phase_at(config: ml_collections.ConfigDict, *, step: int) -> Phase:
-    """The phase that a run was in when it took this step, the last one for any beyond."""
+    """The phase in which a run takes this step; the last phase for any step after the end."""
     parts = phases(config)
     return next((part for part in parts if step <= part.last), parts[-1])
 
@@ -215,8 +224,8 @@ def phase_at(config: ml_collections.ConfigDict, *, step: int) -> Phase:
 def _changed(
     config: ml_collections.ConfigDict, name: str, changes: Mapping[str, Any]
 ) -> ml_collections.ConfigDict:
-    """The config with the `data` of a phase."""
-    # Parameters are of one vocabulary, and positions in the data of one number of shards.
+    """The config with the data settings of a phase."""
+    # The parameters belong to one vocabulary, and a position in the data to one number of shards.
     allowed = dict.fromkeys(key for key in config.data if key not in ("vocabulary", "shards"))
     for key in changes:
         choose(f"phases.{name}", key, allowed)
@@ -234,7 +243,7 @@ def _check_key(key: str, value: Any) -> None:
         return
     children = [name for name in SETTINGS if name.startswith(key + ".")]
     if not children or not isinstance(value, ml_collections.ConfigDict):
-        raise ValueError(f"the config has {key!r}, which nothing reads.{hint(key, SETTINGS)}")
+        raise ValueError(f"the config has an unknown setting {key!r}.{hint(key, SETTINGS)}")
     for name in value:
         _check_key(f"{key}.{name}", value[name])
 
@@ -245,101 +254,25 @@ def to_dict(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 
 def load(path: pathlib.Path | str) -> ml_collections.ConfigDict:
-    """The config that a run wrote (config.json)."""
-    return ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
+    """The config that a run wrote (config.json).
 
-
-def run(main: Callable[[ml_collections.ConfigDict], None]) -> None:
-    """Runs a command: reads `--config=FILE:SIZE --config.key=value ...` and calls `main`.
-
-    Flags that are wrong end in one line on standard error and exit status 2.
+    Raises:
+        ValueError: the file is not JSON.
     """
-    holder = config_flags.DEFINE_config_file("config", None, "FILE or FILE:SIZE of the experiment")
-    flags.mark_flag_as_required("config")
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["config"])
-
-    additions: dict[str, Any] = {}
-
-    def parse(argv: list[str]) -> list[str]:
-        if "--help" in argv:
-            sys.stdout.write(f"{sys.modules['__main__'].__doc__}\n{_settings_help()}\n")
-            sys.exit(0)
-        try:
-            argv, new = split_additions(argv)
-            additions.update(new)
-            sys.argv = argv  # where the flag --config looks for its settings
-            return app.parse_flags_with_usage(argv)
-        except (KeyError, AttributeError, TypeError) as error:  # a key that the config lacks
-            with one_line_errors():
-                raise ValueError(f"--config: {error.args[0]}") from error
-
-    def with_config(argv: Sequence[str]) -> None:
-        with one_line_errors():
-            if len(argv) > 1:
-                raise ValueError(f"{argv[1]!r} is no flag: settings are written --config.key=value")
-            with holder.value.unlocked():
-                holder.value.update_from_flattened_dict(additions)
-            check(holder.value)
-        main(holder.value)
-
-    logging.set_verbosity(logging.WARNING)
-    app.run(with_config, flags_parser=parse)
-
-
-def split_additions(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """A command line without the settings that its config lacks, and those.
-
-    The flags of ml_collections know a config's own settings alone, but what a task, an objective or
-    an optimizer can be told is not all in every config. What reads them checks them.
-
-    Returns:
-        The rest, and of settings such as `data.settings.files`, in parts that take any, the values:
-        literals of Python, or else strings.
-    """
-    file = next((word.partition("=")[2] for word in argv if word.startswith("--config=")), "")
     try:
-        own = ConfigFileFlagParser("config").parse(file)
-        own = {**own}  # a file that is not there fails only when it is read
-    except Exception:  # whatever it is, the flag itself will tell it better
-        return list(argv), {}
-    free = [key for key, (value, _) in SETTINGS.items() if isinstance(value, dict)]
-    rest, new = [], {}
-    for word in argv:
-        key, _, value = word.removeprefix("--config.").partition("=")
-        parent, _, last = key.rpartition(".")
-        if key == word or parent not in free or last in _part(own, parent):
-            rest.append(word)
-        else:
-            new[key] = _literal(value)
-    return rest, new
-
-
-def _part(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    for name in key.split("."):
-        config = config[name]
-    return config
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+        return ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
 
 
 @contextlib.contextmanager
 def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Within it errors of these kinds are one line on standard error and exit status 2.
+    """Turn errors of these kinds into one line on standard error and exit status 2.
 
-    Without any named, those that a user's settings and files cause.
+    Without `kinds` it is the errors that wrong settings and files cause.
     """
     try:
         yield
-    except kinds or (ValueError, OSError) as error:  # noqa: B030 - it is a tuple of classes
+    except kinds or (ValueError, OSError) as error:  # noqa: B030 - a tuple of classes
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         sys.exit(2)
-
-
-def _settings_help() -> str:
-    lines = [f"  --config.{key}={value!r}\n      {text}" for key, (value, text) in SETTINGS.items()]
-    return "Settings and their defaults (a config file has its own):\n" + "\n".join(lines)

@@ -15,23 +15,21 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
-
-from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import one_line_errors
 from t5x_like.names import choose
-from t5x_like.pretrained import Pretrained, from_pretrained
+
+if TYPE_CHECKING:
+    from t5x_like.pretrained import Pretrained
 
 
 @dataclasses.dataclass(frozen=True)
 class _Weights:
-    """A state without a past: what a checkpoint needs, and no more."""
+    """A train state of parameters alone: what a checkpoint needs, and no more."""
 
-    params: PyTree
-    step: Int[Array, ""]
+    params: Any
+    step: Any
 
 
 def convert(
@@ -56,14 +54,21 @@ def convert(
     write = choose("--format", form, {"hf": _write_hugging_face, "t5x_like": _write_checkpoint})
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={target} is not empty: choose a new folder")
+    # JAX takes seconds to import: after the arguments have been checked, and not for --help.
+    from t5x_like.pretrained import from_pretrained
+
     write(from_pretrained(source, system=system, param_dtype=dtype, average=average), target)
 
 
-def _write_hugging_face(model: Pretrained, target: pathlib.Path) -> None:
+def _write_hugging_face(model: "Pretrained", target: pathlib.Path) -> None:
     model.save_pretrained(target)
 
 
-def _write_checkpoint(model: Pretrained, target: pathlib.Path) -> None:
+def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
+    import jax.numpy as jnp
+
+    from t5x_like.checkpoints import Checkpoints
+
     metadata: dict[str, Any] = {
         "config": {"system": model.system, "model": model.config},
         "generation": dataclasses.asdict(model.generation),

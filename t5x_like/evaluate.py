@@ -18,6 +18,17 @@ folders of Hugging Face's:
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment import command_line
+
+    CONFIG = command_line.read(
+        __doc__,
+        checkpoint=(None, "a checkpoint, or a folder of them"),
+        output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
+        average=(1, "newest checkpoints to average"),
+    )
+
 import itertools
 import json
 import pathlib
@@ -179,7 +190,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("checkpoint", None, "a checkpoint, or a folder of them")
-    flags.DEFINE_string("output", None, "JSON file for the metrics")
-    flags.DEFINE_integer("average", 1, "newest checkpoints to take the mean of")
-    config.run(evaluate)
+    evaluate(CONFIG)

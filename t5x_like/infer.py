@@ -27,6 +27,22 @@ without the label; a line of text is `text_a`, or the `words` of a tagger.
         --input=-
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment import command_line
+
+    CONFIG = command_line.read(
+        __doc__,
+        checkpoint=(None, "a checkpoint, or a folder of them"),
+        average=(1, "newest checkpoints to average"),
+        input=(None, "file of texts, or - for standard input"),
+        output=("-", "JSON Lines file to write, or - for standard output"),
+        examples=(0, "held-out examples to show"),
+        interactive=(False, "read prompts from the terminal"),
+        stream=(False, "show answers token by token"),
+        log_probs=(False, "add the generated tokens and their log p"),
+    )
+
 import contextlib
 import itertools
 import json
@@ -262,12 +278,4 @@ def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("checkpoint", None, "a checkpoint, or a folder of them")
-    flags.DEFINE_integer("average", 1, "newest checkpoints to average")
-    flags.DEFINE_string("input", None, "file of texts, or - for standard input")
-    flags.DEFINE_string("output", "-", "JSON Lines file to write, or - for standard output")
-    flags.DEFINE_integer("examples", 0, "held-out examples to show")
-    flags.DEFINE_bool("interactive", False, "read prompts from the terminal")
-    flags.DEFINE_bool("stream", False, "show answers token by token")
-    flags.DEFINE_bool("log_probs", False, "add the generated tokens and their log p")
-    config.run(infer)
+    infer(CONFIG)

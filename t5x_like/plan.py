@@ -13,6 +13,18 @@ libtpu: pip install -e '.[plan]'. The exit status is 1 where the step does not f
 docs/plans.md explains the output, and has plans of the largest models.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment import command_line
+
+    CONFIG = command_line.read(
+        __doc__,
+        topology=(None, "v4:12x16x16, v5e:4x4, ... or cpu:8"),
+        json=(None, "JSON file for the plan"),
+        search=(False, "try other layouts, and plan the best that fits"),
+        tries=(6, "layouts that --search compiles"),
+    )
+
 import json
 import pathlib
 import sys
@@ -21,7 +33,6 @@ import jax
 import ml_collections
 from absl import flags
 
-from t5x_like import config
 from t5x_like.config import one_line_errors
 from t5x_like.planning import chips, report, search
 from t5x_like.planning.chips import NoCompilerError, Topology
@@ -63,8 +74,4 @@ def _on_topology(found: Plan, settings: ml_collections.ConfigDict, topology: Top
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("topology", None, "v4:12x16x16, v5e:4x4, ... or cpu:8")
-    flags.DEFINE_string("json", None, "JSON file for the plan")
-    flags.DEFINE_bool("search", False, "try other layouts, and plan the best that fits")
-    flags.DEFINE_integer("tries", 6, "layouts that --search compiles")
-    config.run(plan)
+    plan(CONFIG)

@@ -10,6 +10,12 @@ or Ctrl-C saves and stops; the same command resumes the run from there.
 The workdir then contains checkpoints/, config.json, metrics.jsonl, tensorboard/ and loss.png.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment import command_line
+
+    CONFIG = command_line.read(__doc__)
+
 import contextlib
 import json
 import logging
@@ -367,4 +373,4 @@ def _held_out_entropy(data: Inputs) -> float | None:
 
 
 if __name__ == "__main__":
-    config.run(train)
+    train(CONFIG)

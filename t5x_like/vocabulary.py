@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from t5x_like.config import one_line_errors
+from t5x_like.experiment import command_line
 from t5x_like.names import choose, hint
 
 KINDS = (
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _train(flags: argparse.Namespace) -> None:
     # TensorFlow takes seconds to import: after the flags have been checked, and not for --help.
+    command_line.silence_tensorflow()
     from t5x_like import vocabularies
     from t5x_like.preprocessing import cleaning, sources
     from t5x_like.vocabularies import trainers

@@ -54,20 +54,3 @@ def test_the_configs_of_t5_are_valid(size):
 def test_a_size_that_does_not_exist_is_an_error():
     with pytest.raises(ValueError, match=r"no size 'huge'.*demo"):
         t5.get_config("huge")
-
-
-# Of ml_collections, which loads a config so.
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-def test_settings_that_a_config_lacks_are_told_apart_from_those_it_has():
-    line = ["train", "--config=configs/t5.py:small"]
-    own = ["--config.train.steps=7", "--config.model.dropout=0.1", "--config.trian.steps=3"]
-    new = ["--config.data.settings.files=corpus/*.gz", "--config.optimizer.b1=0.8"]
-    rest, additions = config.split_additions([*line, *own, *new])
-    assert rest == [*line, *own]
-    assert additions == {"data.settings.files": "corpus/*.gz", "optimizer.b1": 0.8}
-
-
-@pytest.mark.parametrize("file", ["configs/t6.py", "configs/t5.py:smal", "setup.cfg"])
-def test_a_config_that_cannot_be_read_is_left_to_its_flag(file):
-    line = ["train", f"--config={file}", "--config.data.settings.files=a.txt"]
-    assert config.split_additions(line) == (line, {})

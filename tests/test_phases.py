@@ -1,16 +1,14 @@
 """Phases: the shapes change where they should, and a run that dies in one ends as if it had not."""
 
 import shutil
-import sys
 
 import jax
 import numpy as np
 import pytest
 from absl import flags
-from ml_collections import config_flags
 
 from t5x_like import checkpoints, config, evaluate, train
-from t5x_like.experiment import model_side, reporting
+from t5x_like.experiment import command_line, model_side, reporting
 from tests.programs import tiny_t5
 
 PHASES = {
@@ -147,14 +145,12 @@ def test_the_phases_of_a_run_survive_its_config_file(tmp_path):
     assert names == ["short", "long"]
 
 
-def test_flags_change_single_settings_of_a_phase(tmp_path, monkeypatch):
-    changes = ["phases.long.steps=10", "phases.long.lengths.inputs=64", "train.steps=13"]
-    # Which flags there are follows from the command line.
-    monkeypatch.setattr(sys, "argv", ["train", *(f"--config.{change}" for change in changes)])
-    values = flags.FlagValues()
-    holder = config_flags.DEFINE_config_dict("config", settings(tmp_path), flag_values=values)
-    values(sys.argv)
-    short, long = config.phases(holder.value)
+def test_flags_change_single_settings_of_a_phase(tmp_path):
+    made = settings(tmp_path)
+    for key, value in (("long.steps", "10"), ("long.lengths.inputs", "64")):
+        command_line.set_value(made, f"phases.{key}", value)
+    command_line.set_value(made, "train.steps", "13")
+    short, long = config.phases(made)
     assert (short.last, long.last) == (3, 13)
     assert long.settings.data.lengths.inputs == 64
 

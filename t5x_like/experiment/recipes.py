@@ -104,7 +104,7 @@ def mixture(config: ml_collections.ConfigDict, corpora: Mapping[str, tuple[float
         "corpora": {
             name: {
                 "files": f"corpora/{name}/*.jsonl.gz",
-                "weight": weight,
+                "weight": float(weight),
                 "text": "text",
                 "tokens": round(tokens),
             }

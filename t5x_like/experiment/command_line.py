@@ -1,0 +1,247 @@
+"""The command line of a command that reads a config: `--config=FILE:SIZE --config.key=value`.
+
+A command calls `read` before it imports JAX and TensorFlow, so that help and errors are quick.
+"""
+
+import ast
+import contextlib
+import importlib.util
+import inspect
+import os
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import ml_collections
+from absl import flags, logging
+
+from t5x_like.config import SETTINGS, check, one_line_errors
+from t5x_like.names import hint
+
+_CONFIG = "config"
+_HELP = {"--help", "-help", "-h", "--helpshort", "--helpfull"}
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.ConfigDict:
+    """Read the config and the other flags of the command, or print its help and exit.
+
+    A wrong flag, file, size or setting ends the command: one line on standard error, status 2.
+
+    Args:
+        description: the docstring of the command, printed as its help.
+        options: flags besides the config: the default (None for a text) and the help. The values
+            are in `flags.FLAGS` afterwards.
+    """
+    if _HELP & set(sys.argv[1:]):
+        sys.stdout.write(f"{description}\n{_help(options)}")
+        sys.exit(0)
+    logging.set_verbosity(logging.WARNING)
+    logging.use_absl_handler()
+    silence_tensorflow()
+    for name, (default, text) in options.items():
+        if isinstance(default, bool):
+            flags.DEFINE_bool(name, default, text)
+        elif isinstance(default, int):
+            flags.DEFINE_integer(name, default, text)
+        else:
+            flags.DEFINE_string(name, default, text)
+    with one_line_errors(ValueError, OSError, flags.Error):
+        config, rest = parse(sys.argv[1:])
+        _parse_flags(rest, [_CONFIG, *options])
+        check(config)
+    return config
+
+
+def _parse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
+    try:
+        positional = flags.FLAGS([sys.argv[0], *arguments])[1:]
+    except flags.UnrecognizedFlagError as error:
+        name = error.flagname
+        allowed = (f"--{one}" for one in known)
+        raise ValueError(f"--{name} does not exist.{hint(f'--{name}', allowed)}") from error
+    if positional:
+        raise ValueError(
+            f"{positional[0]!r} is not a flag: settings are written --config.key=value"
+        )
+
+
+def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str]]:
+    """The config of a command line with all its `--config.key=value`, and the other arguments.
+
+    Raises:
+        ValueError: there is no `--config`, or its file, size, a setting or a value is wrong.
+    """
+    file, changes, rest = "", [], []
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name.split(".")[0] != _CONFIG:
+            rest.append(word)
+            continue
+        if not equals:  # `--config FILE`, or a bool that is set by its name alone
+            value = "true" if name in _bare(arguments) else next(words)
+        if name == _CONFIG:
+            file = value
+        else:
+            changes.append((name.removeprefix(_CONFIG + "."), value))
+    config = load_file(file)
+    for key, value in changes:
+        set_value(config, key, value)
+    return config.lock(), rest
+
+
+def _bare(arguments: Sequence[str]) -> set[str]:
+    """The names of flags that are not followed by a value."""
+    following = [*arguments[1:], "--"]
+    pairs = zip(arguments, following, strict=True)
+    return {word.lstrip("-") for word, after in pairs if after.startswith("--")}
+
+
+def load_file(text: str) -> ml_collections.ConfigDict:
+    """The config of `FILE` or `FILE:SIZE`: what its function `get_config` returns.
+
+    Raises:
+        ValueError: there is no such file, size or function, or the file cannot be imported.
+    """
+    file, _, size = text.partition(":")
+    path = pathlib.Path(file)
+    if not path.is_file():
+        folder = path.parent if file and path.parent.is_dir() else pathlib.Path("configs")
+        files = [str(one) for one in folder.glob("*.py")]
+        wrong = f"--config={text!r}: {file!r} does not exist" if file else "--config is not set"
+        raise ValueError(f"{wrong}; give a FILE or FILE:SIZE.{hint(file, files)}")
+    get_config = getattr(_import(path), "get_config", None)
+    if get_config is None:
+        raise ValueError(f"--config={text!r}: {file} has no function get_config")
+    given = [size] if size else []
+    try:
+        inspect.signature(get_config).bind(*given)
+    except TypeError as error:
+        raise ValueError(f"--config={text!r}: get_config of {file}: {error}") from error
+    return get_config(*given)
+
+
+def _import(path: pathlib.Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{_CONFIG}_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"--config={str(path)!r} is not a Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever is wrong in the user's file
+        raise ValueError(f"--config={path} cannot be read: {type(error).__name__}: {error}") from (
+            error
+        )
+    return module
+
+
+def set_value(config: ml_collections.ConfigDict, key: str, text: str) -> None:
+    """Set `key`, such as train.steps, to a value written as text, of the type that it has.
+
+    Parts that take any setting (those that are dicts in SETTINGS) may get new ones; the functions
+    that read them check them.
+
+    Raises:
+        ValueError: the config has no such setting, or the text is not of its type.
+    """
+    node, (*parents, last) = config, key.split(".")
+    open_parts = [part for part, (default, _) in SETTINGS.items() if isinstance(default, dict)]
+    for number, name in enumerate((*parents, last)):
+        before = ".".join(parents[:number])
+        if not isinstance(node, ml_collections.ConfigDict):
+            raise ValueError(f"--config.{key}: {before} is a value and has no settings")
+        if name not in node and not any(f"{before}.".startswith(f"{p}.") for p in open_parts):
+            raise ValueError(f"--config.{key}: {name!r} does not exist.{hint(name, node)}")
+        if number < len(parents):
+            if name not in node:
+                node[name] = ml_collections.ConfigDict()
+            node = node[name]
+    node[last] = _value(key, text, node) if last in node else _literal(text)
+
+
+def _value(key: str, text: str, node: ml_collections.ConfigDict) -> Any:
+    """Read a text as the type that the setting has in `node`."""
+    last = key.rpartition(".")[2]
+    kind = node.get_type(last)
+    value = _literal(text)
+    if kind is str:
+        return text
+    if kind is bool and text.lower() in _BOOLS:
+        return _BOOLS[text.lower()]
+    if kind is int and type(value) is int:
+        return value
+    if kind is float and type(value) in (int, float):
+        return float(value)
+    if kind in (tuple, list):
+        return kind(value) if isinstance(value, tuple | list) else kind([value])
+    if kind is ml_collections.ConfigDict and isinstance(value, dict):
+        return ml_collections.ConfigDict(value)
+    if kind is type(None):
+        return value
+    words = {bool: "True or False", int: "a whole number", float: "a number"}
+    raise ValueError(f"{key}={text!r} must be {words.get(kind, 'a dict')}; it was {node[last]!r}")
+
+
+def _literal(text: str) -> Any:
+    """A Python literal, or else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _help(options: dict[str, tuple[Any, str]]) -> str:
+    own = {f"--{name}": value for name, value in options.items()}
+    settings = {f"--config.{key}": value for key, value in SETTINGS.items()}
+    lines = [
+        f"  {flag}={default!r}\n      {text}"
+        for flag, (default, text) in ({"--config": ("", "FILE or FILE:SIZE")} | own).items()
+    ]
+    lines.append("Settings and their defaults (a config file has its own):")
+    lines += [f"  {key}={default!r}\n      {text}" for key, (default, text) in settings.items()]
+    return "Flags:\n" + "\n".join(lines) + "\n"
+
+
+def silence_tensorflow() -> None:
+    """Hide what TensorFlow prints about instruction sets and GPUs: it only reads text here."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _QuietImport())
+
+
+class _QuietImport:
+    """Imports TensorFlow with standard error closed: some lines ignore its log level."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_quietly(module: ModuleType) -> None:
+                with _standard_error_closed():
+                    load(module)
+
+            spec.loader.exec_module = exec_quietly  # type: ignore[method-assign]
+        return spec
+
+
+@contextlib.contextmanager
+def _standard_error_closed() -> Iterator[None]:
+    """Discard what is written to standard error, also by C++ code."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
