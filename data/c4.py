@@ -13,9 +13,9 @@ Nothing is read when the tasks are registered. C4 has to be prepared first, in o
        tfds build c4/en --data_dir=gs://YOUR_BUCKET/tensorflow_datasets \
            --beam_pipeline_options="runner=DataflowRunner,project=...,region=...,..."
 
-2. By copying what somebody has prepared, one folder `c4/en/3.1.0` of TFRecord files, and giving
-   the folder above `c4` as `data_dir` (any gs:// path works). Another release than 3.1.0 is read
-   with `--config.data.settings.version=3.0.1`.
+2. By copying a prepared folder `c4/en/3.1.0` of TFRecord files, with the folder that contains `c4`
+   as `data_dir` (any gs:// path works). For another release than 3.1.0 set
+   `--config.data.settings.version=3.0.1`.
 
 3. As JSON lines: Hugging Face hosts the 305 GB of `en` in 1,024 files (dataset allenai/c4):
 
@@ -25,7 +25,7 @@ Nothing is read when the tasks are registered. C4 has to be prepared first, in o
        --config.data.settings.validation_files="c4/en/c4-validation.*.json.gz"
 
 Validation is C4's own: the pages whose URL falls into one of a thousand hash buckets. `en` has no
-span of three sentences twice, so hardly a text of it is on both sides.
+span of three sentences twice, so hardly any text of it is in both splits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,22 +55,21 @@ def register(
     version: str = "3.1.0",
     data_dir: str | None = None,
 ) -> None:
-    """Adds the task `c4_<config>`; of the multilingual config `mc4_<language>`, and their mixture.
+    """Add the task `c4_<config>`, or for the multilingual config `mc4_<language>` and a mixture.
 
-    The mixture `mc4` draws languages at temperature 3.33, as mT5 does (Xue et al. 2021, section
+    The mixture `mc4` samples languages at temperature 3.33, as mT5 does (Xue et al. 2021, section
     3.2).
 
     Args:
         vocabulary: of the tokens.
-        objective: what to make of the documents.
-        config: of C4, one of `CONFIGS`.
-        languages: of the multilingual config, as "de"; all 107 if empty.
+        objective: turns the documents into examples.
+        config: the version of C4, one of `CONFIGS`.
+        languages: of the multilingual config, such as "de"; all 107 if empty.
         version: of the prepared data.
         data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
 
     Raises:
-        ValueError: an unknown config or language. That the data is not there is found when a task
-            is read.
+        ValueError: an unknown config or language. Missing data is an error when a task is read.
     """
     tasks = _splits(config=config, languages=languages)
     for name, splits in tasks.items():
@@ -92,7 +91,7 @@ def documents(
     version: str = "3.1.0",
     data_dir: str | None = None,
 ) -> tf.data.Dataset:
-    """Returns {"text": scalar string}, the documents of a split, those of languages in turn."""
+    """The documents of a split, {"text": scalar string}; of several languages in turn."""
     datasets = [
         _prepared(splits, config=config, version=version, data_dir=data_dir)
         .get_dataset(choose("split", split, {known: known for known in splits}), shuffle=False)
@@ -111,22 +110,22 @@ def _prepared(
         f"c4/{config}:{version}",
         splits=splits,
         data_dir=data_dir,
-        advice="in a day on hundreds of workers; data/c4.py tells how to copy it instead, or to "
-        "read it as JSON lines.",
+        advice="in a day on hundreds of workers; data/c4.py describes how to copy it instead, or "
+        "to read it as JSON lines.",
     )
 
 
 def _splits(*, config: str, languages: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Returns, for each task, from our names of its splits to those of the prepared data."""
+    """For each task, the split of the prepared data by the name of our split."""
     choose("config", config, {known: known for known in CONFIGS})
     if config != MULTILINGUAL:
         if languages:
-            raise ValueError(f"languages={languages!r} are those of config={MULTILINGUAL!r} alone.")
+            raise ValueError(f"languages={languages!r} needs config={MULTILINGUAL!r}.")
         return {f"c4_{config}": {"train": "train", "validation": "validation"}}
     allowed = {known: known for known in c4.MC4_LANGUAGES}
     chosen = [languages] if isinstance(languages, str) else languages or c4.MC4_LANGUAGES
     return {
-        # seqio takes no hyphen, as of "hi-Latn", in a name.
+        # A name in seqio has no hyphen, as in "hi-Latn".
         f"mc4_{choose('language', language, allowed).replace('-', '_')}": {
             "train": language,
             "validation": f"{language}-validation",

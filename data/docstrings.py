@@ -1,11 +1,11 @@
-"""Finds the documentation strings in Python files; a worker process of pydocs.py.
+"""Find the documentation strings in Python files; a worker process of pydocs.py.
 
     python docstrings.py < paths.json > docstrings.json
     python docstrings.py --prose < paths.json > prose.json
 
 reads a JSON list of paths and writes, for each, the JSON list of its documentation strings in
-source order; with --prose the sentences alone (see `prose`), a paragraph a line. It stands alone
-so that a worker starts in milliseconds, without TensorFlow.
+source order; with --prose the sentences alone (see `prose`), one paragraph per line. It imports
+nothing else here, so that a worker starts in milliseconds.
 """
 
 import ast
@@ -28,10 +28,10 @@ _WORD = re.compile(r"[A-Za-z]\w*(?:[-'.]\w+)*|\d+(?:\.\d+)?")
 
 
 def docstrings(path: str) -> list[str]:
-    """Returns the docstrings of a file's module, classes and functions, as inspect.cleandoc does.
+    """The docstrings of a file's module, classes and functions, cleaned by inspect.cleandoc.
 
-    A file that Python cannot read or parse (another encoding, null bytes, a template, code of
-    another version, too deep a nesting) has none.
+    A file that Python cannot read or parse (another encoding, null bytes, a template, code for
+    another version, too deep nesting) has none.
     """
     try:
         tree = ast.parse(Path(path).read_bytes())
@@ -41,7 +41,7 @@ def docstrings(path: str) -> list[str]:
 
 
 def _documented(node: ast.AST) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef]:
-    """Walks the statements alone: they hold every definition, and few of the nodes."""
+    """Walk the statements alone: they contain every definition, and are few of the nodes."""
     if isinstance(node, DOCUMENTED):
         yield node  # type: ignore[misc]
     for field in ("body", "handlers", "orelse", "finalbody"):
@@ -51,7 +51,7 @@ def _documented(node: ast.AST) -> Iterator[ast.Module | ast.ClassDef | ast.Funct
 
 
 def prose(docstring: str) -> str:
-    """Returns the sentences of a docstring, a paragraph a line, without layout, code and formulas.
+    """The sentences of a docstring, a paragraph per line, without layout, code and formulas.
 
     A paragraph is some whole sentences that follow each other in a block of text, which may be the
     description of a parameter, with `MIN_PARAGRAPH` characters or more. A sentence begins with a

@@ -1,27 +1,27 @@
-"""Your own labelled text, to fine-tune a model on: JSON Lines, TSV, CSV, or SQuAD's JSON files.
+"""Your own labelled text for fine-tuning: JSON Lines, TSV, CSV, or SQuAD's JSON files.
 
     --config.data.module=data/labelled_files.py --config.data.task=labelled_files
     --config.data.objective=classification --config.data.settings.train=reviews.jsonl
 
-| objective | fields of a row, and settings with their names in your files | in TSV and CSV |
+| objective | fields of a row (settings rename them) | in TSV and CSV |
 |---|---|---|
 | classification | text_a, text_b or none, label: a string or an integer | the same |
 | regression | text_a, text_b or none, value: a number | the same |
-| tagging | words and tags: lists of as many strings | strings with blanks between them |
-| question_answering | question, context, answers | not there |
+| tagging | words and tags: lists of strings, equally long | strings, separated by blanks |
+| question_answering | question, context, answers | no |
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
-| gpt_multiple_choice | text_a, text_b or none, choices: strings, answer: 0, 1, ... | not there |
+| gpt_multiple_choice | text_a, text_b or none, choices: strings, answer: 0, 1, ... | no |
 
 `answers` are a list of strings, or of {"text", "answer_start"}, or {"text": [...], "answer_start":
-[...]}; an empty list or null says that the context does not answer. Files of SQuAD 1.1 and 2.0 are
-read as published. The first line of a .tsv or .csv names its columns; a .tsv knows no quotes.
+[...]}; an empty list or null marks a question without an answer. Files of SQuAD 1.1 and 2.0 are
+read as published. The first line of a .tsv or .csv names its columns; a .tsv has no quoting.
 
-`train` and `validation` are paths; without the latter a part of `train` is held out by its text, of
-questions by the context (`sources.held_out`).
+`train` and `validation` are paths; without the latter a part of `train` is held out, by its text
+or, for questions, by the context (`sources.held_out`).
 
-Classes and tags are numbered as in `labels`, or else all those of `train` in sorted order (integers
-as numbers). Every row is read and checked before training, and a bad one is an error that names its
-file and line. They are kept in memory.
+Classes and tags are numbered in the order of `labels`, or else in the sorted order of all labels in
+`train` (integers as numbers). Every row is checked before training, and kept in memory; the error
+of a bad row names its file and line.
 """
 
 import dataclasses
@@ -46,13 +46,13 @@ def register(
     name: str = "labelled_files",
     **settings: Any,
 ) -> None:
-    """Adds the task `name`, with the splits "train" and "validation".
+    """Add the task `name`, with the splits "train" and "validation".
 
     Args:
-        vocabulary: of the tokens, with the marks of an encoder.
-        objective: one of those above.
+        vocabulary: of the tokens, with an encoder's special tokens.
+        objective: one of the table above.
         name: of the task.
-        settings: those of `read`.
+        settings: arguments of `read`.
 
     Raises:
         ValueError: another objective, or as `read`.
@@ -64,7 +64,7 @@ def register(
 
     def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
         columns, size = splits[split], len(found.rows[split])
-        # Numbers, so that the position in the data that a checkpoint keeps has no text in it.
+        # Numbers, so that the data position in a checkpoint contains no text.
         numbers = tf.data.Dataset.range(size)
         numbers = numbers.shuffle(size, seed=seed) if shuffle_files else numbers
         return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
@@ -87,12 +87,12 @@ def _check_choices(found: "Labelled", *, most: int) -> None:
 
 
 def documents(split: str, *, kind: str = "classification", **settings: Any) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: the texts of a split, say to train a vocabulary on.
+    """The texts of a split, {"text": scalar string}, to train a vocabulary on.
 
     Args:
         split: "train" or "validation".
-        kind: the objective that the files are for.
-        settings: those of `read`.
+        kind: the name of the objective.
+        settings: arguments of `read`.
 
     Raises:
         ValueError: as `read`.
@@ -108,7 +108,7 @@ def documents(split: str, *, kind: str = "classification", **settings: Any) -> t
 
 
 def labels(kind: str, **settings: Any) -> tuple[str, ...]:
-    """The names of classes or tags in the order of their numbers; none of the other kinds.
+    """The names of classes or tags in the order of their numbers; empty for other objectives.
 
     Raises:
         ValueError: as `read`.
@@ -119,10 +119,10 @@ def labels(kind: str, **settings: Any) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """The rows of both splits, checked.
+    """The rows of both splits, after all checks.
 
     Attributes:
-        rows: of each split.
+        rows: by split.
         labels: names of the classes or tags.
     """
 
@@ -142,7 +142,7 @@ class Labelled:
     def _number(self, label: str, row: Row) -> int:
         if label not in self.labels:
             near = hint(label, self.labels)
-            labelled_text.fail(row["where"], f"{label!r} is none of the labels.{near}")
+            labelled_text.fail(row["where"], f"{label!r} is not a label.{near}")
         return self.labels.index(label)
 
 
@@ -165,12 +165,12 @@ def read(
     choices: str = "choices",
     answer: str = "answer",
 ) -> Labelled:
-    """Reads and checks the rows of both splits.
+    """Read and check the rows of both splits.
 
     Args:
-        kind: the objective that the files are for.
+        kind: the name of the objective.
         train, validation: files; without the second a part of the first is held out.
-        held_out: which part, from 0 to 1.
+        held_out: the size of this part, from 0 to 1.
         labels: names of the classes or tags in order; empty for all of `train`, sorted.
         text_a, text_b, label, value, words, tags, question, context, answers, choices, answer: the
             fields' names in the files. Without `text_b`, rows are pairs if the first one has a
@@ -196,7 +196,7 @@ def read(
         }
     for split, found in rows.items():
         if not found:
-            raise ValueError(f"{given[split] or train}: there is no row for the split {split!r}.")
+            raise ValueError(f"{given[split] or train} has no row for the split {split!r}.")
     own = next((field for field in ("label", "tags") if field in known[0]), None)
     order = tuple(map(str, labels)) if own else ()
     return Labelled(rows, order or _sorted_labels(known, own))
@@ -228,11 +228,11 @@ def _column(values: Sequence[Any]) -> tf.Tensor | tf.RaggedTensor:
 def _find(setting: str, path: str) -> str:
     path = os.path.expanduser(path)
     if not path:
-        raise ValueError(f"data.settings.{setting} is not set: a file of labelled text.")
+        raise ValueError(f"data.settings.{setting} is not set: give a file of labelled text.")
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         folder = os.path.dirname(path) or "."
         there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
         files = [one for one in there if one.endswith(labelled_text.ENDINGS)]
         near = hint(os.path.basename(path), files)
-        raise ValueError(f"data.settings.{setting}={path!r} is no file.{near}")
+        raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
     return path

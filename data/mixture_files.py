@@ -1,4 +1,4 @@
-"""Several corpora of your own, each with its weight: GPT-3's mixture (Brown et al. 2020, 2.2).
+"""A weighted mixture of your own corpora, as GPT-3 was trained on (Brown et al. 2020, section 2.2).
 
     config.data.module = "data/mixture_files.py"
     config.data.task = "mixture_files"
@@ -11,15 +11,15 @@
     }
     config.evaluate.tasks = ("mixture_files_common_crawl", "mixture_files_books1")
 
-A weight is relative: a corpus gives its part of all weights to the rows that are trained on,
-however large it is, so that some are read several times while others are not read once. A run tells
-how often it has read each, `epochs/mixture_files_books1` and so on, at each evaluation and at the
-end. For that it needs the tokens of what it reads of a corpus: `tokens`, by its own vocabulary.
-Where they are not given they are counted, by one pass over the files at the start.
+Weights are relative: the share of a corpus in the training rows is its weight divided by the sum of
+all weights, whatever its size, so that some corpora are read several times and others not once. A
+run logs the epochs of each corpus, `epochs/mixture_files_books1` and so on, at each evaluation and
+at the end. This needs the number of tokens of the corpus in the run's vocabulary, `tokens`; without
+it the tokens are counted in one pass over the files at the start.
 
-Each corpus is a task of its own, too. Evaluate on those: of the mixture an evaluation reads one
-after the other, and perhaps not all. Files are as in data/text_files.py, `text` is their column;
-corpora may be of different formats.
+Each corpus is also a task of its own. Evaluate on these: an evaluation of the mixture reads the
+corpora one after the other, and may not reach all. Files are as in data/text_files.py, `text` is
+their column; corpora may have different formats.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ Corpora = Mapping[str, Mapping[str, Any]]
 _SETTINGS: dict[str, Any] = {"files": "", "weight": 0, "text": None, "tokens": 0}
 
 _text_files = sources.load_module(str(Path(__file__).with_name("text_files.py")))
-# A phase of a run registers again what is counted by then.
+# Each phase of a run registers the tasks again, and counts only once.
 _counted: dict[tuple[str, ...], int] = {}
 
 
@@ -51,18 +51,18 @@ def register(
     name: str = "mixture_files",
     held_out: float = 0.01,
 ) -> None:
-    """Adds a task `<name>_<corpus>` for each corpus, and the mixture `name` of them.
+    """Add a task `<name>_<corpus>` for each corpus, and their mixture `name`.
 
     Args:
         vocabulary: of the tokens.
-        objective: what to make of the documents.
-        corpora: by their names, `files`, `weight`, `text` and `tokens`, see above.
+        objective: turns the documents into examples.
+        corpora: by name, the settings `files`, `weight`, `text` and `tokens`, see above.
         name: of the mixture.
-        held_out: which part of each corpus is for validation, from 0 to 1.
+        held_out: the share of each corpus for validation, from 0 to 1.
 
     Raises:
-        ValueError: there are none, a setting that a corpus does not have, a weight that is not
-            above 0, or as `text_files.source`.
+        ValueError: there is no corpus, a corpus has an unknown setting or a weight of 0 or less, or
+            as `text_files.source`.
     """
     rates = {}
     for corpus, settings in _checked(corpora).items():
@@ -78,9 +78,9 @@ def register(
 
 
 def documents(split: str, *, corpora: Corpora, held_out: float = 0.01) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: documents of all corpora by their weights, till one ends.
+    """Documents of all corpora, {"text": scalar string}, sampled by weight until one corpus ends.
 
-    So a vocabulary is trained on a sample of what a model reads.
+    So a vocabulary is trained on a sample of the text that the model reads.
     """
     checked = _checked(corpora)
     return tf.data.Dataset.sample_from_datasets(
@@ -95,7 +95,7 @@ def documents(split: str, *, corpora: Corpora, held_out: float = 0.01) -> tf.dat
 
 
 def _checked(corpora: Corpora) -> dict[str, dict[str, Any]]:
-    """The settings of each corpus, with those that it leaves out."""
+    """The settings of each corpus, completed with the defaults."""
     if not corpora:
         raise ValueError("data.settings.corpora is empty: name some files and their weights")
     for corpus, settings in corpora.items():
@@ -116,7 +116,7 @@ def _source(settings: Mapping[str, Any], *, held_out: float) -> sources.FileSour
 
 
 def _count(source: sources.FileSource, vocabulary: Vocabulary) -> int:
-    """The tokens of what is read in training, with one more to end each document."""
+    """The number of tokens in the training split, with an end token after each document."""
     texts = cleaning.clean(source.get_dataset("train", shuffle=False))
     sizes = texts.map(
         lambda row: tf.size(TaskVocabulary(vocabulary).encode_tf(row["text"]), tf.int64) + 1,

@@ -1,4 +1,4 @@
-r"""Your own translations: two files with a sentence a line, or .tsv or .jsonl files of pairs.
+r"""Your own translations: two files with a sentence per line, or .tsv or .jsonl files of pairs.
 
     --config.data.module=data/parallel_text.py --config.data.task=parallel_text
     --config.data.objective=translation
@@ -10,23 +10,23 @@ r"""Your own translations: two files with a sentence a line, or .tsv or .jsonl f
 | `pairs` instead | .tsv, .tsv.gz | two cells of a line, `columns=(0, 1)` |
 | `pairs` instead | .jsonl, .jsonl.gz | two fields of an object, `columns=("source", "target")` |
 
-Each is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these. Files of `source` and `target` go
-together in sorted order, or as two lists have them, and have as many lines: this is checked before
-anything is trained. A field within an object is written with a point: "translation.de".
+Each is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these. Files of `source` and `target` are
+matched in sorted order, or in the order of two lists, and have equally many lines: this is checked
+before training. A field within an object is written with a dot: "translation.de".
 
 Held out for validation: 1% of the pairs (`held_out`), by the text of the source
-(`sources.held_out`), so that a sentence is never on both sides. Or name `validation_source` and
-`validation_target`, or `validation_pairs`: then all else is for training.
+(`sources.held_out`), so that a sentence is never in both splits. Or set `validation_source` and
+`validation_target`, or `validation_pairs`: then all other files are for training.
 
-The vocabulary of both sides, which share it, is trained on both:
+The vocabulary that both languages share is trained on both:
 
     python -m t5x_like.vocabulary --data=data/parallel_text.py --set source=a.en \
         --set target=a.de --size=36900 --limit_chars=200000000 --output=vocabulary.model
 
-It reads from the beginning, so let the limit be large where a file is not in a random order.
+It reads from the beginning, so set a large limit for files that are not in random order.
 
 A line of `pairs` without both cells or fields is counted as "unreadable" and skipped; so are pairs
-with an empty side, and texts that `preprocessing/cleaning.py` cannot save.
+with an empty side, and texts that `preprocessing/cleaning.py` rejects.
 """
 
 import dataclasses
@@ -47,10 +47,10 @@ from t5x_like.vocabularies import Vocabulary
 
 Files = str | Sequence[str]
 
-_ROWS = 64  # rows a call into Python
+_ROWS = 64  # rows per call into Python
 _TABLES = (".tsv", ".tsv.gz")
 _OBJECTS = (".jsonl", ".jsonl.gz")
-_BETWEEN = "\t"  # the paths of a unit of two files
+_BETWEEN = "\t"  # separates the paths of a unit of two files
 
 
 def register(
@@ -60,16 +60,16 @@ def register(
     name: str = "parallel_text",
     **settings: Any,
 ) -> None:
-    """Adds the task `name`, with the splits "train" and "validation".
+    """Add the task `name`, with the splits "train" and "validation".
 
     Args:
         vocabulary: of both sides.
-        objective: `translation`, or another of pairs.
+        objective: `translation`, or another objective of pairs.
         name: of the task.
-        settings: those of `source_of_pairs`.
+        settings: arguments of `source_of_pairs`.
 
     Raises:
-        ValueError: as `source_of_pairs`, or an objective that reads documents.
+        ValueError: as `source_of_pairs`, or the objective reads documents.
     """
     sources.check_settings(source_of_pairs, settings)
     sources.add_pair_task(
@@ -78,7 +78,7 @@ def register(
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: both sides of a split's pairs, one after the other."""
+    """Both sides of the pairs of a split, one after the other, {"text": scalar string}."""
     sources.check_settings(source_of_pairs, settings)
     return sources.both_sides(source_of_pairs(**settings), split)
 
@@ -94,19 +94,18 @@ def source_of_pairs(
     validation_pairs: Files = (),
     held_out: float = 0.01,
 ) -> sources.FileSource:
-    """Checks the files, and returns the source of their {"inputs": string, "targets": string}.
+    """Check the files, and return the source of their {"inputs": string, "targets": string}.
 
     Args:
         source, target: files of lines.
         pairs: files of both, instead.
-        columns: of the source and of the target in files of pairs, names or numbers from 0.
-        validation_source, validation_target, validation_pairs: as without `validation_`.
-        held_out: which part of the pairs, from 0 to 1, where no validation files are named.
+        columns: the columns of source and target in files of pairs, names or numbers from 0.
+        validation_source, validation_target, validation_pairs: the same for validation.
+        held_out: the share of the pairs for validation, from 0 to 1, without validation files.
 
     Raises:
-        ValueError: a file that is not there, with the nearest; files that do not go together, by
-            their number or their number of lines; a column that is not there; a setting out of
-            range.
+        ValueError: a file or column does not exist; source and target differ in their number of
+            files or lines; a setting is out of range.
     """
     if not 0 <= held_out <= 1:
         raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
@@ -123,8 +122,8 @@ def source_of_pairs(
         )
         if other.name != form.name:
             raise ValueError(
-                f"the training pairs are {form.name} and those for validation {other.name}: "
-                "bring both into one form."
+                f"the training pairs are {form.name} and the validation pairs {other.name}: "
+                "convert one of them."
             )
         units["validation"] = other.units
 
@@ -149,7 +148,7 @@ class _Form:
 
     Attributes:
         name: for messages.
-        units: a path each, or two with a tab between them.
+        units: each a path, or two with a tab between them.
         read: from a unit to its raw rows.
         parse: from a batch of raw rows to {"inputs", "targets": strings [N]}.
     """
@@ -171,15 +170,15 @@ def _form(
     if pairs:
         return _of_tables(_expand(f"{prefix}pairs", pairs), columns, setting=f"{prefix}pairs")
     if columns:
-        raise ValueError(f"columns={tuple(columns)!r} are those of `pairs`, which is not set.")
+        raise ValueError(f"columns={tuple(columns)!r} needs `pairs`, which is not set.")
     sides = [
         _expand(f"{prefix}{name}", files)
         for name, files in (("source", source), ("target", target))
     ]
     if len(sides[0]) != len(sides[1]):
         raise ValueError(
-            f"{prefix}source={source!r} are {len(sides[0])} files, and {prefix}target={target!r} "
-            f"{len(sides[1])}: they go together one by one, in sorted order."
+            f"{prefix}source={source!r} has {len(sides[0])} files, and {prefix}target={target!r} "
+            f"{len(sides[1])}: they are matched one by one, in sorted order."
         )
     for paths in zip(*sides, strict=True):
         counts = [_count_lines(path) for path in paths]
@@ -259,13 +258,13 @@ def _fields(line: bytes, *, chosen: Sequence[Any]) -> list[bytes | None]:
         value: Any = row
         for key in name.split("."):
             value = value.get(key) if isinstance(value, dict) else None
-        # Half a surrogate pair can be written in JSON, but not in UTF-8.
+        # JSON may contain half a surrogate pair, which UTF-8 cannot encode.
         found.append(value.encode("utf-8", errors="replace") if isinstance(value, str) else None)
     return found
 
 
 def _expand(setting: str, patterns: Files) -> list[str]:
-    """Returns the files that match: of each pattern in sorted order."""
+    """The files that match, in sorted order for each pattern."""
     found: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         path = os.path.expanduser(pattern)
@@ -274,7 +273,7 @@ def _expand(setting: str, patterns: Files) -> list[str]:
             folder = os.path.dirname(path) or "."
             there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
             raise ValueError(
-                f"{setting}={pattern!r} is no file.{hint(os.path.basename(path), there)}"
+                f"{setting}={pattern!r} is not a file.{hint(os.path.basename(path), there)}"
             )
         found += matches
     return found
@@ -287,7 +286,7 @@ def _count_lines(path: str) -> int:
 
 @functools.cache
 def _count_lines_of(path: str, length: int, changed: int) -> int:
-    """Counts as TextLineDataset does; once, for as long as the file does not change."""
+    """Count lines as TextLineDataset does; once, as long as the file does not change."""
     del length, changed
     lines, last = 0, b"\n"
     with _opened(path) as file:

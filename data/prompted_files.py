@@ -1,22 +1,22 @@
-r"""Tasks to be told in a prompt: JSON Lines of what is asked, what is right, and perhaps choices.
+r"""Tasks for prompts: JSON Lines with inputs, the right answer, and perhaps choices.
 
     --config.data.module=data/prompted_files.py --config.data.task=prompted_files
     --config.data.objective=text_to_text --config.data.settings.validation=questions.jsonl
 
-| field | what | setting with its name in your files |
+| field | content | setting that renames it |
 |---|---|---|
 | inputs | string: the question, a passage, a sentence to be translated | inputs |
 | targets | string: the right answer | targets |
-| choices | list of two strings or more, targets one of them; or not there | choices |
-| any other | a string, which a template may name | |
+| choices | optional: a list of two or more strings, targets among them | choices |
+| any other | a string, for use in a template | |
 
     {"inputs": "Is grass green?", "targets": "yes", "choices": ["yes", "no"]}
 
-A Children's Book question has its blank in the inputs: the passage, then the sentence with XXXXX.
-All rows have the same fields. `validation` are the rows that are asked, `train` those that examples
-in a prompt are drawn from; one that is not named is empty, and both may be one file. Every row is
-read and checked at the beginning, a bad one is an error that names its file and line. They are kept
-in memory, and can be trained on too.
+The inputs of a Children's Book question are the passage, then the sentence with the blank XXXXX.
+All rows have the same fields. The rows of `validation` are evaluated; the examples in a prompt are
+sampled from `train`. Either may be empty, and both may be one file. Every row is checked at the
+start, and kept in memory; the error of a bad row names its file and line. A model can also be
+trained on the rows.
 """
 
 import json
@@ -42,13 +42,13 @@ def register(
     name: str = "prompted_files",
     **settings: Any,
 ) -> None:
-    """Adds the task `name`, with the splits "train" and "validation".
+    """Add the task `name`, with the splits "train" and "validation".
 
     Args:
         vocabulary: of the tokens.
-        objective: what to make of pairs: text_to_text.
+        objective: turns pairs into examples: text_to_text.
         name: of the task.
-        settings: those of `read`.
+        settings: arguments of `read`.
 
     Raises:
         ValueError: as `read`.
@@ -65,7 +65,7 @@ def register(
     def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
         columns = splits[split]
         size = int(columns["inputs"].shape[0])
-        # Numbers, so that the position in the data that a checkpoint keeps has no text in it.
+        # Numbers, so that the data position in a checkpoint contains no text.
         numbers = tf.data.Dataset.range(size)
         numbers = numbers.shuffle(max(size, 1), seed=seed) if shuffle_files else numbers
         return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
@@ -80,7 +80,7 @@ def register(
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: what is asked and what is right, in turn."""
+    """The inputs and targets of a split in turn, {"text": scalar string}."""
     sources.check_settings(read, settings)
     rows = read(**settings)[split]
     texts = [row[field] for row in rows for field in ("inputs", "targets")]
@@ -95,7 +95,7 @@ def read(
     targets: str = "targets",
     choices: str = "choices",
 ) -> Mapping[str, Sequence[Row]]:
-    """Reads and checks the rows of both splits.
+    """Read and check the rows of both splits.
 
     Args:
         train, validation: files; "" for a split without rows.
@@ -103,10 +103,10 @@ def read(
             has.
 
     Raises:
-        ValueError: neither file, no such file or field, with the nearest, or a bad row.
+        ValueError: neither file is set, there is no such file or field, or a row is bad.
     """
     if not train and not validation:
-        raise ValueError("data.settings.validation is not set: a .jsonl file of questions")
+        raise ValueError("data.settings.validation is not set: give a .jsonl file of questions")
     names = {"inputs": inputs, "targets": targets, "choices": choices}
     files = {"train": train, "validation": validation}
     return {split: _rows(split, path, names) if path else () for split, path in files.items()}
@@ -118,7 +118,7 @@ def _rows(setting: str, path: str, names: Mapping[str, str]) -> list[Row]:
         folder = os.path.dirname(path) or "."
         there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
         near = hint(os.path.basename(path), [one for one in there if one.endswith(".jsonl")])
-        raise ValueError(f"data.settings.{setting}={path!r} is no file.{near}")
+        raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
     rows: list[Row] = []
     with tf.io.gfile.GFile(path, "r") as file:
         for number, line in enumerate(file, start=1):
@@ -134,9 +134,9 @@ def _row(line: str, names: Mapping[str, str], *, where: str) -> Row:
     try:
         raw = json.loads(line)
     except ValueError as error:
-        _fail(where, f"it is no JSON: {error}")
+        _fail(where, f"it is not JSON: {error}")
     if not isinstance(raw, dict):
-        _fail(where, "it is no JSON object")
+        _fail(where, "it is not a JSON object")
     for field in ("inputs", "targets"):
         if not isinstance(raw.get(names[field]), str):
             _fail(where, f"there is no string {names[field]!r}.{hint(names[field], raw)}")
@@ -146,9 +146,9 @@ def _row(line: str, names: Mapping[str, str], *, where: str) -> Row:
     if choices is None:
         return row
     if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
-        _fail(where, f"{names['choices']}={choices!r} is no list of strings")
+        _fail(where, f"{names['choices']}={choices!r} is not a list of strings")
     if row["targets"] not in choices or len(choices) < 2:
-        _fail(where, f"{row['targets']!r} is none of two choices or more: {choices}")
+        _fail(where, f"{row['targets']!r} is not one of two or more choices: {choices}")
     return {**row, "choices": choices}
 
 

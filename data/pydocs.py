@@ -1,18 +1,18 @@
-"""Documentation strings of Python itself and of the installed scientific packages, as a corpus.
+"""Documentation strings of Python and of the installed scientific packages, as a corpus.
 
-Real English text (about 25 MB, 2 MB of it from the standard library) that is on the machine
-already: nothing is downloaded. The first use parses the installed sources, in some seconds on a
-few cores, and leaves the documents in a cache, `$T5X_LIKE_CACHE/pydocs` (by default
+English text (about 25 MB, 2 MB of it from the standard library) that is on the machine already:
+nothing is downloaded. The first use parses the installed sources, in some seconds on a few cores,
+and stores the documents in a cache, `$T5X_LIKE_CACHE/pydocs` (by default
 `~/.cache/t5x_like/pydocs`, after `$XDG_CACHE_HOME`), one folder for each set of sources read.
 
-A document is the docstring of a module, class or function, of 64 characters or more; of exact
-copies one is kept. The documents stand in the order of their SHA-1, so that neighbours have
-nothing to do with each other, and are cut into 16 files a split.
+A document is the docstring of a module, class or function, with at least 64 characters; exact
+copies are removed. The documents are sorted by their SHA-1, so that neighbours are unrelated, and
+written to 16 files per split.
 
 Held out for validation: 2% of the documents, by their own text (`sources.held_out`). Library
-documentation repeats itself: about a third of the words held out stand in some run of 13 words
-that is also in the training documents, so a held-out loss here says that a model has learnt,
-not how well it would read other text.
+documentation repeats itself: about a third of the held-out words are in a run of 13 words that also
+occurs in the training documents, so a held-out loss here shows that a model learns, not how well it
+generalizes to other text.
 
 With `prose` a document is the sentences of a docstring alone, without layout, code, formulas and
 tables (`docstrings.prose`): about 7 MB that small models learn sooner. A paragraph that stands in
@@ -48,7 +48,7 @@ from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
 STDLIB = "stdlib"
-# What is read of it by default is what is installed of it.
+# By default those that are installed.
 PACKAGES = (
     STDLIB,
     "chex",
@@ -75,10 +75,9 @@ MIN_CHARACTERS = 64
 
 _FILES = 16
 _SIZES = "documents.json"
-# What is installed below the standard library, and the tests of packages: a third of the code to
-# parse, with a hundredth of the text.
+# Packages below the standard library, and tests: a third of the code, with a hundredth of the text.
 _SKIPPED = {"site-packages", "dist-packages", "__pycache__", "tests"}
-_FORMAT = 1  # to be raised by a change of what a cached corpus holds
+_FORMAT = 1  # to be raised when the content of a cached corpus changes
 
 
 def register(
@@ -89,17 +88,17 @@ def register(
     prose: bool = False,
     name: str = "pydocs",
 ) -> None:
-    """Adds the task `name`, with the splits "train" and "validation".
+    """Add the task `name`, with the splits "train" and "validation".
 
     Args:
         vocabulary: of the tokens.
-        objective: what to make of the documents.
-        packages: names as in `import`, and "stdlib"; None: those of `PACKAGES` that are here.
+        objective: turns the documents into examples.
+        packages: names as in `import`, and "stdlib"; None: the installed ones of `PACKAGES`.
         prose: keep the sentences alone.
         name: of the task.
 
     Raises:
-        ValueError: a package that is not installed.
+        ValueError: a package is not installed.
     """
     sources.add_document_task(
         name, source=_source(packages, prose=prose), vocabulary=vocabulary, objective=objective
@@ -109,7 +108,7 @@ def register(
 def documents(
     split: str, *, packages: Sequence[str] | None = None, prose: bool = False
 ) -> tf.data.Dataset:
-    """Returns {"text": scalar string}, the documents of a split; settings as for `register`."""
+    """The documents of a split, {"text": scalar string}; settings as for `register`."""
     return _source(packages, prose=prose).get_dataset(split, shuffle=False)
 
 
@@ -124,7 +123,7 @@ def _source(packages: Sequence[str] | None, *, prose: bool) -> sources.FileSourc
 
 
 def _folders(packages: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    """Returns the folders of sources, each with the name of its package, in sorted order."""
+    """The folders of sources, each with the name of its package, in sorted order."""
     names = [packages] if isinstance(packages, str) else packages or PACKAGES
     folders = []
     for name in names:
@@ -142,14 +141,14 @@ def _folders(packages: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
 
 
 def _cache_folder() -> Path:
-    """Returns the folder of all cached corpora, which may not be there yet."""
+    """The folder of all cached corpora, which may not exist yet."""
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("T5X_LIKE_CACHE") or Path(user, "t5x_like")) / "pydocs"
 
 
 @functools.cache
 def _corpus(folders: tuple[tuple[str, str], ...], cache: Path, *, prose: bool = False) -> Path:
-    """Returns the folder of the cached documents, after making it if it is not there."""
+    """The folder of the cached documents, written first if it does not exist."""
     files = [
         (f"{name}/{file.relative_to(folder)}", file)
         for name, folder in folders
@@ -173,14 +172,14 @@ def _corpus(folders: tuple[tuple[str, str], ...], cache: Path, *, prose: bool = 
 
 
 def _python_files(folder: str) -> Iterator[Path]:
-    """Walks in sorted order, past `_SKIPPED`."""
+    """The Python files of a folder in sorted order, without `_SKIPPED`."""
     for root, children, names in os.walk(folder):
         children[:] = sorted(set(children) - _SKIPPED)
         yield from (Path(root, name) for name in sorted(names) if name.endswith(".py"))
 
 
 def _extract(paths: Sequence[str], *, prose: bool) -> list[list[str]]:
-    """Returns the docstrings of each file, or their prose, parsed by one process a core."""
+    """The docstrings of each file, or their prose, parsed by one process per core."""
     script = str(Path(__file__).with_name("docstrings.py"))
     command = [sys.executable, "-I", "-S", "-W", "ignore", script, *["--prose"] * prose]
     workers = min(os.cpu_count() or 1, 8)
@@ -198,8 +197,8 @@ def _extract(paths: Sequence[str], *, prose: bool) -> list[list[str]]:
 
 
 def _unique(texts: list[list[str]], *, prose: bool) -> list[bytes]:
-    """Returns the documents of a corpus, each once, in the order of their SHA-1."""
-    # A literal may hold half a surrogate pair, which no UTF-8 can.
+    """The documents of a corpus, each once, in the order of their SHA-1."""
+    # A literal may contain half a surrogate pair, which UTF-8 cannot encode.
     encoded = {text.encode("utf-8", errors="replace") for file in texts for text in file}
     found = [
         text.decode() for text in sorted(encoded, key=lambda text: hashlib.sha1(text).digest())
@@ -210,7 +209,7 @@ def _unique(texts: list[list[str]], *, prose: bool) -> list[bytes]:
 
 
 def _without_repetitions(texts: list[str]) -> list[str]:
-    """Returns the texts without the lines that stand in an earlier one."""
+    """The texts without the lines that an earlier text contains."""
     seen: set[str] = set()
     kept = []
     for text in texts:
@@ -221,7 +220,7 @@ def _without_repetitions(texts: list[str]) -> list[str]:
 
 
 def _write(texts: list[bytes], folder: Path) -> None:
-    """Writes the files of both splits, and how many documents each split has."""
+    """Write the files of both splits, and the number of documents in each."""
     folder.mkdir()
     is_held_out = sources.held_out(tf.constant(texts), fraction=HELD_OUT).numpy()
     sizes = {}
@@ -241,7 +240,7 @@ def _write(texts: list[bytes], folder: Path) -> None:
 
 
 def _publish(complete: Path, corpus: Path) -> None:
-    """Gives a finished folder its name, unless another process was first."""
+    """Rename a finished folder, unless another process was first."""
     try:
         complete.rename(corpus)
     except OSError:
@@ -254,16 +253,16 @@ def _make_folder(cache: Path) -> None:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(
-            f"The cache folder {str(cache)!r} cannot be made ({error.strerror}): set the "
+            f"The cache folder {str(cache)!r} cannot be created ({error.strerror}): set the "
             "environment variable T5X_LIKE_CACHE to a folder that can be written."
         ) from error
 
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Keeps processes of this machine from doing the same work at once.
+    """Keep processes of this machine from doing the same work at once.
 
-    Where files cannot be locked, they do, and the first to finish is taken.
+    Where files cannot be locked, several do the work, and the result of the first is used.
     """
     with lock.open("w") as handle:
         with contextlib.suppress(OSError):

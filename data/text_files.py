@@ -1,28 +1,28 @@
-"""Your own text: .txt, .jsonl or .parquet files, one document a row, for pretraining or tuning.
+"""Your own text: .txt, .jsonl or .parquet files, one document per row.
 
     --config.data.module=data/text_files.py --config.data.task=text_files
     --config.data.settings.files="corpus/*.jsonl.gz"
 
-| files | a row is | columns |
+| files | row | columns |
 |---|---|---|
 | .txt, .txt.gz | a line | none |
 | .jsonl, .json, .jsonl.gz, .json.gz | a line with a JSON object | its fields |
-| .parquet | a row | its columns, of strings |
+| .parquet | a row | its columns of strings |
 
 `files` is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these, all of one format. They are
-streamed: of text files a few lines are in memory, of Parquet files two row groups (so write them
-with thousands of rows a group, not millions).
+streamed: a few lines of text files are in memory, or two row groups of Parquet files (so write
+thousands of rows per group, not millions).
 
 Pretraining reads the column `text`. Fine-tuning, with `--config.data.objective=text_to_text` (or
 `marked_text_to_text` for BART, `masked_targets` for UniLM), reads pairs:
 `--config.data.settings.inputs=question --config.data.settings.targets=answer`.
 
-Held out for validation: 1% of the rows (`held_out`), by their own text, of a pair by its inputs
-(`sources.held_out`), so that copies are never on both sides. Or name `validation_files`: then
-all of `files` is for training, and that the two have no text in common is yours to see to.
+Held out for validation: 1% of the rows (`held_out`), by their text or the inputs of a pair
+(`sources.held_out`), so that copies are never in both splits. Or set `validation_files`: then all
+of `files` is for training, and it is up to you that the two have no text in common.
 
-A row that is no JSON object, or has no string in the column, is counted as "unreadable" and
-skipped, as are texts that `preprocessing/cleaning.py` cannot save.
+A row that is not a JSON object, or has no string in the column, is counted as "unreadable" and
+skipped, as are texts that `preprocessing/cleaning.py` rejects.
 """
 
 import dataclasses
@@ -45,22 +45,23 @@ from t5x_like.vocabularies import Vocabulary
 Files = str | Sequence[str]
 Columns = dict[str, str]  # from a feature, "text" or "inputs" and "targets", to its column
 
-_ROWS = 64  # rows a call into Python
+_ROWS = 64  # rows per call into Python
 
 
 def register(
     vocabulary: Vocabulary, objective: Objective, *, name: str = "text_files", **settings: Any
 ) -> None:
-    """Adds the task `name`, with the splits "train" and "validation".
+    """Add the task `name`, with the splits "train" and "validation".
 
     Args:
         vocabulary: of the tokens.
-        objective: what to make of the documents; for pairs one of `sources.OF_PAIRS`.
+        objective: turns the rows into examples; for pairs one of `sources.OF_PAIRS`.
         name: of the task.
-        settings: those of `source`.
+        settings: arguments of `source`.
 
     Raises:
-        ValueError: as `source`, or an objective that reads documents for pairs, or the reverse.
+        ValueError: as `source`, or the objective reads documents and the rows are pairs, or the
+            reverse.
     """
     rows, columns = _source_and_columns(settings)
     if "text" not in columns and objective.name not in sources.OF_PAIRS:
@@ -85,7 +86,7 @@ def register(
 
 
 def documents(split: str, **settings: Any) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: the documents of a split, or both sides of its pairs."""
+    """The documents of a split, or both sides of its pairs, {"text": scalar string}."""
     rows, columns = _source_and_columns(settings)
     return rows.get_dataset(split, shuffle=False).flat_map(
         lambda row: tf.data.Dataset.from_tensor_slices({"text": [row[name] for name in columns]})
@@ -102,20 +103,20 @@ def source(
     held_out: float = 0.01,
     documents: int | None = None,
 ) -> sources.FileSource:
-    """Checks the settings against the files, and returns the source of their rows.
+    """Check the settings against the files, and return the source of their rows.
 
     Args:
         files: path, pattern, or list of them.
         text: column of the documents, "text" if not set; .txt files have none.
-        inputs: column of what a pair asks, instead of `text`.
-        targets: column of what a pair answers.
+        inputs: column of the inputs of pairs, instead of `text`.
+        targets: column of the targets of pairs.
         validation_files: as `files`; None: a part of `files` is held out.
-        held_out: which part, from 0 to 1.
-        documents: rows for training, where a mixture in proportion to size asks for it.
+        held_out: the size of this part, from 0 to 1.
+        documents: the number of training rows, for mixtures in proportion to size.
 
     Raises:
-        ValueError: a file or column that is not there, with the nearest that is; files of several
-            formats; a setting out of range.
+        ValueError: a file or column does not exist, files have several formats, or a setting is out
+            of range.
     """
     columns = _columns(text=text, inputs=inputs, targets=targets)
     if not 0 <= held_out <= 1:
@@ -134,7 +135,7 @@ def source(
             row = form.parse(batch, columns)
             if validation_files:
                 return row
-            # Of a pair the inputs decide: one question is never on both sides.
+            # The inputs of a pair decide, so that a question is never in both splits.
             is_held_out = sources.held_out(next(iter(row.values())), fraction=held_out)
             mine = is_held_out == (split == "validation")
             return {name: tf.boolean_mask(text, mine) for name, text in row.items()}
@@ -168,7 +169,7 @@ def _columns(*, text: str | None, inputs: str | None, targets: str | None) -> Co
 
 
 def _expand(setting: str, patterns: Files) -> list[str]:
-    """Returns the files that match, in sorted order, each once."""
+    """The files that match, in sorted order, each once."""
     found: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         path = os.path.expanduser(pattern)
@@ -184,7 +185,7 @@ def _expand(setting: str, patterns: Files) -> list[str]:
             )
         found.update(matches)
     if not found:
-        raise ValueError(f"{setting}={patterns!r} names no file.")
+        raise ValueError(f"{setting}={patterns!r} is not set: give a file, a pattern or a list.")
     return sorted(found)
 
 
@@ -203,11 +204,11 @@ class _Form:
     """How files of one format are read.
 
     Attributes:
-        columns: from a path to the names of its columns of strings, None if it cannot tell.
-        units: from paths to units, see `FileSource`.
-        read: from a unit to its raw rows.
-        parse: from a batch of raw rows to {feature: strings [N]}, without unreadable rows.
-        cycle: units read in turns.
+        columns: path -> the names of its columns of strings, None if they are unknown.
+        units: paths -> units, see `FileSource`.
+        read: unit -> its raw rows.
+        parse: a batch of raw rows -> {feature: strings [N]}, without unreadable rows.
+        cycle: the number of units to interleave.
     """
 
     columns: Callable[[str], list[str] | None]
@@ -218,7 +219,7 @@ class _Form:
 
 
 def _suffix(path: str) -> str | None:
-    """Returns the known suffix of a path; of two the longer, ".txt.gz"."""
+    """The longest known suffix of a path, such as ".txt.gz"."""
     return max((s for s in _FORMS if path.lower().endswith(s)), key=len, default=None)
 
 
@@ -244,7 +245,7 @@ def _lines(path: tf.Tensor, columns: Columns) -> tf.data.Dataset:
 
 
 def _json_columns(path: str) -> list[str] | None:
-    """Returns the fields of the first row that hold a string."""
+    """The fields of the first row that contain a string."""
     with tf.io.gfile.GFile(path, "rb") as raw:
         file = gzip.GzipFile(fileobj=raw) if path.lower().endswith(".gz") else raw
         first = next((line for line in file if line.strip()), None)
@@ -252,7 +253,7 @@ def _json_columns(path: str) -> list[str] | None:
         return None
     row = _json_row(first)
     if row is None:
-        raise ValueError(f"files: the first line of {path} is no JSON object, as each must be.")
+        raise ValueError(f"files: the first line of {path} is not a JSON object.")
     return [field for field, value in row.items() if isinstance(value, str)]
 
 
@@ -268,7 +269,7 @@ def _parse_json(lines: tf.Tensor, columns: Columns) -> dict[str, tf.Tensor]:
     def parse(batch: np.ndarray) -> list[np.ndarray]:
         rows = [_json_row(line) or {} for line in batch if line.strip()]
         texts = [[row.get(column) for column in columns.values()] for row in rows]
-        # Half a surrogate pair can be written in JSON, but not in UTF-8.
+        # JSON may contain half a surrogate pair, which UTF-8 cannot encode.
         encoded = [
             [text.encode("utf-8", errors="replace") for text in row if isinstance(text, str)]
             for row in texts
@@ -289,7 +290,7 @@ def _parquet_columns(path: str) -> list[str]:
 
 
 def _row_groups(paths: list[str]) -> list[str]:
-    """Returns "path#row group" for all row groups."""
+    """All row groups, as "path#number"."""
     return [
         f"{path}#{group}"
         for path in paths

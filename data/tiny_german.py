@@ -1,4 +1,4 @@
-"""English sentences and their German, out of a small grammar: a translation to learn in minutes.
+"""English sentences and their German translations from a small grammar, to learn in minutes.
 
     --config.data.module=data/tiny_german.py --config.data.task=tiny_german
     --config.data.objective=translation
@@ -6,10 +6,11 @@
     today the old king wants to look at a red flower , because the queen knows the bird .
     heute will der alte König eine rote Blume ansehen , weil die Königin den Vogel kennt .
 
-Some 220 words, and of German grammar what makes translation more than a dictionary: gender and case
-of articles and adjectives, verbs at the end of subordinate clauses, after auxiliaries and in two
-parts, the subject behind the verb. Sentences are drawn from a seed, each once, so that nothing is
-downloaded. Held out for validation: 2%, by their own text (`sources.held_out`).
+There are some 220 words, and the parts of German grammar that make translation more than a
+dictionary: gender and case of articles and adjectives, verbs at the end of subordinate clauses,
+after auxiliaries and in two parts, the subject after the verb. Sentences are sampled from a seed,
+each once; nothing is downloaded. Held out for validation: 2%, by their own text
+(`sources.held_out`).
 """
 
 import functools
@@ -72,8 +73,7 @@ _VERBS = (
     _Verb("takes along", "taken along", "take along", "nimmt", "mitgenommen", "mitnehmen", "mit"),
     _Verb("lifts", "lifted", "lift", "hebt", "aufgehoben", "aufheben", "auf"),
 )
-# Of the definite and the indefinite article, by case and gender: the article, and the ending of an
-# adjective after it.
+# For both articles, by case and gender: the German article, and an adjective's ending after it.
 _DECLENSION = {
     ("the", "nominative"): {"m": ("der", "e"), "f": ("die", "e"), "n": ("das", "e")},
     ("the", "accusative"): {"m": ("den", "en"), "f": ("die", "e"), "n": ("das", "e")},
@@ -92,13 +92,13 @@ def register(
     seed: int = 0,
     name: str = "tiny_german",
 ) -> None:
-    """Adds the task `name`, with the splits "train" and "validation".
+    """Add the task `name`, with the splits "train" and "validation".
 
     Args:
         vocabulary: of both languages.
-        objective: `translation`, or another of pairs.
-        sentences: pairs in all.
-        seed: of the sentences.
+        objective: `translation`, or another objective of pairs.
+        sentences: the number of pairs.
+        seed: of sampling the sentences.
         name: of the task.
     """
     sources.add_pair_task(
@@ -110,13 +110,13 @@ def register(
 
 
 def documents(split: str, *, sentences: int = 30_000, seed: int = 0) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: both sides of a split's pairs, one after the other."""
+    """Both sides of the pairs of a split, one after the other, {"text": scalar string}."""
     return sources.both_sides(_source(sentences=sentences, seed=seed), split)
 
 
 @functools.cache
 def pairs(*, sentences: int, seed: int) -> tuple[tuple[str, str], ...]:
-    """Draws pairs of an English sentence and its translation, no sentence twice."""
+    """Sample pairs of an English sentence and its translation, no sentence twice."""
     rng = random.Random(seed)
     found: dict[str, str] = {}
     while len(found) < sentences:
@@ -129,16 +129,16 @@ def _source(*, sentences: int, seed: int) -> seqio.DataSource:
     def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
         mine = tf.constant(splits[split])
         size = len(splits[split])
-        # Numbers, so that the position in the data that a checkpoint keeps has no text in it.
+        # Numbers, so that the data position in a checkpoint contains no text.
         numbers = tf.data.Dataset.range(size)
         numbers = numbers.shuffle(size, seed=seed) if shuffle_files else numbers
         return numbers.map(lambda n: {"inputs": mine[n, 0], "targets": mine[n, 1]})
 
-    drawn = pairs(sentences=sentences, seed=seed)
-    texts = tf.constant([english for english, _ in drawn])
+    sampled = pairs(sentences=sentences, seed=seed)
+    texts = tf.constant([english for english, _ in sampled])
     is_held_out = sources.held_out(texts, fraction=HELD_OUT).numpy()
     splits = {
-        split: [pair for pair, held in zip(drawn, is_held_out, strict=True) if held == wanted]
+        split: [pair for pair, held in zip(sampled, is_held_out, strict=True) if held == wanted]
         for split, wanted in (("train", False), ("validation", True))
     }
     return seqio.FunctionDataSource(
@@ -159,7 +159,7 @@ def _sentence(rng: random.Random) -> tuple[str, str]:
 
 
 def _main_clause(rng: random.Random) -> tuple[str, str]:
-    """The finite verb is second in German, whatever comes first, and the rest of it last."""
+    """A main clause: in German the finite verb comes second, and the rest of the verb last."""
     subject, between = _noun_phrase(rng, "nominative"), _object_and_place(rng)
     english, finite, last = _predicate(rng, apart=True)
     words = [subject[0], english, between[0]]
@@ -171,7 +171,7 @@ def _main_clause(rng: random.Random) -> tuple[str, str]:
 
 
 def _subordinate_clause(rng: random.Random) -> tuple[str, str]:
-    """All of the verb is last in German, its finite part at the very end."""
+    """A subordinate clause: in German the whole verb comes last, its finite part at the end."""
     subject, between = _noun_phrase(rng, "nominative"), _object_and_place(rng)
     english, finite, last = _predicate(rng, apart=False)
     german = [subject[1], between[1], last, finite]
@@ -179,7 +179,7 @@ def _subordinate_clause(rng: random.Random) -> tuple[str, str]:
 
 
 def _predicate(rng: random.Random, *, apart: bool) -> tuple[str, str, str]:
-    """The English verb, the German finite verb and what of it stands at the end of the clause."""
+    """The English verb, the German finite verb, and the part of it at the end of the clause."""
     verb, form = rng.choice(_VERBS), rng.choice(("plain", "perfect", "modal", "wish"))
     if form == "perfect":
         return f"has {verb.seen}", "hat", verb.gesehen

@@ -1,12 +1,12 @@
 r"""The translation sets of WMT, as TensorFlow Datasets prepares them: `wmt14_translate` and others.
 
-    tfds build wmt14_translate/de-en          from statmt.org, some hours on one machine
+    tfds build wmt14_translate/de-en          from statmt.org, in hours on one machine
     --config.data.module=data/wmt.py --config.data.task=wmt14_en_de
     --config.data.objective=translation
     --config.data.settings.target=fr --config.data.task=wmt14_en_fr
 
-Nothing is read or downloaded when the tasks are registered, nor later: prepare the data set before,
-or give the folder of somebody who has as `data_dir` (any gs:// path works).
+Nothing is ever downloaded: prepare the data set before, or set `data_dir` to a folder that contains
+it (any gs:// path works).
 
 | year | languages beside `en` |
 |---|---|
@@ -18,11 +18,11 @@ or give the folder of somebody who has as `data_dir` (any gs:// path works).
 | 18 | cs, de, et, fi, ru, tr, zh |
 | 19 | cs, de, fi, gu, kk, lt, ru, zh, and fr with de |
 
-Validation is that of the year, newstest of the year before. Each task has a twin whose validation
-is the test set, which 19 lacks: `--config.evaluate.tasks="('wmt14_en_de_test',)"` measures on
+The validation split is newstest of the year before. Each task has a twin whose validation split is
+the test set (not in 19): `--config.evaluate.tasks="('wmt14_en_de_test',)"` measures on
 newstest2014.
 
-The vocabulary of both languages, which share it:
+The vocabulary that both languages share:
 
     python -m t5x_like.vocabulary --data=data/wmt.py --set source=en --set target=de --size=36900 \
         --limit_chars=200000000 --output=vocabulary.model
@@ -53,19 +53,19 @@ def register(
     version: str = "1.0.0",
     data_dir: str | None = None,
 ) -> None:
-    """Adds the tasks `wmt<year>_<source>_<target>` and `wmt<year>_<source>_<target>_test`.
+    """Add the tasks `wmt<year>_<source>_<target>` and `wmt<year>_<source>_<target>_test`.
 
     Args:
         vocabulary: of both languages.
-        objective: `translation`, or another of pairs.
+        objective: `translation`, or another objective of pairs.
         year: of the shared task, 13 to 19.
         source, target: the languages to translate from and into.
         version: of the prepared data.
         data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
 
     Raises:
-        ValueError: a year or a pair of languages that is not there. That the data is not there is
-            found when a task is read.
+        ValueError: an unknown year or pair of languages. Missing data is an error when a task is
+            read.
     """
     for ending, splits in (("", _SPLITS), ("_test", _SPLITS | {"validation": "test"})):
         sources.add_pair_task(
@@ -87,7 +87,7 @@ def documents(
     version: str = "1.0.0",
     data_dir: str | None = None,
 ) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: both sides of a split's pairs, one after the other."""
+    """Both sides of the pairs of a split, one after the other, {"text": scalar string}."""
     directed = _Directed(
         _SPLITS, year=year, languages=(source, target), version=version, data_dir=data_dir
     )
@@ -95,7 +95,7 @@ def documents(
 
 
 class _Directed(PreparedSource):
-    """A prepared pair of languages, read as {"inputs", "targets"} in one of its directions."""
+    """A prepared pair of languages, read as {"inputs", "targets"} in one direction."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Directed(PreparedSource):
         )
 
     def get_dataset(self, split: str = "train", *args, **kwargs) -> tf.data.Dataset:
-        """Returns the pairs of a split; raises ValueError if they are not there."""
+        """The pairs of a split; raises ValueError if the data is missing."""
         source, target = self._languages
         return (
             super()
@@ -125,7 +125,7 @@ class _Directed(PreparedSource):
 
 
 def _pair(year: int, languages: tuple[str, str]) -> str:
-    """Returns the name that the data set has for a pair of languages in either order."""
+    """The name of the data set for a pair of languages in either order."""
     choose("year", str(year), {str(known): known for known in _YEARS})
     configs = tfds.builder_cls(f"wmt{year}_translate").BUILDER_CONFIGS
     known = {"-".join(config.language_pair): config.name for config in configs}

@@ -1,4 +1,4 @@
-"""GPT-3's config: the tokens of its batch ramp and its schedule are those of the paper."""
+"""GPT-3's config: the tokens of its batch ramp and of its schedule, as in the paper."""
 
 import importlib.util
 import pathlib

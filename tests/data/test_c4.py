@@ -83,7 +83,7 @@ def test_languages_are_mixed(tmp_path):
     [
         ({"config": "multilingal"}, "config='multilingal' .* Did you mean 'multilingual'"),
         ({"config": "multilingual", "languages": ("dee",)}, "language='dee' .* Did you mean 'de'"),
-        ({"languages": ("de",)}, "those of config='multilingual' alone"),
+        ({"languages": ("de",)}, "needs config='multilingual'"),
     ],
 )
 def test_wrong_settings_are_found_at_once(settings, message):

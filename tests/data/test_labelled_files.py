@@ -1,4 +1,4 @@
-"""Labelled files: each format gives the same rows, batches as they should be, bad rows told."""
+"""Labelled files: each format gives the same rows and batches; bad rows are errors."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from t5x_like.preprocessing.pipeline import Batches, source_rows
 
 labelled = sources.load_module(str(Path(__file__).parents[2] / "data" / "labelled_files.py"))
 
-MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["good", "bad", "it", "was", "jim", "hen", "##son", "who", "?", "."]
 CONTEXT = "It was Jim Henson."
 
@@ -22,7 +22,7 @@ CONTEXT = "It was Jim Henson."
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    path.write_text("\n".join([*MARKS, *WORDS]) + "\n")
+    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
     return vocabularies.load(path)
 
 
@@ -256,16 +256,18 @@ BAD_ROWS = [
 @pytest.mark.parametrize(("kind", "name", "rows", "message"), BAD_ROWS)
 def test_a_bad_row_is_told_by_file_and_line(kind, name, rows, message, tmp_path):
     path = write(tmp_path / name, rows)
-    with pytest.raises(ValueError, match=re.escape(message)) as told:
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
         labelled.read(kind, train=path, validation=path)
-    assert str(told.value).startswith(path)
+    assert str(raised.value).startswith(path)
 
 
 def test_other_mistakes_are_told(vocabulary, tmp_path):
     train = write(tmp_path / "train.jsonl", [GOOD, {"text_a": "bad", "label": "no"}])
     other = write(tmp_path / "other.jsonl", [GOOD | {"label": "yess"}])
     classification = objectives.build("classification")
-    with pytest.raises(ValueError, match=r"other.jsonl:1: 'yess' is none .* mean 'yes'"):
+    with pytest.raises(
+        ValueError, match=r"other.jsonl:1: 'yess' is not a label\. Did you mean 'yes'"
+    ):
         labelled.register(vocabulary, classification, train=train, validation=other)
     with pytest.raises(ValueError, match=r"data.settings.train=.* Did you mean 'train.jsonl'"):
         labelled.register(vocabulary, classification, train=str(tmp_path / "trian.jsonl"))

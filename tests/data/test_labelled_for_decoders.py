@@ -1,4 +1,4 @@
-"""Labelled files for GPT: the rows of each kind to read by eye, what is cut, bad rows told."""
+"""Labelled files for GPT: the rows of each kind to read by eye, truncation, bad rows."""
 
 import json
 from pathlib import Path

@@ -73,11 +73,11 @@ def test_what_was_read_goes_on_exactly_after_a_resume(corpora):
     next(resumed)
     next(resumed)
     assert resumed.tokens(batches=2) == whole.tokens(batches=6)
-    # One may have been drawn ahead.
+    # One may have been read ahead.
     assert resumed.tokens(batches=1) == whole.tokens(batches=5)
 
 
-def test_documents_are_drawn_by_the_weights(corpora):
+def test_documents_are_sampled_by_the_weights(corpora):
     found = mixture_files.documents("train", corpora=corpora, held_out=0)
     texts = [row["text"].decode() for row in found.take(100).as_numpy_iterator()]
     assert sum(text.startswith("line") for text in texts) == pytest.approx(75, abs=12)

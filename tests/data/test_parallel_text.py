@@ -1,4 +1,4 @@
-"""Parallel text: every form gives the same pairs, files that do not go together are told."""
+"""Parallel text: every format gives the same pairs; files that do not match are errors."""
 
 import gzip
 import json
@@ -165,13 +165,13 @@ WRONG = [
     ({"source": "a.en"}, "set both source and target, or pairs alone"),
     ({}, "set both source and target, or pairs alone"),
     ({"source": "a.en", "target": "short.de"}, "a.en has 200 lines, and .*short.de 199: line n of"),
-    ({"source": "a.en", "target": "a.dee"}, r"target=.*a.dee' is no file.* Did you mean 'a.de'"),
-    ({"source": "*.en", "target": "*.de"}, r"are 1 files, and target=.* 2: they go together"),
+    ({"source": "a.en", "target": "a.dee"}, r"target=.*a.dee' is not a file.* Did you mean 'a.de'"),
+    ({"source": "*.en", "target": "*.de"}, r"has 1 files, and target=.* 2: they are matched"),
     ({"pairs": "a.en"}, "must all be .tsv or all .jsonl files"),
     ({"pairs": "a.tsv", "columns": (0, 5)}, "the first line of .*a.tsv does not have both"),
     ({"pairs": "a.tsv", "columns": ("en", "de")}, "must be two numbers from 0"),
-    ({"source": "a.en", "target": "a.de", "columns": (0, 1)}, "are those of `pairs`"),
-    ({"source": "a.en", "target": "a.de", "validation_pairs": "a.tsv"}, "into one form"),
+    ({"source": "a.en", "target": "a.de", "columns": (0, 1)}, "needs `pairs`"),
+    ({"source": "a.en", "target": "a.de", "validation_pairs": "a.tsv"}, "convert one of them"),
     ({"source": "a.en", "target": "a.de", "held_out": 2}, "held_out=2 must be from 0 to 1"),
     ({"sorce": "a.en"}, "Did you mean 'source'"),
 ]

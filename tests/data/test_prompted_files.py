@@ -75,13 +75,13 @@ def test_pairs_can_be_trained_on(write):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "asked.jsonl:2: it is no JSON"),
-        ("[1]", "asked.jsonl:2: it is no JSON object"),
+        ("{", "asked.jsonl:2: it is not JSON"),
+        ("[1]", "asked.jsonl:2: it is not a JSON object"),
         ({"input": "a", "targets": "b"}, "there is no string 'inputs'. Did you mean 'input'"),
         ({**ROWS[0], "targets": 1}, "there is no string 'targets'"),
-        ({**ROWS[0], "targets": "maybe"}, "'maybe' is none of two choices or more"),
-        ({**ROWS[0], "choices": ["yes"]}, "'yes' is none of two choices or more"),
-        ({**ROWS[0], "choices": "yes"}, "choices='yes' is no list of strings"),
+        ({**ROWS[0], "targets": "maybe"}, "'maybe' is not one of two or more choices"),
+        ({**ROWS[0], "choices": ["yes"]}, "'yes' is not one of two or more choices"),
+        ({**ROWS[0], "choices": "yes"}, "choices='yes' is not a list of strings"),
         ({"inputs": "a", "targets": "b"}, r"the fields \['inputs', 'targets'\] are not"),
     ],
 )
@@ -95,7 +95,7 @@ def test_files_that_are_not_there_are_named(write):
     with pytest.raises(ValueError, match=r"validation is not set"):
         register()
     near = write("asked.jsonl", ROWS).replace("asked", "aske")
-    with pytest.raises(ValueError, match=r"is no file. Did you mean 'asked.jsonl'"):
+    with pytest.raises(ValueError, match=r"is not a file. Did you mean 'asked.jsonl'"):
         register(train=near)
     with pytest.raises(ValueError, match="it has no rows"):
         register(train=write("none.jsonl", []))

@@ -1,4 +1,4 @@
-"""Local files: every format gives its documents, in any shards, from any position, or says why."""
+"""Local files: every format gives its documents, in any shards, from any position."""
 
 import gzip
 import json
@@ -182,7 +182,7 @@ def test_a_file_of_an_unknown_kind_or_without_objects(tmp_path):
     (tmp_path / "list.json").write_text('[\n{"text": "a"}\n]\n')
     with pytest.raises(ValueError, match=r"text\.csv has none of the suffixes \.txt"):
         text_files.documents("train", files=f"{tmp_path}/text.csv")
-    with pytest.raises(ValueError, match=r"first line of .* is no JSON object"):
+    with pytest.raises(ValueError, match=r"first line of .* is not a JSON object"):
         text_files.documents("train", files=f"{tmp_path}/list.json")
 
 
