@@ -48,6 +48,10 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "data.lengths": ({"inputs": 512, "targets": 114}, "tokens per row"),
     "data.pack": (False, "pack several short examples into a row"),
+    "data.continue_rows": (
+        False,
+        "row r of the next batch continues row r of this one, through documents in their order",
+    ),
     "data.batch_size": (128, "rows per step, over all devices"),
     "data.shards": (
         0,

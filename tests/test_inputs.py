@@ -71,7 +71,20 @@ def test_a_language_model_begins_with_the_token_that_ends_a_text_and_learns_toke
     assert (said == 269).any()
 
 
-def test_marks_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):
+def test_rows_continue_from_batch_to_batch_where_the_config_asks_for_it(bert, mesh):
+    bert.data.objective, bert.data.converter = "language_modeling", "decoder"
+    bert.data.lengths, bert.data.shards = {"targets": 16}, 0
+    bert.data.continue_rows = True
+    data = data_side.build(bert, mesh)
+    assert data.shards == bert.data.batch_size
+    first, second = next(data.train_batches), next(data.train_batches)
+    last = first["decoder_target_tokens"][:, -1]
+    np.testing.assert_array_equal(second["decoder_input_tokens"][:, 0], last)
+    starts = first["decoder_input_tokens"] == data.text.vocabulary.eos_id
+    np.testing.assert_array_equal(first["decoder_document_starts"], starts)
+
+
+def test_special_tokens_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):
     bert.model.mask_id = 4
     data_side.build(bert, mesh)
     bert.model.sep_id = 102

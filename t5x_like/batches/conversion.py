@@ -47,6 +47,25 @@ class Converter(abc.ABC):
         return {}
 
     @property
+    def continues(self) -> bool:
+        """Whether row r of a batch continues row r of the batch before: see `continued`."""
+        return False
+
+    def continued(self, *, end: int) -> "Converter":
+        """The same converter for rows that continue from batch to batch.
+
+        Args:
+            end: the token that ends a document.
+
+        Raises:
+            ValueError: there is none.
+        """
+        raise ValueError(
+            f"data.continue_rows=True: {type(self).__name__} makes examples of their own; use "
+            "data.converter='decoder'"
+        )
+
+    @property
     @abc.abstractmethod
     def features(self) -> tuple[str, ...]:
         """The features of an example that it reads; the task must have exactly these."""

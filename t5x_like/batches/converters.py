@@ -95,6 +95,10 @@ class Decoder(GenerativeConverter):
 
     features = ("targets",)
 
+    def continued(self, *, end: int) -> Converter:
+        """The decoder of running text: see `ContinuedDecoder`."""
+        return ContinuedDecoder(start=self.start, end=end)
+
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The length of the targets."""
         return {"decoder": lengths["targets"]}
@@ -106,6 +110,39 @@ class Decoder(GenerativeConverter):
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
         """Loss on every token."""
         return _decoder_fields(rows, start=self.start)
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuedDecoder(Decoder):
+    """Predict running text, of which row r of the next batch is the continuation of row r.
+
+    The first token that a row reads is the last target of the row before (`previous` of an
+    example), so no token is lost between two batches. `decoder_document_starts`, int32 [B, L], is 1
+    where a position reads the end of the document before, or `start`. An epoch of a row can end in
+    padding.
+
+    Attributes:
+        end: the token that ends a document.
+    """
+
+    end: int = 0
+
+    continues = True
+
+    def sequences(self, example: Example) -> Sequences:
+        """Two channels: the tokens, and at their first place the token before them."""
+        tokens = example["targets"]
+        before = np.zeros_like(tokens)
+        before[:1] = example.get("previous", self.start)
+        return {"decoder": np.stack([tokens, before])}
+
+    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+        """Loss on every token."""
+        batch, side = super().fields(rows), rows["decoder"]
+        inputs = np.where(side.positions == 0, side.channels[1], batch["decoder_input_tokens"])
+        starts = np.isin(inputs, (self.start, self.end)) & (side.segment_ids > 0)
+        batch["decoder_input_tokens"] = inputs
+        return batch | {"decoder_document_starts": starts.astype(np.int32)}
 
 
 @dataclasses.dataclass(frozen=True)

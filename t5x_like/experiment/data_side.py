@@ -101,9 +101,9 @@ class Inputs:
 
     def _pass(self, task: str) -> "Batches":
         """One pass over the held-out split."""
-        return self._batches(task, split="validation", shuffle=False, repeat=False)
+        return self._batches(task, split="validation", repeat=False)
 
-    def _batches(self, task: str, *, split: str, **settings: Any) -> "Batches":
+    def _batches(self, task: str, *, split: str, repeat: bool = True) -> "Batches":
         from t5x_like.preprocessing.pipeline import Batches
 
         self.text.register()  # another phase or task may have registered the same names since
@@ -118,12 +118,13 @@ class Inputs:
             converter=self.text.converter,
             pack=data.pack,
             seed=data.seed,
+            shuffle=repeat and not self.text.converter.continues,
+            repeat=repeat,
             shuffle_buffer=data.shuffle_buffer,
             shards=self.shards,
             shard_range=(index * mine, (index + 1) * mine),
             any_process=_any_process if jax.process_count() > 1 else None,
             phase=self.phase,
-            **settings,
         )
 
 
@@ -153,7 +154,7 @@ def build(
     _check_vocabulary(config, text)
     text.register()
     number = partitioning.batch_slice(mesh)[1]
-    shards = shards or data.shards or number
+    shards = shards or data.shards or (data.batch_size if text.converter.continues else number)
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
     _check_labels(config, text)

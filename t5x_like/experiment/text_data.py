@@ -77,7 +77,11 @@ def make_converter(
         settings |= examples.converter_settings
     if vocabulary is not None:
         settings |= converters.find(data.converter).from_vocabulary(vocabulary)
-    return converters.build(data.converter, **{**settings, **data.converter_settings.to_dict()})
+    settings |= data.converter_settings.to_dict()
+    converter = converters.build(data.converter, **settings)
+    if data.get("continue_rows"):
+        return converter.continued(end=vocabulary.required_id("eos_id") if vocabulary else 0)
+    return converter
 
 
 def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:

@@ -84,9 +84,10 @@ class Batches(Iterator[Batch]):
         provider = _find(task, split=split)
         if isinstance(converter, str):
             converter = converters.build(converter)
-        converters.check(
-            converter, features=list(provider.output_features), lengths=lengths, pack=pack
-        )
+        features = list(provider.output_features)
+        converters.check(converter, features=features, lengths=lengths, pack=pack)
+        mixed = pack or shuffle
+        _check_continued(converter, provider, batch_size=batch_size, shards=shards, mixed=mixed)
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
         self._settings = {
@@ -244,6 +245,7 @@ class _Shard:
         self._row_lengths = converter.row_lengths(reading.lengths)
         self._packer = packing.Packer(self._row_lengths)
         self._ready: list[Row] = []
+        self._previous: dict[str, np.ndarray] = {}  # the last target of a row that continues
         self._drawn = 0
         self._draws: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
 
@@ -259,7 +261,7 @@ class _Shard:
             if example is None:
                 self._ready += self._packer.close()
                 break
-            sequences = self._converter.sequences(example)
+            sequences = self._converter.sequences(self._continued(example))
             self._ready += self._packer.add(sequences) if self._pack else [[sequences]]
         taken, self._ready = self._ready[:count], self._ready[count:]
         return taken
@@ -271,6 +273,7 @@ class _Shard:
             "drawn": self._drawn,
             "ready": self._ready,
             "open": self._packer.rows,
+            **self._previous,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -279,6 +282,14 @@ class _Shard:
             stream.restore(position)
         self._drawn, self._ready = state["drawn"], state["ready"]
         self._packer = packing.Packer(self._row_lengths, rows=state["open"])
+        self._previous = {name: state[name] for name in ("previous",) if name in state}
+
+    def _continued(self, example: Example) -> Example:
+        """The example with the token before it, where rows continue from batch to batch."""
+        if not self._converter.continues:
+            return example
+        before, self._previous = self._previous, {"previous": example["targets"][-1:]}
+        return {**example, **before}
 
     def _draw(self) -> Example | None:
         """The next example of a random task; which one follows from the number of the draw."""
@@ -326,6 +337,29 @@ def _check_numbers(**numbers: int) -> None:
         least = 0 if name == "seed" else 1
         if number < least:
             raise ValueError(f"data.{name}={number} must be {least} or more")
+
+
+def _check_continued(
+    converter: Converter,
+    provider: mixtures.Provider,
+    *,
+    batch_size: int,
+    shards: int,
+    mixed: bool,
+) -> None:
+    """Check that the rows of a converter that continues them can continue."""
+    problem = ""
+    if mixed:
+        problem = "rows are neither packed nor shuffled: set data.pack=False"
+    elif not isinstance(provider, seqio.Task):
+        problem = f"data.task={provider.name!r} is a mixture, whose tasks would take turns in a row"
+    elif shards != batch_size:
+        problem = (
+            f"each row is a shard, and data.batch_size={batch_size} cannot differ from "
+            f"data.shards={shards}, which stays the same in all parts of a run"
+        )
+    if converter.continues and problem:
+        raise ValueError(f"data.continue_rows=True: {problem}")
 
 
 def _check_shards(shards: int, *, batch_size: int, first: int, after_last: int) -> None:
