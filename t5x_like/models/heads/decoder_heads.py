@@ -4,7 +4,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from t5x_like.models.linear import Initializer, Linear
+from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.linear import Initializer
 
 
 class ClassHead(nn.Module):
@@ -21,7 +22,7 @@ class ClassHead(nn.Module):
         """Float32 logits."""
         state = jnp.sum(jnp.where(real[..., None], states, 0.0), axis=1)
         state = nn.Dropout(self.dropout)(state, deterministic)
-        return _output(self.labels, self.kernel_init)(state)
+        return output_layer(self.labels, self.kernel_init, "classifier")(state)
 
 
 class ChoiceHead(nn.Module):
@@ -37,15 +38,5 @@ class ChoiceHead(nn.Module):
         """Float32 logits."""
         # One mask for all rows of an example, since their logits are compared.
         states = nn.Dropout(self.dropout, broadcast_dims=(1,))(states, deterministic)
-        return jnp.where(real, _output(1, self.kernel_init)(states)[..., 0], -1e9)
-
-
-def _output(outputs: int, kernel_init: Initializer) -> nn.Module:
-    # In float32: a few numbers, which cost nothing.
-    return Linear(
-        (outputs,),
-        axes=("embed", "classes"),
-        use_bias=True,
-        kernel_init=kernel_init,
-        name="classifier",
-    )
+        logits = output_layer(1, self.kernel_init, "classifier")(states)[..., 0]
+        return jnp.where(real, logits, -1e9)

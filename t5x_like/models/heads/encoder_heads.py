@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.embeddings.tokens import TiedHead
 from t5x_like.models.heads.heads_by_task import Heads
+from t5x_like.models.heads.output_layer import output_layer
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.types import Activation, Batch, Outputs
 from t5x_like.names import choose
@@ -85,13 +86,6 @@ class Pooler(nn.Module):
         return self.activation(keep_whole(x))
 
 
-def _output(classes: int, kernel_init: Initializer, name: str) -> nn.Module:
-    # In float32: a few numbers, which cost nothing.
-    return Linear(
-        (classes,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
-    )
-
-
 class Pretraining(nn.Module):
     """Pretraining on masked tokens and on a class of the row: next sentence or sentence order.
 
@@ -114,7 +108,7 @@ class Pretraining(nn.Module):
         outputs = self.make_masked_lm(name="masked_lm")(hidden, table, batch)
         pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
         pooled = nn.Dropout(self.dropout)(pooled, deterministic)
-        output = _output(self.classes, self.kernel_init, "row")
+        output = output_layer(self.classes, self.kernel_init, "row")
         return outputs | {"row_logits": output(pooled)}
 
 
@@ -146,7 +140,7 @@ class SequenceHead(nn.Module):
         """`logits`, float32 [B, outputs]."""
         pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
         pooled = nn.Dropout(self.dropout)(pooled, deterministic)
-        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(pooled)}
+        return {"logits": output_layer(self.outputs, self.kernel_init, "classifier")(pooled)}
 
 
 class FirstTokenHead(nn.Module):
@@ -167,7 +161,7 @@ class FirstTokenHead(nn.Module):
         """`logits`, float32 [B, outputs]."""
         first = self.make_pooler(name="first")(hidden, deterministic=deterministic)
         first = nn.Dropout(self.dropout)(first, deterministic)
-        return {"logits": _output(self.outputs, self.kernel_init, "classifier")(first)}
+        return {"logits": output_layer(self.outputs, self.kernel_init, "classifier")(first)}
 
 
 class LastTokenHead(FirstTokenHead):
@@ -196,7 +190,7 @@ class TokenHead(nn.Module):
     ) -> Outputs:
         """`logits`, float32 [B, L, outputs]."""
         hidden = nn.Dropout(self.dropout)(hidden, deterministic)
-        return {"logits": _output(self.outputs, self.kernel_init, "tagger")(hidden)}
+        return {"logits": output_layer(self.outputs, self.kernel_init, "tagger")(hidden)}
 
 
 class AnswerHead(nn.Module):
@@ -209,7 +203,7 @@ class AnswerHead(nn.Module):
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
         """`start_logits` and `end_logits`, float32 [B, L]."""
-        logits = _output(2, self.kernel_init, "answer")(hidden)
+        logits = output_layer(2, self.kernel_init, "answer")(hidden)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 

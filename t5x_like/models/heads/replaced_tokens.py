@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.heads.output_layer import output_layer
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.types import Activation, Batch, Outputs
 
@@ -36,9 +37,8 @@ class ReplacedTokenHead(nn.Module):
             dtype=self.dtype,
             name="transform",
         )(hidden)
-        return {
-            "logits": _number(self.kernel_init, "replaced")(self.activation(keep_whole(x)))[..., 0]
-        }
+        logits = output_layer(1, self.kernel_init, "replaced")(self.activation(keep_whole(x)))
+        return {"logits": logits[..., 0]}
 
 
 class CopyHead(nn.Module):
@@ -57,11 +57,5 @@ class CopyHead(nn.Module):
         deterministic: bool = True,
     ) -> Outputs:
         """`logits`, float32 [B, L, V], and `copy_logits`, float32 [B, L]."""
-        copy = _number(self.kernel_init, "copy")(hidden)[..., 0]
+        copy = output_layer(1, self.kernel_init, "copy")(hidden)[..., 0]
         return self.make_masked_lm(name="masked_lm")(hidden, table, batch) | {"copy_logits": copy}
-
-
-def _number(kernel_init: Initializer, name: str) -> nn.Module:
-    return Linear(
-        (1,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
-    )
