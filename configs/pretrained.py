@@ -76,7 +76,7 @@ def get_config(kind: str = "documents") -> ml_collections.ConfigDict:
     config.data.lengths = {"inputs": 0, "targets": 0}
     config.data.batch_size = 8
     config.evaluate.batches = 0
-    config.score = {**KINDS[kind], "cleaned": False, "predictions": ""}
+    config.evaluate.measures = {kind: {**KINDS[kind], "cleaned": False}}
     if kind in _OF_TEXTS:
         config.data.task = "text_files"
         config.data.module = "data/text_files.py"

@@ -89,12 +89,13 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "evaluate.every": (1000, "steps between evaluations; 0: only at the end"),
     "evaluate.batches": (20, "batches per evaluation; 0: the whole split"),
     "evaluate.tasks": ((), "tasks to evaluate on; empty: the training task"),
-    "score": (
+    "evaluate.measures": (
         {},
-        "what evaluate measures in place of the loss: `kind`, documents, last_word, choice or "
-        "in_context, and its settings: stride; blank; shots, template, by, ... (scoring.py; "
-        "configs/pretrained.py has them all)",
+        "what evaluate measures: name -> `kind` (default: the name), loss, documents, last_word, "
+        "choice, in_context, translation or squad, and its settings; empty: the loss, and what "
+        "goes with the task and the objective (evaluation/measures.py, configs/pretrained.py)",
     ),
+    "evaluate.predictions": ("", "JSON Lines file for the predictions behind the measures"),
     "predict": (
         {},
         "settings of an encoder's predictions: `top` of masked tokens; `no_answer`, "
@@ -107,15 +108,22 @@ SETTINGS: dict[str, tuple[Any, str]] = {
 }
 
 
+_RENAMED = {"score": "evaluate.measures: name -> kind and settings (docs/evaluation.md)"}
+
+
 def defaults() -> ml_collections.ConfigDict:
     """A config with every setting at its default, for a file in configs/ to change."""
-    tree: dict[str, Any] = {}
+    return _with_defaults({})
+
+
+def _with_defaults(tree: dict[str, Any]) -> ml_collections.ConfigDict:
+    """A config of these settings, and of the defaults of all others."""
     for key, (value, _) in SETTINGS.items():
         *parents, last = key.split(".")
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-        node[last] = value
+        node.setdefault(last, value)
     return ml_collections.ConfigDict(tree)
 
 
@@ -245,11 +253,19 @@ def _changed(
 def _check_key(key: str, value: Any) -> None:
     if key in SETTINGS:
         return
+    check_renamed(key)
     children = [name for name in SETTINGS if name.startswith(key + ".")]
     if not children or not isinstance(value, ml_collections.ConfigDict):
         raise ValueError(f"the config has an unknown setting {key!r}.{hint(key, SETTINGS)}")
     for name in value:
         _check_key(f"{key}.{name}", value[name])
+
+
+def check_renamed(key: str) -> None:
+    """Raise ValueError for a setting that has another name now, with that name."""
+    first = key.partition(".")[0]
+    if first in _RENAMED:
+        raise ValueError(f"the setting {first!r} is now {_RENAMED[first]}")
 
 
 def to_dict(config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -258,15 +274,19 @@ def to_dict(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 
 def load(path: pathlib.Path | str) -> ml_collections.ConfigDict:
-    """The config that a run wrote (config.json).
+    """The config that a run wrote (config.json); settings newer than it have their defaults.
 
     Raises:
         ValueError: the file is not JSON.
     """
     try:
-        return ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
+        stored = json.loads(pathlib.Path(path).read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
+    if score := stored.pop("score", {}):  # what older configs have for evaluate.measures
+        stored["evaluate"]["predictions"] = score.pop("predictions", "")
+        stored["evaluate"]["measures"] = {score["kind"]: score}
+    return _with_defaults(stored)
 
 
 @contextlib.contextmanager

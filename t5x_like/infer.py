@@ -113,7 +113,7 @@ def _predict(pretrained: Pretrained, settings: ml_collections.ConfigDict, text: 
 def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData) -> None:
     arguments = flags.FLAGS
     if arguments.interactive or arguments.stream:
-        settings = _without_beams(settings)
+        settings = without_beams(settings)
     model = text_model.build(pretrained, settings, text)
     if arguments.interactive:
         interactive.converse(model, lines=sys.stdin, out=sys.stdout)
@@ -129,7 +129,7 @@ def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text:
         _write(_answers(model, texts, size=size, log_probs=arguments.log_probs), arguments.output)
 
 
-def _without_beams(settings: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+def without_beams(settings: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """The config without beam search, unless the command line asks for it: then it is an error."""
     if any(word.startswith("--config.decode.num_beams=") for word in sys.argv):
         return settings

@@ -186,10 +186,10 @@ def test_tags_of_words(fine_tune):
 @pytest.mark.slow
 def test_answers_in_long_contexts_or_none(fine_tune):
     measured, said = fine_tune(question_answering, "question_answering", train__steps=500)
-    assert measured["exact_match"] > 0.9
-    assert measured["best_f1"] >= measured["f1"] > 0.9
+    assert measured["squad/exact_match"] > 0.9
+    assert measured["squad/best_f1"] >= measured["squad/f1"] > 0.9
     right = [(row["answers"] or [""])[0] == text for row, text in said]
-    assert np.mean(right) == pytest.approx(measured["exact_match"])
+    assert np.mean(right) == pytest.approx(measured["squad/exact_match"])
 
 
 @pytest.mark.parametrize(

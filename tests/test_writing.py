@@ -62,7 +62,7 @@ def load(name, argument):
 
 
 def pretrained(kind, folder, *, files, **changes):
-    """The config of configs/pretrained.py, with e.g. `score__shots=2`."""
+    """The config of configs/pretrained.py, with e.g. `in_context__shots=2`."""
     made = load("pretrained", kind)
     made.initialize = str(folder)
     if "files" in made.data.settings:
@@ -70,7 +70,9 @@ def pretrained(kind, folder, *, files, **changes):
     else:
         made.data.settings.train = made.data.settings.validation = str(files / "rows.jsonl")
     made.decode.max_new_tokens = 4
-    made.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+    keys = {key: key.replace("__", ".") for key in changes}
+    keys |= {key: f"evaluate.measures.{keys[key]}" for key in changes if key.startswith(kind)}
+    made.update_from_flattened_dict({keys[key]: value for key, value in changes.items()})
     config.check(made)
     return made
 
@@ -78,12 +80,15 @@ def pretrained(kind, folder, *, files, **changes):
 def measure(made, tmp_path, monkeypatch):
     """What evaluate writes, and the predictions."""
     command_flags.give(monkeypatch, output=str(tmp_path / "out.json"))
-    made.score.predictions = str(tmp_path / "said.jsonl")
+    made.evaluate.predictions = str(tmp_path / "said.jsonl")
     evaluate.evaluate(made)
     [(task, found)] = json.loads((tmp_path / "out.json").read_text())["tasks"].items()
     said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
     assert {one["task"] for one in said} == {task}
-    return found, said
+    [name] = made.evaluate.measures
+    assert {one["measure"] for one in said} == {name}
+    assert all(key.startswith(f"{name}/") for key in found)
+    return {key.removeprefix(f"{name}/"): value for key, value in found.items()}, said
 
 
 def test_infer_continues_each_line_with_log_probabilities(folders, system, tmp_path, monkeypatch):
@@ -126,6 +131,15 @@ def test_infer_types_answers_as_they_come(folders, system, monkeypatch, capsys):
         for text, said in zip(("A", "The naïve"), model.generate(["A", "The naïve"]), strict=True)
     ]
     assert capsys.readouterr().out == "".join(f"{text}\n" for text in told)
+
+
+def test_a_stream_leaves_out_the_beam_search_of_a_config(monkeypatch):
+    made = tiny_writer.settings("t5")
+    made.decode = {"max_new_tokens": 12, "num_beams": 4, "length_penalty": 0.6}
+    assert infer.without_beams(made).decode.to_dict() == {"max_new_tokens": 12}
+    assert made.decode.num_beams == 4
+    monkeypatch.setattr("sys.argv", ["infer", "--config.decode.num_beams=2"])
+    assert infer.without_beams(made).decode.num_beams == 4  # then a stream is an error
 
 
 class Terminal(io.StringIO):
@@ -284,7 +298,7 @@ def test_a_run_is_scored_on_texts(folders, kind, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["choice", "in_context", "summary", "translation"])
 def test_every_kind_of_prompts_works_for_every_system(folders, system, kind, tmp_path, monkeypatch):
-    changes = {"score__shots": 1} if kind in ("in_context", "translation") else {}
+    changes = {f"{kind}__shots": 1} if kind in ("in_context", "translation") else {}
     made = pretrained(kind, folders / system, files=folders, **changes)
     found, said = measure(made, tmp_path, monkeypatch)
     assert found["examples"] == len(said) == len(ROWS)
@@ -332,12 +346,12 @@ def test_a_folder_of_hugging_faces_says_how_its_network_reads(system, marked, tm
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("in_context", {"score__shots": 6}, "score.shots=6, and the training split has 5"),
-        ("in_context", {"score__shots": 5}, "score.too_long='fewer_shots'"),
-        ("in_context", {"score__by": "likely"}, "Did you mean 'likelihood'"),
-        ("in_context", {"score__kind": "in_contex"}, "Did you mean 'in_context'"),
-        ("choice", {"score__kind": "last_word"}, "score.kind='last_word'='blank' does not exist"),
-        ("documents", {"score__stride": 65}, "score.stride=65 must be from 1 to 64"),
+        ("in_context", {"in_context__shots": 6}, "shots=6, and the training split has 5"),
+        ("in_context", {"in_context__shots": 5}, "in_context.too_long='fewer_shots'"),
+        ("in_context", {"in_context__by": "likely"}, "Did you mean 'likelihood'"),
+        ("in_context", {"in_context__kind": "in_contex"}, "Did you mean 'in_context'"),
+        ("choice", {"choice__kind": "last_word"}, "measures.choice='blank' does not exist"),
+        ("documents", {"documents__stride": 65}, "documents.stride=65 must be from 1 to 64"),
         ("documents", {"initialize": "nowhere"}, "there is no folder nowhere"),
     ],
 )

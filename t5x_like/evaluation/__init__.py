@@ -1,1 +1,1 @@
-"""Measures of whole examples, where a mean over tokens does not tell."""
+"""What `evaluate` measures: each measure an object that declares what it needs."""

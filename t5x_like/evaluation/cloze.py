@@ -1,4 +1,4 @@
-"""Without any training on the task: the last word of a passage, and one of several for a blank.
+"""Zero-shot prediction of a passage's last word, and of a blank from several choices.
 
 Radford et al. 2019, sections 3.2 (the Children's Book Test, Hill et al. 2016) and 3.3 (LAMBADA,
 Paperno et al. 2016).
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from t5x_like.evaluation.documents import exp
-from t5x_like.evaluation.interface import Measured, Row, TextModel, choices_of, text_of
+from t5x_like.evaluation.interface import Measured, Row, RowMeasure, TextModel, choices_of, text_of
 
 
 @dataclasses.dataclass(frozen=True)
-class LastWord:
-    """The last word of each `text`: what stands after its last blank, with all that it is made of.
+class LastWord(RowMeasure):
+    """The last word of each `text`: all that follows its last whitespace.
 
-    As in LAMBADA a word is right if greedy decoding would have written all of its tokens; what
-    would have come after it is not asked.
+    As in LAMBADA a word is right if greedy decoding generates all of its tokens; what it generates
+    after them does not count.
     """
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
@@ -29,7 +29,7 @@ class LastWord:
         """
         pairs = [_last_word(text_of(row, "text")) for row in rows]
         scores = model.score(pairs)
-        said = [
+        predicted = [
             {"text": prompt + word, "log_prob": score.total, "correct": score.greedy}
             for (prompt, word), score in zip(pairs, scores, strict=True)
         ]
@@ -38,11 +38,11 @@ class LastWord:
             "perplexity": exp(-float(np.mean([score.total for score in scores]))),
             "cut": _share_cut(model, pairs),
             "examples": len(rows),
-        }, said
+        }, predicted
 
 
 def _last_word(text: str) -> tuple[str, str]:
-    """What comes before the last word of a text, and that word after the blank before it."""
+    """The text before the last word, and the last word with the whitespace before it."""
     text = text.rstrip()
     word = text.split()[-1] if text else ""
     prompt = text.removesuffix(word).rstrip()
@@ -52,14 +52,14 @@ def _last_word(text: str) -> tuple[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """Which of `choices` belongs into the blank of `inputs`; `targets` is the one that does.
+class Choice(RowMeasure):
+    """The choice among `choices` for the blank in `inputs`; the right one is `targets`.
 
-    Each choice is as likely as it and all that comes after the blank are together, given what comes
-    before it (section 3.2). Without a blank in the inputs the choices come after them.
+    A choice is scored by its log-likelihood together with the text after the blank, given the text
+    before it (section 3.2). Without a blank in the inputs the choices follow them.
 
     Attributes:
-        blank: how it is written.
+        blank: the string in `inputs` that stands for the blank.
     """
 
     blank: str = "XXXXX"
@@ -68,31 +68,33 @@ class Choice:
         """`accuracy` by log p, and `accuracy_per_token` by log p per token.
 
         Raises:
-            ValueError: a row without choices, or whose target is none of them.
+            ValueError: a row without choices, or whose target is not one of them.
         """
-        asked = [choices_of(row) for row in rows]
+        choices_of_rows = [choices_of(row) for row in rows]
         pairs = []
-        for row, choices in zip(rows, asked, strict=True):
+        for row, choices in zip(rows, choices_of_rows, strict=True):
             before, found, after = text_of(row, "inputs").partition(self.blank)
             joint = "" if found or before[-1:].isspace() else " "
             pairs += [(before + joint, choice + after) for choice in choices]
         scores = iter(model.score(pairs))
-        said, right = [], []
-        for row, choices in zip(rows, asked, strict=True):
+        predicted, right = [], []
+        for row, choices in zip(rows, choices_of_rows, strict=True):
             own = [next(scores) for _ in choices]
             by = [[score.total for score in own], [score.per_token for score in own]]
             picked = [choices[int(np.argmax(values))] for values in by]
             right.append([one == row["targets"] for one in picked])
-            said.append({"prediction": picked[0], "targets": row["targets"], "log_probs": by[0]})
+            predicted.append(
+                {"prediction": picked[0], "targets": row["targets"], "log_probs": by[0]}
+            )
         total, per_token = np.mean(right, axis=0)
         return {
             "accuracy": float(total),
             "accuracy_per_token": float(per_token),
             "cut": _share_cut(model, pairs),
             "examples": len(rows),
-        }, said
+        }, predicted
 
 
 def _share_cut(model: TextModel, pairs: Sequence[tuple[str, str]]) -> float:
-    """How many of the prompts were too long and lost their beginning, from 0 to 1."""
+    """The share of the prompts whose beginning was truncated, from 0 to 1."""
     return float(np.mean([model.excess(*pair) > 0 for pair in pairs]))

@@ -1,29 +1,28 @@
-"""Language modelling of whole documents: perplexity, and bits per byte whatever the tokens are.
+"""Language modeling of whole documents: perplexity, and bits per byte for any vocabulary.
 
-Radford et al. 2019, section 3.1: the likelihood of a text does not depend on how it is cut into
-tokens, so that models with other vocabularies compare by bytes, characters or words of the text.
+Radford et al. 2019, section 3.1: models with different vocabularies compare by the likelihood of a
+text for each of its bytes, characters or words, which do not depend on its tokenization.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
-from t5x_like.evaluation.interface import Measured, Row, TextModel, text_of
+from t5x_like.evaluation.interface import Measured, Row, RowMeasure, TextModel, text_of
 from t5x_like.inference.likelihood import Pair
 
 
 @dataclasses.dataclass(frozen=True)
-class Documents:
+class Documents(RowMeasure):
     """The likelihood of documents (field `text`), each read from its own beginning.
 
     A document that is longer than a row is read in windows. With `stride` s each window begins s
-    tokens after the one before, and only tokens that no earlier window had count in it: a small
-    stride gives every token a long context, and takes length / s times as long.
+    tokens after the one before, and only the tokens that no earlier window has are scored in it: a
+    small stride gives every token a long context, and takes length / s times as long.
 
     Attributes:
-        stride: tokens from a window to the next; 0: as many as a row has, so that none overlap.
-        end: the end token counts as a token of the document, which it is to a model that learned
-            where documents end.
+        stride: tokens from a window to the next; 0: the length of a row, so that none overlap.
+        end: score the end token too, for a model that was trained to predict where documents end.
     """
 
     stride: int = 0
@@ -36,7 +35,9 @@ class Documents:
             ValueError: a stride out of range, no text, or a model that has an encoder.
         """
         if model.encodes:
-            raise ValueError("score.kind='documents' is for a language model, without an encoder")
+            raise ValueError(
+                "the measure documents needs a decoder-only language model, without an encoder"
+            )
         texts = [text for row in rows if (text := text_of(row, "text")).strip()]
         if not texts:
             raise ValueError("there is no document with a text")
@@ -45,30 +46,30 @@ class Documents:
             for text in texts
         ]
         scores = iter(model.score_tokens([pair for own in cut for pair in own]))
-        log_probs, tokens, said = 0.0, 0, []
+        log_probs, tokens, predicted = 0.0, 0, []
         for text, own in zip(texts, cut, strict=True):
             parts = [next(scores) for _ in own]
             total = sum(part.total for part in parts)
             number = sum(part.tokens for part in parts)
-            said.append({"text": text, "log_prob": total, "tokens": number})
+            predicted.append({"text": text, "log_prob": total, "tokens": number})
             log_probs, tokens = log_probs + total, tokens + number
         found = rates(-log_probs, tokens=tokens, texts=texts)
-        return found | {"documents": len(texts), "tokens": tokens}, said
+        return found | {"documents": len(texts), "tokens": tokens}, predicted
 
 
 def windows(tokens: Sequence[int], *, length: int, stride: int) -> list[Pair]:
-    """A document's tokens in rows: each one is a continuation once, after what its row has before.
+    """Split a document into windows, in which each token is scored once.
 
     Args:
         length: tokens of a row at most.
         stride: see `Documents`.
 
     Raises:
-        ValueError: a stride that would leave tokens out.
+        ValueError: a stride that leaves tokens out.
     """
     step = stride or length
     if not 0 < step <= length:
-        raise ValueError(f"score.stride={stride} must be from 1 to {length}, or 0 for {length}")
+        raise ValueError(f"documents.stride={stride} must be from 1 to {length}, or 0 for {length}")
     pairs, done = [], 0
     first = 0
     while done < len(tokens):
@@ -79,15 +80,16 @@ def windows(tokens: Sequence[int], *, length: int, stride: int) -> list[Pair]:
 
 
 def rates(nats: float, *, tokens: int, texts: Sequence[str]) -> dict[str, float]:
-    """What a negative log-likelihood comes to for each token, byte, character and word.
+    """A negative log-likelihood for each token, byte, character and word.
 
     Args:
-        nats: of all the texts together.
-        texts: as they were before they were cut into tokens; words stand between blanks.
+        nats: the sum over all texts.
+        tokens: of all texts.
+        texts: before tokenization; words are separated by whitespace.
 
     Returns:
         `perplexity` of a token, `bits_per_byte` (of UTF-8), `bits_per_character`, and
-        `word_perplexity`, the perplexity that the same likelihood is of as many words.
+        `word_perplexity`, exp of the nats a word.
     """
     bits = nats / math.log(2)
     return {
@@ -99,5 +101,5 @@ def rates(nats: float, *, tokens: int, texts: Sequence[str]) -> dict[str, float]
 
 
 def exp(value: float) -> float:
-    """The exponential, infinite where it is more than a float holds."""
+    """The exponential, infinite where it overflows a float."""
     return math.exp(value) if value < 700 else math.inf

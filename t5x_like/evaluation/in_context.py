@@ -1,4 +1,4 @@
-"""What a model does with a task that it is told in its prompt: no, one or some examples of it.
+"""Zero-shot, one-shot and few-shot evaluation: the task and examples of it in the prompt.
 
 Brown et al. 2020, sections 2 and 2.4 (GPT-3), and the prompts of Radford et al. 2019, sections 3.6
 (summaries) and 3.7 (translation).
@@ -8,12 +8,13 @@ import collections
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import sacrebleu
 
 from t5x_like.evaluation import question_answering, rouge
-from t5x_like.evaluation.interface import Measured, Row, TextModel, choices_of, text_of
+from t5x_like.evaluation.interface import Measured, Row, RowMeasure, TextModel, choices_of, text_of
 from t5x_like.names import choose
 
 BY = ("likelihood", "generation")
@@ -48,11 +49,11 @@ METRICS: Mapping[str, Metric] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class InContext:
-    r"""Prompts of `shots` examples and a question, answered by likelihood or in free form.
+class InContext(RowMeasure):
+    r"""Questions after `shots` examples, answered by likelihood or by generation.
 
-    Rows have `inputs` and `targets`, and by likelihood `choices`; other fields of strings may stand
-    in the template. Each question has examples of its own, drawn without replacement from the
+    Rows have `inputs` and `targets`, and by likelihood `choices`; other fields of strings may occur
+    in the template. Each question has examples of its own, sampled without replacement from the
     training split (never the question itself).
 
     Attributes:
@@ -66,8 +67,9 @@ class InContext:
         sentences: generated text ends after so many; 0 for all.
         metrics: of generated text, names in METRICS.
         too_long: what is done where a prompt is longer than the model reads: "error", or
-            "fewer_shots", as many as fit, and `mean_shots` tells.
-        seed: of the draws.
+            "fewer_shots", as many as fit, and `mean_shots` is their number.
+        seed: of the sampling of examples.
+        pool: rows of the training split to sample examples from, the first ones.
     """
 
     shots: int = 0
@@ -81,43 +83,46 @@ class InContext:
     metrics: Sequence[str] = ("exact_match", "f1")
     too_long: str = "error"
     seed: int = 0
+    pool: int = 100_000
+
+    needs: ClassVar[tuple[str, ...]] = ("text_model", "rows", "examples")
 
     def __post_init__(self) -> None:
-        choose("score.by", self.by, dict.fromkeys(BY))
-        choose("score.too_long", self.too_long, dict.fromkeys(TOO_LONG))
+        choose("in_context.by", self.by, dict.fromkeys(BY))
+        choose("in_context.too_long", self.too_long, dict.fromkeys(TOO_LONG))
         for name in self.metrics:
-            choose("score.metrics", name, METRICS)
+            choose("in_context.metrics", name, METRICS)
         if self.shots < 0:
-            raise ValueError(f"score.shots={self.shots} must be 0 or more")
+            raise ValueError(f"in_context.shots={self.shots} must be 0 or more")
         if self.template.count(_TARGETS) != 1 or not self.template.endswith(_TARGETS):
             raise ValueError(
-                f"score.template={self.template!r} must end in {_TARGETS}, and have it once"
+                f"in_context.template={self.template!r} must end in {_TARGETS}, and have it once"
             )
 
     def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
         """The accuracies by likelihood, or the metrics of generated text; `mean_shots`.
 
         Args:
-            rows: to be answered.
+            rows: the questions.
             examples: of the training split; needed if shots is not 0.
 
         Raises:
             ValueError: fewer examples than shots, a field that rows lack, or a prompt that is too
                 long, even without examples.
         """
-        # By likelihood the longest choice has to fit, else all that may be generated.
+        # By likelihood the longest choice has to fit, else the longest text to be generated.
         counted = collections.Counter(text_of(one, "inputs") for one in examples)
         prompts, shots = [], []
         for number, row in enumerate(rows):
-            drawn = self._draw(row, number, examples, same=counted[text_of(row, "inputs")])
-            prompt, used = self._fitting(model, row, drawn, where=number)
+            shown = self._sample(row, number, examples, same=counted[text_of(row, "inputs")])
+            prompt, used = self._fitting(model, row, shown, where=number)
             prompts.append(prompt)
             shots.append(used)
         answer = self._choose if self.by == "likelihood" else self._generate
-        found, said = answer(model, rows, prompts)
-        for one, prompt in zip(said, prompts, strict=True):
+        found, predicted = answer(model, rows, prompts)
+        for one, prompt in zip(predicted, prompts, strict=True):
             one["prompt"] = prompt
-        return found | {"mean_shots": float(np.mean(shots)), "examples": len(rows)}, said
+        return found | {"mean_shots": float(np.mean(shots)), "examples": len(rows)}, predicted
 
     def prompt(self, row: Row, examples: Sequence[Row]) -> str:
         """The text of a question after some examples of the task."""
@@ -126,14 +131,14 @@ class InContext:
         shown = [_filled(self.template, one) for one in examples]
         return self.separator.join([*first, *shown, question])
 
-    def _draw(self, row: Row, number: int, examples: Sequence[Row], *, same: int) -> list[Row]:
+    def _sample(self, row: Row, number: int, examples: Sequence[Row], *, same: int) -> list[Row]:
         """The examples of a row, where `same` have its own question."""
         if not self.shots:
             return []
         if len(examples) - same < self.shots:
             raise ValueError(
-                f"score.shots={self.shots}, and the training split has {len(examples) - same} "
-                "examples to draw from"
+                f"in_context.shots={self.shots}, and the training split has {len(examples) - same} "
+                "examples to sample from"
             )
         random = np.random.default_rng([self.seed, number])
         drawn = random.choice(len(examples), size=self.shots + same, replace=False)
@@ -153,9 +158,9 @@ class InContext:
             if self.too_long == "error":
                 break
         raise ValueError(
-            f"score.shots={shots}: the prompt of row {where} and its answer are {excess} tokens "
-            f"more than the {model.length} that the model reads; take fewer, or "
-            "score.too_long='fewer_shots'"
+            f"in_context.shots={shots}: the prompt of row {where} and its answer are {excess} "
+            f"tokens more than the {model.length} that the model reads; take fewer, or "
+            "in_context.too_long='fewer_shots'"
         )
 
     def _choose(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
@@ -169,7 +174,7 @@ class InContext:
         scores = model.score([*asked, *((f"{self.answer} ", choice) for choice in alone)])
         base = dict(zip(alone, scores[len(asked) :], strict=True))
         own = iter(scores)
-        said, right = [], []
+        predicted, right = [], []
         for row in rows:
             choices = choices_of(row)
             found = [next(own) for _ in choices]
@@ -183,7 +188,7 @@ class InContext:
             }
             picked = {name: choices[int(np.argmax(values))] for name, values in by.items()}
             right.append([one == row["targets"] for one in picked.values()])
-            said.append(
+            predicted.append(
                 {"predictions": picked, "targets": row["targets"], "choices": choices, **by}
             )
         total, per_token, calibrated = map(float, np.mean(right, axis=0))
@@ -191,15 +196,17 @@ class InContext:
             "accuracy": total,
             "accuracy_per_token": per_token,
             "accuracy_calibrated": calibrated,
-        }, said
+        }, predicted
 
     def _generate(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
-        said = [
+        predicted = [
             {"prediction": self._cut(text), "targets": text_of(row, "targets")}
             for text, row in zip(model.generate(prompts), rows, strict=True)
         ]
-        predictions, targets = ([one[name] for one in said] for name in ("prediction", "targets"))
-        return {name: METRICS[name](predictions, targets) for name in self.metrics}, said
+        predictions, targets = (
+            [one[name] for one in predicted] for name in ("prediction", "targets")
+        )
+        return {name: METRICS[name](predictions, targets) for name in self.metrics}, predicted
 
     def _cut(self, text: str) -> str:
         """What counts of generated text: up to the stop, and so many sentences."""

@@ -1,14 +1,43 @@
-"""What a measurement asks of a model that reads and writes text, and of the rows that it reads."""
+"""The contract of measures, of the text models that they use, and of the rows that they read."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from t5x_like.inference.likelihood import Pair, Score
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
-# The numbers that are found, and what was made of each row, as JSON has it.
+# The numbers by name, and what the model predicts for each row, as JSON values.
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A frozen dataclass, whose fields are its settings in a config's `evaluate.measures`.
+
+    Attributes:
+        needs: methods of `resources.Resources`; `measure` gets what they return, in this order.
+        measure: what was needed -> `Measured`. With several processes all of them call it, with
+            the same rows.
+    """
+
+    needs: ClassVar[tuple[str, ...]]
+    measure: ClassVar[Callable[..., Measured]]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowMeasure(Measure):
+    """A measure that reads rows of the source, before any objective.
+
+    Attributes:
+        cleaned: read rows as training reads them (preprocessing/cleaning.py), say without
+            indentation; else as they are in the source.
+    """
+
+    cleaned: bool = dataclasses.field(default=False, kw_only=True)
+
+    needs: ClassVar[tuple[str, ...]] = ("text_model", "rows")
 
 
 class TextModel(Protocol):
@@ -16,38 +45,38 @@ class TextModel(Protocol):
 
     @property
     def length(self) -> int:
-        """Tokens of a row: a prompt, or without an encoder a prompt and what comes after it."""
+        """Tokens of a row: of the prompt, and in a decoder-only model of its continuation too."""
 
     @property
     def encodes(self) -> bool:
         """Whether an encoder reads the prompt."""
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
-        """The tokens of a text, and the end token after them if it is asked for."""
+        """The tokens of a text, with `end` the end token after them."""
 
     def excess(self, prompt: str, continuation: str | None) -> int:
-        """By how many tokens the two are too long; None for what `generate` may write."""
+        """By how many tokens the two are too long; None is the longest text of `generate`."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
-        """The likelihood of continuations of prompts; prompts too long lose their beginning."""
+        """The likelihood of continuations; of a long prompt the beginning is truncated."""
 
     def score_tokens(self, pairs: Sequence[Pair]) -> list[Score]:
-        """The same of tokens as they are."""
+        """Like `score`, for tokenized pairs, without truncation."""
 
     def generate(self, prompts: Sequence[str]) -> list[str]:
-        """What is written after each prompt."""
+        """Generate a text after each prompt."""
 
 
 def text_of(row: Row, name: str) -> str:
-    """A field of a row that is a string.
+    """The string in a field of a row.
 
     Raises:
-        ValueError: the row has no such field, with the nearest, or it is no string.
+        ValueError: the row has no such field, or it is not a string.
     """
     if name not in row:
         raise ValueError(f"a row has no field {name!r}.{hint(name, row)}")
     if not isinstance(row[name], str):
-        raise ValueError(f"the field {name!r} of a row is no string but {row[name]!r:.80}")
+        raise ValueError(f"the field {name!r} of a row must be a string, not {row[name]!r:.80}")
     return row[name]
 
 
@@ -55,13 +84,14 @@ def choices_of(row: Row) -> list[str]:
     """The field `choices` of a row.
 
     Raises:
-        ValueError: it has no choices, or `targets` is none of them.
+        ValueError: there are no choices, or `targets` is not one of them.
     """
     choices = list(row.get("choices", ()))
     if len(choices) < 2:
         raise ValueError(f"a row needs a field `choices`, two strings or more, not {choices!r:.80}")
     if text_of(row, "targets") not in choices:
         raise ValueError(
-            f"targets={row['targets']!r:.80} is none of the choices.{hint(row['targets'], choices)}"
+            f"targets={row['targets']!r:.80} is not one of the choices."
+            f"{hint(row['targets'], choices)}"
         )
     return choices

@@ -5,23 +5,28 @@ et al. 2018, section 5 (arXiv:1806.03822).
 """
 
 import collections
+import dataclasses
 import re
 import string
 from collections.abc import Sequence
+from typing import ClassVar
 
 from t5x_like.decoding.spans import Answer
+from t5x_like.evaluation.interface import Measured, Row, RowMeasure
+from t5x_like.inference.encoder_predictions import Answers
+from t5x_like.inference.predictor import Predictor
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> list[str]:
-    """The words that count: lower case, without punctuation and articles."""
+    """The words of a text in lower case, without punctuation and articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split()
 
 
 def exact_match(predicted: str, answers: Sequence[str]) -> float:
-    """1 if a text has the words of one of the answers, in order; of no answers: if it has none."""
+    """1 if a text has the words of one of the answers in order; without answers, if it has none."""
     return float(any(normalize(predicted) == normalize(answer) for answer in answers or [""]))
 
 
@@ -37,7 +42,33 @@ def _f1(predicted: Sequence[str], answer: Sequence[str]) -> float:
     return 2 * common / (len(predicted) + len(answer))
 
 
-def measure(
+@dataclasses.dataclass(frozen=True)
+class Squad(RowMeasure):
+    """Exact match and F1 of the answers to `question` from `context`, beside `answers`."""
+
+    needs: ClassVar[tuple[str, ...]] = ("predictor", "rows")
+
+    def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
+        """As `rates`; the predictions are those of `encoder_predictions.Answers`.
+
+        Raises:
+            ValueError: there are no rows, or they lack a field.
+        """
+        prediction = predictor.prediction
+        if not isinstance(prediction, Answers):
+            raise ValueError(
+                "the measure squad needs a model with the head question_answering; this one has "
+                f"another: it predicts {type(prediction).__name__.lower()}"
+            )
+        predicted = predictor(
+            [{name: row[name] for name in ("question", "context")} for row in rows]
+        )
+        answers = [Answer(one["answer"], one["null_margin"]) for one in predicted]
+        references = [row["answers"] for row in rows]
+        return rates(answers, references, threshold=prediction.threshold), predicted
+
+
+def rates(
     answers: Sequence[Answer],
     references: Sequence[Sequence[str]],
     *,
@@ -46,14 +77,14 @@ def measure(
     """The means over questions.
 
     Args:
-        answers: of each question.
-        references: the right answers of each question, none where there is none.
-        threshold: of there being no answer; None if there always is one.
+        answers: the model's answer to each question.
+        references: the right answers to each question, none for a question without an answer.
+        threshold: the null margin above which the model gives no answer; None if it always does.
 
     Returns:
-        `exact_match` and `f1`, from 0 to 1; and if some questions have no answer, `best_f1` and the
-        `best_threshold` with which it is reached, to be chosen on held-out data (Devlin et al.
-        2019, section 4.3).
+        `exact_match` and `f1`, from 0 to 1; and if some questions have no answer, the best F1
+        over all thresholds, `best_f1`, and its `best_threshold`, to be chosen on held-out data
+        (Devlin et al. 2019, section 4.3).
 
     Raises:
         ValueError: there are no questions.
@@ -73,9 +104,9 @@ def measure(
 
 
 def _best(pairs: Sequence[tuple[Answer, Sequence[str]]]) -> dict[str, float]:
-    """The threshold with the largest F1: below all margins, or at one of them."""
+    """The threshold with the largest F1, below all margins or at one of them."""
     ordered = sorted(pairs, key=lambda pair: pair[0].null_margin)
-    total = sum(f1("", right) for _, right in ordered)  # all questions answered by nothing
+    total = sum(f1("", right) for _, right in ordered)  # no answer to any question
     best, threshold = total, ordered[0][0].null_margin - 1
     for number, (answer, right) in enumerate(ordered):
         total += f1(answer.text, right) - f1("", right)

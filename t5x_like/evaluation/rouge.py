@@ -1,4 +1,4 @@
-"""ROUGE: how much of a text's words a summary has, and in their order (Lin 2004).
+"""ROUGE: the overlap of a summary with its reference, in words and word order (Lin 2004).
 
 F-measures of lower-case words of letters and digits, without stemming.
 """

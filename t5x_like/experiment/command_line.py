@@ -18,7 +18,7 @@ from typing import Any
 import ml_collections
 from absl import flags, logging
 
-from t5x_like.config import SETTINGS, check, one_line_errors
+from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
 from t5x_like.names import hint
 
 _CONFIG = "config"
@@ -148,6 +148,7 @@ def set_value(config: ml_collections.ConfigDict, key: str, text: str) -> None:
     Raises:
         ValueError: the config has no such setting, or the text is not of its type.
     """
+    check_renamed(key)
     node, (*parents, last) = config, key.split(".")
     open_parts = [part for part, (default, _) in SETTINGS.items() if isinstance(default, dict)]
     for number, name in enumerate((*parents, last)):

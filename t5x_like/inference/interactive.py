@@ -1,4 +1,4 @@
-"""A conversation with a model in the terminal: it types what comes next, and what might have."""
+"""A conversation with a model in the terminal: its text, and the likeliest next tokens."""
 
 from collections.abc import Iterable
 from typing import TextIO
@@ -11,11 +11,11 @@ from t5x_like.inference.text_model import TextModel
 
 LIKELIEST = 5
 _PROMPT = "> "
-_INTRODUCTION = "A text to go on with; an empty line goes on; Ctrl-D ends, Ctrl-C stops a text."
+_INTRODUCTION = "A text to continue; an empty line continues it; Ctrl-C stops it, Ctrl-D ends."
 
 
 def type_out(model: TextModel, text: str, *, out: TextIO) -> None:
-    """Types an answer to a text as it comes, after the text itself if a language model goes on."""
+    """Show an answer token by token, after the prompt itself if a language model continues it."""
     if not model.encodes:
         out.write(text)
     writing = _Writing(model, model.prompt(text), out=out, held_back=0)
@@ -24,10 +24,10 @@ def type_out(model: TextModel, text: str, *, out: TextIO) -> None:
 
 
 def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
-    """Answers each line, and shows the likeliest next tokens under the text, as they stand then.
+    """Answer each line, and show the likeliest next tokens under each answer.
 
-    One token fewer than `decode.max_new_tokens` is typed: the last one is only foretold. An empty
-    line goes on with the text, or for an encoder-decoder says something else if it samples. Ctrl-C
+    One token fewer than `decode.max_new_tokens` is shown: the last one is only predicted. An empty
+    line continues the text; an encoder-decoder answers anew, another text if it samples. Ctrl-C
     ends an answer, between answers the conversation, as does the end of the lines.
     """
     out.write(f"{_INTRODUCTION}\n{_PROMPT}")
@@ -57,10 +57,10 @@ def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
 
 
 class _Writing:
-    """One answer on its way to the terminal.
+    """One answer, shown token by token.
 
     Attributes:
-        prompt, tokens: what was read, and what was typed.
+        prompt, tokens: of the prompt, and of the answer so far.
         last: the log p of each next token, [V], when the last one was chosen.
     """
 
@@ -73,7 +73,7 @@ class _Writing:
         self._text = Detokenizer(model.vocabulary.decode, before)
 
     def step(self, step: StreamStep) -> bool:
-        """Types a token; ends at an end token, and where only a forecast was wanted."""
+        """Show a token; end at an end token, and after the last one that is shown."""
         self.last = np.asarray(step.log_probs[0])
         token = int(step.tokens[0])
         if self._model.is_end(token) or len(self.tokens) >= self._most:
@@ -84,7 +84,7 @@ class _Writing:
         return False
 
     def end(self) -> None:
-        """What waited for the rest of a character, and the end of the line."""
+        """Show an unfinished character, and end the line."""
         self._out.write(self._text.close() + "\n")
         self._out.flush()
 

@@ -1,4 +1,4 @@
-"""How likely a network finds a continuation of a prompt: its log p, token by token, in batches."""
+"""The log-likelihood of continuations of prompts, token by token, in batches."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ _SHORTEST = 16  # tokens of a row; longer rows are twice as long, and so on, up 
 
 
 class Pair(NamedTuple):
-    """Tokens that are given, and those after them whose likelihood is asked."""
+    """The tokens of a prompt, and those of a continuation, which are scored."""
 
     prompt: Sequence[int]
     continuation: Sequence[int]
@@ -25,11 +25,11 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """What a network thinks of a continuation.
+    """The score of a continuation.
 
     Attributes:
         log_probs: natural log p of each token, given all before it; float32.
-        greedy: whether each token is the likeliest, so that greedy decoding would have said them.
+        greedy: whether each token is the likeliest, so that greedy decoding generates them.
     """
 
     log_probs: Float[np.ndarray, "n"]
@@ -42,12 +42,12 @@ class Score:
 
     @property
     def tokens(self) -> int:
-        """Their number."""
+        """The number of tokens."""
         return len(self.log_probs)
 
     @property
     def per_token(self) -> float:
-        """The mean log p of a token, 0 of none."""
+        """The mean log p of a token; 0 without tokens."""
         return self.total / max(self.tokens, 1)
 
 
@@ -73,19 +73,19 @@ class Form:
     begin: tuple[int, ...] = ()
 
     def excess(self, pair: Pair) -> int:
-        """How many tokens of the prompt, or else of the continuation, are too many; 0 if none."""
+        """By how many tokens the prompt, or else the continuation, is too long; 0 if both fit."""
         own, after = len(pair.prompt), len(pair.continuation)
         if self.inputs:
             return max(own - self.inputs, after - self.length, 0)
         return max(own + after - self.length, 0)
 
     def sizes(self, pair: Pair) -> tuple[int, int]:
-        """The tokens that it takes of the decoder's row and of the encoder's."""
+        """The tokens in the decoder's row and in the encoder's."""
         own, after = len(pair.prompt), len(pair.continuation)
         return (after, own) if self.inputs else (own + after, 0)
 
     def lay_out(self, pairs: Sequence[Pair], *, rows: int) -> Batch:
-        """The batch of some pairs, padded on the right to one of a few lengths: [rows, L] int32.
+        """Pad pairs on the right to one of a few lengths: a batch of [rows, L] int32.
 
         Raises:
             ValueError: one is longer than a row.
@@ -108,10 +108,10 @@ class Form:
             if self.inputs:
                 batch["encoder_input_tokens"][row, :own] = pair.prompt
                 batch["encoder_segment_ids"][row, :own] = 1
-            said = pair.continuation if self.inputs else [*pair.prompt, *pair.continuation]
-            batch["decoder_input_tokens"][row, : len(said)] = [self.start, *said[:-1]]
-            batch["decoder_target_tokens"][row, : len(said)] = said
-            batch["decoder_segment_ids"][row, : len(said)] = 1
+            targets = pair.continuation if self.inputs else [*pair.prompt, *pair.continuation]
+            batch["decoder_input_tokens"][row, : len(targets)] = [self.start, *targets[:-1]]
+            batch["decoder_target_tokens"][row, : len(targets)] = targets
+            batch["decoder_segment_ids"][row, : len(targets)] = 1
             batch["decoder_causal_attention"][row, : own + 1] = 1
         if not self.sees_prompt:
             del batch["decoder_causal_attention"]
@@ -119,12 +119,12 @@ class Form:
 
 
 def _rounded(size: int, *, most: int) -> int:
-    """The next power of two, so that few programs are compiled, and not more than the most."""
+    """The next power of two, so that few programs are compiled, up to the most."""
     return min(max(_SHORTEST, 1 << (int(size) - 1).bit_length()), most)
 
 
 class Scorer:
-    """Scores pairs, `batch_size` rows at once.
+    """Score pairs in batches of `batch_size` rows.
 
     Args:
         module: `module.apply({"params": params}, batch)` gives logits [B, L, V].
@@ -157,7 +157,7 @@ class Scorer:
         Raises:
             ValueError: one is longer than a row.
         """
-        # Those of like length together, since a batch is as long as its longest row.
+        # By length, since a batch is as long as its longest row.
         order = sorted(range(len(pairs)), key=lambda n: self._form.sizes(pairs[n]))
         scores: dict[int, Score] = {}
         for first in range(0, len(order), self._rows):

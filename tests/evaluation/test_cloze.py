@@ -71,5 +71,5 @@ def test_rows_without_choices_are_refused(characters):
     model = characters(lambda before, character: 0.0)
     with pytest.raises(ValueError, match="needs a field `choices`"):
         Choice().measure(model, [{"inputs": "a", "targets": "b"}])
-    with pytest.raises(ValueError, match="is none of the choices"):
+    with pytest.raises(ValueError, match="is not one of the choices"):
         Choice().measure(model, [{**ROW, "targets": "waters"}])

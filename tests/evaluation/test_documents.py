@@ -31,7 +31,7 @@ def test_a_stride_leaves_all_but_the_first_window_that_much_context(stride):
 
 @pytest.mark.parametrize("stride", [-1, 11])
 def test_a_stride_that_leaves_tokens_out_is_refused(stride):
-    with pytest.raises(ValueError, match=rf"score.stride={stride} must be from 1 to 10"):
+    with pytest.raises(ValueError, match=rf"documents.stride={stride} must be from 1 to 10"):
         windows([1, 2], length=10, stride=stride)
 
 

@@ -117,9 +117,9 @@ def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters)
         model = characters(flat, length=length)
         found, _ = InContext(shots=3, too_long="fewer_shots").measure(model, rows, pool)
         assert found["mean_shots"] == shots
-    with pytest.raises(ValueError, match=r"score.shots=3.*row 0.*42 tokens more than the 13"):
+    with pytest.raises(ValueError, match=r"in_context.shots=3.*row 0.*42 tokens more than the 13"):
         InContext(shots=3).measure(model, rows, pool)
-    with pytest.raises(ValueError, match=r"score.shots=0.*1 tokens more than the 12"):
+    with pytest.raises(ValueError, match=r"in_context.shots=0.*1 tokens more than the 12"):
         InContext(shots=3, too_long="fewer_shots").measure(characters(flat, length=12), rows, pool)
     with pytest.raises(ValueError, match=r"5 tokens more than the 11"):
         InContext(by="generation").measure(characters(flat, length=11), rows, [])
@@ -128,10 +128,13 @@ def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"by": "likelyhood"}, "score.by='likelyhood' does not exist. Did you mean 'likelihood'"),
+        (
+            {"by": "likelyhood"},
+            "in_context.by='likelyhood' does not exist. Did you mean 'likelihood'",
+        ),
         ({"too_long": "fewer"}, "Did you mean 'fewer_shots'"),
-        ({"metrics": ("rouge",)}, "score.metrics='rouge'"),
-        ({"shots": -1}, "score.shots=-1"),
+        ({"metrics": ("rouge",)}, "in_context.metrics='rouge'"),
+        ({"shots": -1}, "in_context.shots=-1"),
         ({"template": "{inputs}"}, "must end in {targets}"),
         ({"template": "{inputs}{targets}."}, "must end in {targets}"),
     ],
@@ -145,5 +148,5 @@ def test_fields_and_examples_that_are_missing_are_named(characters):
     with pytest.raises(ValueError, match="no field 'question'"):
         InContext(template="{question}{targets}").measure(characters(flat), ROWS, [])
     pool = [*POOL[:2], {"inputs": "3+3", "targets": "6"}]
-    with pytest.raises(ValueError, match=r"score\.shots=3, and the training split has 2"):
+    with pytest.raises(ValueError, match=r"in_context.shots=3, and the training split has 2"):
         InContext(shots=3).measure(characters(flat), ROWS[:1], pool)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t5x_like.decoding.spans import Answer, join
-from t5x_like.evaluation.question_answering import exact_match, f1, measure
+from t5x_like.evaluation.question_answering import exact_match, f1, rates
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_of_parts_the_best_answer_counts_and_the_least_sign_of_none():
 
 def test_a_threshold_of_none_always_answers():
     answers = [Answer("a b", 9.0), Answer("cat", 9.0)]
-    found = measure(answers, [["b"], ["cat"]], threshold=None)
+    found = rates(answers, [["b"], ["cat"]], threshold=None)
     assert found == {"exact_match": 1.0, "f1": 1.0}
-    assert measure(answers, [["b"], ["cat"]], threshold=0.0)["exact_match"] == 0
+    assert rates(answers, [["b"], ["cat"]], threshold=0.0)["exact_match"] == 0
 
 
 def test_the_best_threshold_is_the_best_of_all():
@@ -48,16 +48,16 @@ def test_the_best_threshold_is_the_best_of_all():
         references = [["cat"] if there else [] for there in random.random(12) < 0.6]
         references[0] = []
         answers = [Answer(str(w), m) for w, m in zip(words, margins, strict=True)]
-        found = measure(answers, references, threshold=0.0)
+        found = rates(answers, references, threshold=0.0)
         every = {
-            t: measure(answers, references, threshold=t)["f1"] for t in np.arange(-4.5, 4.5, 0.5)
+            t: rates(answers, references, threshold=t)["f1"] for t in np.arange(-4.5, 4.5, 0.5)
         }
         assert found["best_f1"] == pytest.approx(max(every.values()))
-        assert measure(answers, references, threshold=found["best_threshold"])[
-            "f1"
-        ] == pytest.approx(found["best_f1"])
+        assert rates(answers, references, threshold=found["best_threshold"])["f1"] == pytest.approx(
+            found["best_f1"]
+        )
 
 
 def test_nothing_to_answer_is_said():
     with pytest.raises(ValueError, match="no question"):
-        measure([], [], threshold=None)
+        rates([], [], threshold=None)

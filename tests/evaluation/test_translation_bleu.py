@@ -59,10 +59,10 @@ def test_case_counts():
 
 def test_mistakes_are_told():
     with pytest.raises(
-        ValueError, match=r"score.tokenizer='13' does not exist. Did you mean '13a'"
+        ValueError, match=r"translation.tokenizer='13' does not exist. Did you mean '13a'"
     ):
         Translation(tokenizer="13")
-    with pytest.raises(ValueError, match="nothing to translate"):
+    with pytest.raises(ValueError, match="no row to translate"):
         Translation().measure(Phrasebook({}), [])
     with pytest.raises(ValueError, match="no field 'targets'"):
         Translation().measure(Phrasebook({}), [{"inputs": "a"}])

@@ -1,0 +1,68 @@
+"""The measures by name, and those of a run that names none in `evaluate.measures`.
+
+| kind | needs | paper |
+|---|---|---|
+| loss | held-out batches | |
+| documents | rows with text | Radford et al. 2019, section 3.1 |
+| last_word | rows with text | LAMBADA: the same, section 3.3 |
+| choice | rows with inputs with a blank, choices, targets | Children's Book Test: section 3.2 |
+| in_context | rows with inputs, targets, by likelihood choices | Brown et al. 2020, section 2 |
+| translation | rows with inputs, targets | Vaswani et al. 2017, section 6.1 |
+| squad | rows with question, context, answers | Rajpurkar et al. 2016, section 6.1 |
+
+Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from t5x_like.evaluation.cloze import Choice, LastWord
+from t5x_like.evaluation.documents import Documents
+from t5x_like.evaluation.held_out import Loss
+from t5x_like.evaluation.in_context import InContext
+from t5x_like.evaluation.interface import Measure
+from t5x_like.evaluation.question_answering import Squad
+from t5x_like.evaluation.translation import Translation
+from t5x_like.names import choose
+from t5x_like.systems.system import Task
+
+MEASURES: dict[str, type[Measure]] = {
+    "loss": Loss,
+    "documents": Documents,
+    "last_word": LastWord,
+    "choice": Choice,
+    "in_context": InContext,
+    "translation": Translation,
+    "squad": Squad,
+}
+
+# Beside the loss, and what the system's task declares (`systems.system.Task.measures`).
+OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
+    "language_modeling": {"documents": {"cleaned": True}},
+    "translation": {"translation": {}},
+}
+
+
+def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]:
+    """The `evaluate.measures` of a run whose config has none."""
+    own: dict[str, dict[str, Any]] = {name: {} for name in ("loss", *task.measures)}
+    return own | OF_OBJECTIVES.get(objective, {})
+
+
+def make(name: str, settings: Mapping[str, Any]) -> Measure:
+    """Make a measure of `evaluate.measures`.
+
+    Args:
+        name: its key there.
+        settings: `kind`, a name in MEASURES, by default the name itself; and the kind's fields.
+
+    Raises:
+        ValueError: no kind has this name, or it has no such setting, or a bad value.
+    """
+    kind = settings.get("kind", name)
+    measure = choose(f"evaluate.measures.{name}.kind", kind, MEASURES)
+    known = dict.fromkeys(["kind", *inspect.signature(measure).parameters])
+    for setting in settings:
+        choose(f"setting of evaluate.measures.{name}", setting, known)
+    return measure(**{key: value for key, value in settings.items() if key != "kind"})

@@ -1,0 +1,115 @@
+"""What measures need of a model and its data, each made when a measure first needs it."""
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import ml_collections
+
+from t5x_like.evaluation.held_out import HeldOut
+from t5x_like.evaluation.in_context import InContext
+from t5x_like.evaluation.interface import Measure, Row, RowMeasure
+from t5x_like.experiment import data_side, text_data
+from t5x_like.experiment.data_side import Inputs
+from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.text_data import TextData
+from t5x_like.inference import predictions, text_model
+from t5x_like.inference.predictor import Predictor
+from t5x_like.inference.text_model import TextModel
+from t5x_like.pretrained import Pretrained
+
+
+class Resources:
+    """The methods that a measure may name in its `needs`.
+
+    Each takes the measure and the name of an evaluation task.
+
+    Args:
+        pretrained: the model.
+        settings: its config; of a run with phases, that of a phase.
+        name: of the task of the run, "" in a run of one.
+        make: makes the model side of the run, by the names of its tasks.
+    """
+
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        settings: ml_collections.ConfigDict,
+        *,
+        name: str,
+        make: Callable[[], Mapping[str, Experiment]],
+    ):
+        self._pretrained, self._settings = pretrained, settings
+        self._name, self._make = name, make
+
+    def of(self, measure: Measure, task: str) -> list[Any]:
+        """What a measure needs, in the order of its `needs`."""
+        return [getattr(self, need)(measure, task) for need in measure.needs]
+
+    def layout(self) -> contextlib.AbstractContextManager[None]:
+        """The layout within which measures run."""
+        return self._pretrained.layout()
+
+    def held_out(self, measure: Measure, task: str) -> HeldOut:
+        """The model with its loss, and the held-out batches of the task."""
+        return HeldOut(
+            self._make()[self._name],
+            self._pretrained.params,
+            functools.partial(self._data.eval_batches, task),
+            self._settings.model.vocab_size,
+        )
+
+    def text_model(self, measure: Measure, task: str) -> TextModel:
+        """The model with its vocabulary, to score and to generate texts."""
+        return self._text_model
+
+    def predictor(self, measure: Measure, task: str) -> Predictor:
+        """The model as a predictor of its head's labels."""
+        return self._predictor
+
+    def rows(self, measure: RowMeasure, task: str) -> list[Row]:
+        """The first rows of the task's source, in the split "validation".
+
+        As many as `evaluate.batches` batches have, or all.
+
+        Raises:
+            ValueError: there are none.
+        """
+        number = self._settings.evaluate.batches * self._settings.data.batch_size or None
+        rows = self._source(task, split="validation", cleaned=measure.cleaned)
+        if not (found := list(itertools.islice(rows, number))):
+            raise ValueError(f"data.task={task!r} has no row in its split 'validation'")
+        return found
+
+    def examples(self, measure: InContext, task: str) -> list[Row]:
+        """The first rows of the task's training split; none for a measure without shots."""
+        if not measure.shots:
+            return []
+        rows = self._source(task, split="train", cleaned=measure.cleaned)
+        return list(itertools.islice(rows, measure.pool))
+
+    def _source(self, task: str, *, split: str, cleaned: bool) -> Iterator[Row]:
+        """The rows of a source, with strings for bytes and lists for arrays."""
+        from t5x_like.preprocessing.pipeline import source_rows  # only here TensorFlow is needed
+
+        self._text.register()
+        for row in source_rows(task, split=split, cleaned=cleaned):
+            yield {name: data_side.plain(value) for name, value in row.items()}
+
+    @functools.cached_property
+    def _text(self) -> TextData:
+        return text_data.build(self._settings)
+
+    @functools.cached_property
+    def _data(self) -> Inputs:
+        return data_side.build(self._settings, self._make()[self._name].mesh, text=self._text)
+
+    @functools.cached_property
+    def _text_model(self) -> TextModel:
+        return text_model.build(self._pretrained, self._settings, self._text)
+
+    @functools.cached_property
+    def _predictor(self) -> Predictor:
+        return predictions.build(self._pretrained, self._settings, self._text)

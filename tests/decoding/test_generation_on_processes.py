@@ -1,0 +1,60 @@
+"""Two processes generate what one does, greedily, by sampling and by beam search."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = """
+import flax.linen as nn
+import jax
+import numpy as np
+from t5x_like import partitioning, systems
+from t5x_like.pretrained import Pretrained
+
+partitioning.connect_processes()
+sizes = {"vocab_size": 48, "positions": 24, "layers": 2, "d_model": 16, "d_ff": 24, "heads": 2}
+config = next(iter(systems.find("gpt2").sizes.values())) | sizes
+module = systems.build("gpt2", config)
+mesh = partitioning.make_mesh({"data": -1})
+init = lambda: module.init(jax.random.key(0), module.example_batch())["params"]
+axes = nn.get_partition_spec(jax.eval_shape(init))
+params = jax.jit(lambda: nn.unbox(init()), out_shardings=partitioning.shardings(mesh, axes))()
+model = Pretrained(module, params, system="gpt2", config=config, mesh=mesh)
+prompts = np.arange(2, 14).reshape(4, 3)
+for settings in ({}, {"num_beams": 2}, {"do_sample": True}):
+    found = model.generate(
+        prompts, np.ones_like(prompts), max_new_tokens=4, eos_token_id=None, **settings
+    )
+    print(found.tolist())
+"""
+
+
+def run(**environment):
+    """The program in a process of its own, which has one device."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_two_processes_generate_what_one_does():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    several = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address}
+    runs = [run(), *(run(**several, JAX_PROCESS_ID=str(process)) for process in range(2))]
+    outputs = [process.communicate(timeout=600) for process in runs]
+    assert [process.returncode for process in runs] == [0, 0, 0], outputs
+    # Gloo has lines of its own before these.
+    alone, *together = (output.splitlines()[-3:] for output, _ in outputs)
+    assert together == [alone, alone]

@@ -1,0 +1,95 @@
+"""Measures by name: the defaults of a run, settings of a config, and what each of them needs."""
+
+import json
+
+import pytest
+
+from t5x_like import config, systems
+from t5x_like.evaluation import measures
+from t5x_like.evaluation.documents import Documents
+from t5x_like.evaluation.in_context import InContext
+from t5x_like.evaluation.resources import Resources
+from t5x_like.experiment import command_line
+
+
+@pytest.mark.parametrize(
+    ("system", "head", "objective", "names"),
+    [
+        ("t5", "", "span_corruption", ["loss"]),
+        ("gpt2", "", "language_modeling", ["loss", "documents"]),
+        ("transformer", "", "translation", ["loss", "translation"]),
+        ("bert", "question_answering", "question_answering", ["loss", "squad"]),
+        ("bert", "classification", "classification", ["loss"]),
+    ],
+)
+def test_the_defaults_come_from_the_task_and_the_objective(system, head, objective, names):
+    task = systems.find(system).task({"head": head})
+    assert list(measures.default_settings(task, objective=objective)) == names
+
+
+def test_documents_of_a_run_are_cleaned_as_in_training():
+    task = systems.find("gpt2").task({})
+    settings = measures.default_settings(task, objective="language_modeling")
+    assert measures.make("documents", settings["documents"]) == Documents(cleaned=True)
+
+
+def test_a_measure_has_the_kind_of_its_name_or_another():
+    assert measures.make("documents", {"stride": 3}) == Documents(stride=3)
+    assert measures.make("few", {"kind": "in_context", "shots": 2}) == InContext(shots=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("document", {}, "evaluate.measures.document.kind='document' does not exist. Did you mean"),
+        (
+            "x",
+            {"kind": "los"},
+            "evaluate.measures.x.kind='los' does not exist. Did you mean 'loss'",
+        ),
+        ("loss", {"stride": 1}, "setting of evaluate.measures.loss='stride' does not exist"),
+        ("documents", {"strid": 1}, "'strid' does not exist. Did you mean 'stride'"),
+    ],
+)
+def test_an_error_names_the_nearest_that_there_is(name, settings, message):
+    with pytest.raises(ValueError, match=message.replace("'", ".")):
+        measures.make(name, settings)
+
+
+def test_every_measure_needs_what_resources_have():
+    for kind in measures.MEASURES.values():
+        assert all(callable(getattr(Resources, need)) for need in kind.needs)
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        ({}, {}),
+        ({"kind": "last_word", "cleaned": True, "predictions": "a.jsonl"}, {"cleaned": True}),
+    ],
+)
+def test_a_config_of_an_older_run_still_loads(score, expected, tmp_path):
+    stored = config.to_dict(config.defaults())
+    del stored["evaluate"]["measures"], stored["evaluate"]["predictions"]
+    (tmp_path / "config.json").write_text(json.dumps(stored | {"score": score}))
+    loaded = config.load(tmp_path / "config.json")
+    config.check(loaded)
+    if score:
+        expected = {"last_word": {"kind": "last_word", **expected}}
+    assert loaded.evaluate.measures.to_dict() == expected
+    assert loaded.evaluate.predictions == score.get("predictions", "")
+
+
+def test_a_setting_with_another_name_now_is_an_error_that_names_it():
+    old = config.defaults()
+    old.score = {"kind": "last_word"}
+    with pytest.raises(ValueError, match=r"the setting 'score' is now evaluate\.measures"):
+        config.check(old)
+
+
+def test_measures_are_set_from_the_command_line():
+    made = config.defaults()
+    command_line.set_value(made, "evaluate.measures.documents.stride", "64")
+    assert made.evaluate.measures.to_dict() == {"documents": {"stride": 64}}
+    with pytest.raises(ValueError, match=r"the setting 'score' is now evaluate\.measures"):
+        command_line.set_value(made, "score.kind", "last_word")
