@@ -7,7 +7,7 @@ from typing import Any
 import ml_collections
 
 from t5x_like import checkpoints, systems, vocabularies
-from t5x_like.batches.examples import examples_of
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.experiment.tasks import RunTask, heads, run_tasks
 from t5x_like.experiment.text_data import label_names
 from t5x_like.hf import folder as files

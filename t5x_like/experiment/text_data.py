@@ -9,7 +9,7 @@ import ml_collections
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
-from t5x_like.batches.examples import Examples, examples_of
+from t5x_like.batches.objective_examples import Examples, examples_of
 from t5x_like.vocabularies import Vocabulary
 
 

@@ -4,7 +4,7 @@ import jax
 import ml_collections
 
 from t5x_like.batches import converters
-from t5x_like.batches.examples import examples_of
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.packing import to_batch
 from t5x_like.config import Phase, phases
 from t5x_like.experiment.text_data import make_converter

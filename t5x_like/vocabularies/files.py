@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, Sente
 from t5x_like.vocabularies.special_tokens import ALBERT_SPECIAL_TOKENS
 from t5x_like.vocabularies.tokenizer import TokenizerVocabulary, byte_bpe, wordpiece
 
+Path = pathlib.Path  # or the like of a bucket: `epath.Path` has the same methods
 BYTES = "bytes"
 SENTINELS = 100
 
@@ -65,9 +67,11 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
         raise ValueError(f"vocabulary={spec!r}: {error}") from error
 
 
-def _find(spec: str) -> epath.Path:
+def _find(spec: str) -> Path:
     """The path of the file that a spec names."""
-    path = epath.Path(spec).expanduser()
+    # Paths of a bucket, such as gs://, need a library that local ones do not.
+    path: Any = epath.Path(spec) if "://" in spec else pathlib.Path(spec)
+    path = path.expanduser()
     is_folder = path.is_dir()
     if not is_folder and path.exists():
         return path
@@ -83,7 +87,7 @@ def _find(spec: str) -> epath.Path:
     raise ValueError(f"vocabulary={spec!r} {problem}.{hint(os.fspath(path), known)}")
 
 
-def _sentence_piece(path: epath.Path, *, spec: str, sentinels: int) -> Vocabulary:
+def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
     model = path.read_bytes()
     try:
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -103,11 +107,11 @@ def _sentence_piece(path: epath.Path, *, spec: str, sentinels: int) -> Vocabular
     return SentencePiece(model, extra_ids=sentinels)
 
 
-def _wordpiece(path: epath.Path) -> Vocabulary:
+def _wordpiece(path: Path) -> Vocabulary:
     return wordpiece(_lines(path), settings=_settings(path))
 
 
-def _bpe(path: epath.Path) -> Vocabulary:
+def _bpe(path: Path) -> Vocabulary:
     merges_path = path.parent / "merges.txt"
     if not merges_path.exists():
         raise ValueError(f"it needs the file {os.fspath(merges_path)!r} beside it.")
@@ -119,27 +123,27 @@ def _bpe(path: epath.Path) -> Vocabulary:
     return byte_bpe(ids, merges, settings=_settings(path))
 
 
-def _tokenizer(path: epath.Path) -> Vocabulary:
+def _tokenizer(path: Path) -> Vocabulary:
     try:
         return TokenizerVocabulary(tokenizers.Tokenizer.from_str(_text(path)))
     except Exception as error:  # the library raises no narrower class
         raise ValueError(f"is no tokenizer of the library `tokenizers`: {error}.") from error
 
 
-_READERS: Mapping[str, Callable[[epath.Path], Vocabulary]] = {
+_READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
     ".txt": _wordpiece,
     "vocab.json": _bpe,
     ".json": _tokenizer,
 }
 
 
-def _settings(path: epath.Path) -> dict[str, Any]:
+def _settings(path: Path) -> dict[str, Any]:
     """The settings of the tokenizer_config.json beside a vocabulary; none without that file."""
     config = path.parent / _CONFIG
     return _json(config) if config.exists() else {}
 
 
-def _json(path: epath.Path) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(_text(path))
     except ValueError as error:
@@ -149,12 +153,12 @@ def _json(path: epath.Path) -> dict[str, Any]:
     return content
 
 
-def _lines(path: epath.Path) -> list[str]:
+def _lines(path: Path) -> list[str]:
     """The lines of a file; other line separators, such as U+2028, may be pieces."""
     return _text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
-def _text(path: epath.Path) -> str:
+def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,13 +1,17 @@
-"""Pretraining objectives: seqio preprocessors from documents to inputs and targets.
+"""Objectives: seqio preprocessors from raw text to the features of examples, in four families.
 
-A file for each family. An objective is three choices that do not know of each other: how running
-text is cut (`chunking`, `lengths`), which tokens are noise (`noise`) and how noise is written
-down (`corruption`); `objective.objective_over_chunks` puts them together. A new objective is a
-new function that returns an `Objective`, in a new file, and a line in `OBJECTIVES`.
+    running_text  documents that run into each other: span corruption, denoising, language modeling
+    masked        rows of an encoder with masked tokens: BERT and its kin, UniLM
+    pairs         an encoder's text and a decoder's: BART, MASS, translation, text to text
+    labels        labelled text: classes, numbers, tags, answers
 
-The objectives of encoders (`encoders`) are put together in the same way by `grouping`, over groups
-of documents, of which they see the sentences: a format of rows, a choice of noise, a writing.
-Those of BART and MASS (`sequence_to_sequence`) see a document by itself.
+An objective of running text is three independent choices: how the text is split into chunks
+(`chunking`, `lengths`), which tokens are noise (`noise`) and how noise is written (`corruption`).
+One of `masked` is a format of rows, a choice of noise and a way of writing it, over groups of
+documents split into sentences (`grouping`).
+
+A new objective is a function that returns an `Objective`, a line in `OBJECTIVES` below, and one in
+`batches.objective_examples`, which declares without TensorFlow what its examples contain.
 """
 
 import inspect
@@ -62,7 +66,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
 
 
 def get(name: str) -> Callable[..., Objective]:
-    """The function that makes the objective `name` from its settings.
+    """Return the function that makes the objective `name` from its settings.
 
     Raises:
         ValueError: no objective has this name.
@@ -71,7 +75,7 @@ def get(name: str) -> Callable[..., Objective]:
 
 
 def build(name: str, **settings: Any) -> Objective:
-    """The objective `name` with its settings as a config has them, e.g. rate=0.3.
+    """Make the objective `name` with the settings of a config, such as rate=0.3.
 
     Raises:
         ValueError: no objective has this name, or it has no such setting, or a bad value.

@@ -7,7 +7,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from t5x_like.batches.examples import Examples, examples_of
+from t5x_like.batches.objective_examples import Examples, examples_of
 from t5x_like.preprocessing.objectives.running_text import chunking
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
@@ -42,7 +42,7 @@ class Objective(Examples):
 def make(
     name: str, preprocessors: tuple[Preprocessor, ...], settings: Mapping[str, Any] | None = None
 ) -> Objective:
-    """The objective of a name in `batches.examples`.
+    """The objective of a name in `batches.objective_examples`.
 
     Args:
         name: the spelling in the registry and in configs.

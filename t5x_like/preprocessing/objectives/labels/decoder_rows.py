@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t5x_like.batches.examples import examples_of
 from t5x_like.batches.extraction_rows import ARRANGE, write_row
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing.objectives.labels.labelled import check_fields, to_text, write_examples
 from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures

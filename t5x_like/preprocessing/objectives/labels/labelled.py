@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from t5x_like.batches.examples import examples_of
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, RowWriter
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
-from t5x_like.batches.examples import examples_of
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing.objectives.masked import sentences
 from t5x_like.preprocessing.objectives.masked.formats import Documents, Format
 from t5x_like.preprocessing.objectives.objective import Objective, make

@@ -8,7 +8,7 @@ import tensorflow as tf
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens
-from t5x_like.batches.examples import examples_of
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.objectives.masked.formats import SEGMENTS
 from t5x_like.preprocessing.objectives.masked.masking import Writing

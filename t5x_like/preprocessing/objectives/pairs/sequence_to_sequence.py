@@ -14,7 +14,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.encoder_rows import SpecialTokens
-from t5x_like.batches.examples import examples_of
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.names import choose
 from t5x_like.preprocessing.objectives.masked import formats, sentences
 from t5x_like.preprocessing.objectives.masked.formats import Documents
