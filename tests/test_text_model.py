@@ -82,7 +82,7 @@ def log_softmax(logits):
 def logits_of(model, pair):
     """The logits for each token of a continuation, of one row without any padding."""
     prompt, after = np.array(pair.prompt), np.array(pair.continuation)
-    start = [model.form.start]
+    start = [model.prompt_format.start]
     if model.encodes:
         batch = {
             "encoder_input_tokens": prompt[None],
@@ -92,7 +92,7 @@ def logits_of(model, pair):
     else:
         row = np.array([*start, *prompt, *after])[None, :-1]
         batch = {"decoder_input_tokens": row}
-        if model.form.sees_prompt:
+        if model.prompt_format.sees_prompt:
             batch["decoder_causal_attention"] = np.arange(row.shape[1])[None] <= len(prompt)
         skipped = len(prompt)
     apply = jax.jit(model.pretrained.module.apply)
@@ -148,7 +148,7 @@ def test_prompts_of_unequal_length_are_continued_as_each_is_without_padding(buil
     prompts = [model.prompt(text) for text in PROMPTS]
     together = model.generate_tokens(prompts)
     # In as many rows, since what is drawn depends on them.
-    row = prompts[0] if model.encodes else [model.form.start, *prompts[0]]
+    row = prompts[0] if model.encodes else [model.prompt_format.start, *prompts[0]]
     tokens = np.array([row] * 8)
     alone = model.pretrained.generate(tokens, np.ones_like(tokens), **model.decode)
     alone = alone[0, 1 if model.encodes else len(row) :]
@@ -176,7 +176,7 @@ def test_a_prompt_that_is_too_long_is_cut_where_it_matters_least(build):
     text = "".join(chr(ord("a") + n % 26) for n in range(80))
     [own] = model.score([(text, "!")])
     kept = model.length - (0 if model.encodes else 1)
-    closed = 1 if model.form.ends[0] else 0
+    closed = 1 if model.prompt_format.ends[0] else 0
     kept -= closed + (closed if not model.encodes else 0)
     [cut] = model.score([(text[-kept:], "!")])
     np.testing.assert_allclose(own.log_probs, cut.log_probs, atol=TOLERANCE, rtol=0)
@@ -210,7 +210,7 @@ def test_a_blank_belongs_to_what_comes_after_it(tmp_path):
     own = tiny_writer.settings("gpt2")
     own.data.vocabulary = str(tmp_path)
     model = text_model.build(from_pretrained(tiny_writer.write(tmp_path / "run", own)), own)
-    assert model.form.start == model.vocabulary.eos_id
+    assert model.prompt_format.start == model.vocabulary.eos_id
     whole = model.tokens("The cat sat on", end=False)
     for prompt, after in (("The cat", " sat on"), ("The cat ", "sat on"), ("The", " cat sat on")):
         pair = model.pair(prompt, after)

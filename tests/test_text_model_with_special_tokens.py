@@ -32,7 +32,7 @@ def test_prompts_and_continuations_begin_and_end_with_their_special_tokens(folde
     pair = model.pair("the cat", "sat on")
     assert pair.prompt == [BEGIN, 5, 6, END]
     assert pair.continuation == [BEGIN, 7, 8, END]
-    assert model.form.start == END
+    assert model.prompt_format.start == END
     assert model.prompt(" ".join(WORDS * 9))[0] == BEGIN
 
 

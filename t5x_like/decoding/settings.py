@@ -1,4 +1,4 @@
-"""What `generate` can be asked for, by Hugging Face's names, and the decoders that do it."""
+"""The settings of generation, by Hugging Face's names, as arguments of the decoders."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ class GenerationSettings:
     """How to generate. The defaults are those of Hugging Face.
 
     Attributes:
-        max_new_tokens: tokens to generate at most, 20 unless told.
-        max_length: the same with the prompt counted; max_new_tokens goes before it.
+        max_new_tokens: tokens to generate at most, 20 by default.
+        max_length: the same with the prompt counted; max_new_tokens takes precedence.
         max_extra_tokens: tokens to generate at most beyond as many as are read, padding counted;
             max_new_tokens holds too. Not Hugging Face's: Vaswani et al. 2017, section 6.1.
         min_new_tokens, min_length: tokens before the end token may come.
         num_beams: of beam search; 1 is greedy, or with `do_sample` sampling.
-        do_sample: draw tokens, changed by `temperature`, `top_k` (0: all) and `top_p`.
+        do_sample: sample tokens, with `temperature`, `top_k` (0: all) and `top_p`.
         length_penalty: alpha of beam search, which ranks by log p / length^alpha.
         length_penalty_kind: `power` for that; `google_nmt`, which Hugging Face has not, for
             log p / ((5 + length) / 6)^alpha, as the papers of the Transformer and T5 have it.
@@ -33,7 +33,7 @@ class GenerationSettings:
         no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all.
         eos_token_id: one id, several, or None to go on until max_new_tokens.
         pad_token_id: fills rows that have ended.
-        decoder_start_token_id: begins what a decoder writes.
+        decoder_start_token_id: the first token that an encoder-decoder's decoder reads.
         forced_bos_token_id, forced_eos_token_id: what has to be the first token that is generated,
             and the last one where no end token came before; None for any.
         seed: of sampling.

@@ -69,7 +69,7 @@ class _Writing:
         self.last: np.ndarray | None = None
         self._model, self._out = model, out
         self._most = model.new_tokens - held_back
-        before = () if model.form.ends[0] else prompt
+        before = () if model.prompt_format.ends[0] else prompt
         self._text = Detokenizer(model.vocabulary.decode, before)
 
     def step(self, step: StreamStep) -> bool:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 Batch = dict[str, np.ndarray]
 
-_SHORTEST = 16  # tokens of a row; longer rows are twice as long, and so on, up to the form's
+_SHORTEST = 16  # tokens of a row; longer rows have twice as many, and so on
 
 
 class Pair(NamedTuple):
@@ -52,7 +52,7 @@ class Score:
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class PromptFormat:
     """How a network reads a prompt, and what comes after it.
 
     Attributes:
@@ -137,12 +137,17 @@ class Scorer:
         self,
         module: nn.Module,
         params: PyTree,
-        form: Form,
+        prompt_format: PromptFormat,
         *,
         batch_size: int,
         put: Callable[[Batch], Any] = lambda batch: batch,
     ):
-        self._params, self._form, self._put, self._rows = params, form, put, batch_size
+        self._params, self._prompt_format, self._put, self._rows = (
+            params,
+            prompt_format,
+            put,
+            batch_size,
+        )
 
         def score(params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, Array]:
             return score_targets(
@@ -158,7 +163,7 @@ class Scorer:
             ValueError: one is longer than a row.
         """
         # By length, since a batch is as long as its longest row.
-        order = sorted(range(len(pairs)), key=lambda n: self._form.sizes(pairs[n]))
+        order = sorted(range(len(pairs)), key=lambda n: self._prompt_format.sizes(pairs[n]))
         scores: dict[int, Score] = {}
         for first in range(0, len(order), self._rows):
             some = order[first : first + self._rows]
@@ -167,14 +172,14 @@ class Scorer:
         return [scores[n] for n in range(len(pairs))]
 
     def _of_batch(self, pairs: Sequence[Pair]) -> list[Score]:
-        batch = self._put(self._form.lay_out(pairs, rows=self._rows))
+        batch = self._put(self._prompt_format.lay_out(pairs, rows=self._rows))
         found = self._score(self._params, batch)
         if jax.process_count() > 1:
             found = multihost_utils.process_allgather(found, tiled=True)
         log_probs, likeliest = (np.asarray(array) for array in found)
         scores = []
         for row, pair in enumerate(pairs):
-            last = self._form.sizes(pair)[0]
+            last = self._prompt_format.sizes(pair)[0]
             own = slice(last - len(pair.continuation), last)
             scores.append(Score(log_probs[row, own], bool(np.all(likeliest[row, own]))))
         return scores

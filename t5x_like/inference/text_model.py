@@ -23,7 +23,7 @@ from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.likelihood import Batch, Form, Pair, Score, Scorer
+from t5x_like.inference.likelihood import Batch, Pair, PromptFormat, Score, Scorer
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
@@ -31,11 +31,11 @@ _SHORTEST = 16  # tokens of a row of prompts; longer rows are twice as long, and
 
 
 class TextModel:
-    """Scores and continues texts, `batch_size` at once.
+    """Score and continue texts in batches of `batch_size`.
 
     Attributes:
         pretrained, vocabulary: of the texts.
-        form: how the network reads.
+        prompt_format: how the network reads.
         decode: settings of `generate`, by Hugging Face's names, with the vocabulary's end token.
     """
 
@@ -43,7 +43,7 @@ class TextModel:
         self,
         pretrained: Pretrained,
         vocabulary: Vocabulary,
-        form: Form,
+        prompt_format: PromptFormat,
         *,
         batch_size: int,
         decode: Mapping[str, Any],
@@ -53,34 +53,42 @@ class TextModel:
         # A folder with several end tokens knows better than its vocabulary, of which one is an end.
         if vocabulary.eos_id is not None and not isinstance(ends, Sequence):
             ends = vocabulary.eos_id
-        ids = {"eos_token_id": ends, "decoder_start_token_id": form.start}
+        ids = {"eos_token_id": ends, "decoder_start_token_id": prompt_format.start}
         self.decode = {**ids, **decode}
         self._ends = np.atleast_1d([] if ends is None else self.decode["eos_token_id"]).tolist()
-        if form.inputs:  # a decoder with an encoder may write more than its targets were long
-            form = dataclasses.replace(form, length=max(form.length, self.new_tokens))
-        self.form = form
+        if (
+            prompt_format.inputs
+        ):  # a decoder with an encoder may write more than its targets were long
+            prompt_format = dataclasses.replace(
+                prompt_format, length=max(prompt_format.length, self.new_tokens)
+            )
+        self.prompt_format = prompt_format
         self._scorer = Scorer(
-            pretrained.module, pretrained.params, form, batch_size=batch_size, put=self._put
+            pretrained.module,
+            pretrained.params,
+            prompt_format,
+            batch_size=batch_size,
+            put=self._put,
         )
 
     @property
     def length(self) -> int:
         """Tokens that are read of a prompt, without an encoder with what comes after it."""
-        return self.form.inputs or self.form.length
+        return self.prompt_format.inputs or self.prompt_format.length
 
     @property
     def encodes(self) -> bool:
         """Whether an encoder reads the prompt."""
-        return bool(self.form.inputs)
+        return bool(self.prompt_format.inputs)
 
     @property
     def new_tokens(self) -> int:
-        """Tokens that are written at most."""
+        """The most tokens that are generated."""
         return self.pretrained.generation.override(self.decode).new_tokens(prompt=1)[1]
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
-        """The tokens of a text as the form begins it, and the end token if it is asked for."""
-        own = [*self.form.begin, *self.vocabulary.encode(text)]
+        """The tokens of a text with those that begin it, and with `end` the end token."""
+        own = [*self.prompt_format.begin, *self.vocabulary.encode(text)]
         return [*own, self.vocabulary.required_id("eos_id")] if end else own
 
     def pair(self, prompt: str, continuation: str) -> Pair:
@@ -90,7 +98,7 @@ class TextModel:
         would say; a blank at the end of the prompt belongs to it. Where an end token stands between
         them they are cut apart.
         """
-        prompt_ends, continuation_ends = self.form.ends
+        prompt_ends, continuation_ends = self.prompt_format.ends
         if prompt_ends:
             own, after = self.prompt(prompt), self.tokens(continuation.lstrip(), end=False)
         else:
@@ -105,14 +113,14 @@ class TextModel:
 
     def prompt(self, text: str) -> list[int]:
         """The tokens of a prompt, without the one that begins it."""
-        ends = self.form.ends[0]
+        ends = self.prompt_format.ends[0]
         return self.tokens(text if ends else text.rstrip(" "), end=ends)
 
     def excess(self, prompt: str, continuation: str | None) -> int:
         """By how many tokens the two are too long; None for what `generate` may write."""
         if continuation is None:
-            return self.form.excess(Pair(self.prompt(prompt), [0] * self.new_tokens))
-        return self.form.excess(self.pair(prompt, continuation))
+            return self.prompt_format.excess(Pair(self.prompt(prompt), [0] * self.new_tokens))
+        return self.prompt_format.excess(self.pair(prompt, continuation))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
         """The likelihood of continuations of prompts; prompts too long lose their beginning.
@@ -123,18 +131,18 @@ class TextModel:
         return self.score_tokens([self._without_excess(self.pair(*pair)) for pair in pairs])
 
     def score_tokens(self, pairs: Sequence[Pair]) -> list[Score]:
-        """The same of tokens as they are. Raises ValueError where they are too long."""
+        """Like `score`, for tokenized pairs, without truncation."""
         with self._layout():
             return self._scorer(pairs)
 
     def generate(self, prompts: Sequence[str]) -> list[str]:
-        """The text that is written after each prompt, see `generate_tokens`."""
+        """Generate a text after each prompt, see `generate_tokens`."""
         own = [self.prompt(text) for text in prompts]
         written = self.generate_tokens(own)
         return [self.text(new, prompt=one) for one, new in zip(own, written, strict=True)]
 
     def generate_tokens(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """What is written after each prompt's tokens, without the end token.
+        """Generate the tokens after each prompt's tokens, without the end token.
 
         Of a prompt that is too long a language model reads the end, and an encoder the beginning.
         With several samples or beams for each prompt, the first.
@@ -156,14 +164,14 @@ class TextModel:
     def score_written(
         self, prompts: Sequence[Sequence[int]], written: Sequence[Sequence[int]]
     ) -> list[Score]:
-        """The likelihood of what was written after prompts that are read as it was written."""
+        """The likelihood of generated tokens after the prompts as they were truncated then."""
         pairs = zip(self._read(prompts), written, strict=True)
         return self.score_tokens([Pair(prompt, tokens) for prompt, tokens in pairs])
 
     def stream(
         self, prompt: Sequence[int], callback: Callable[[StreamStep], bool | None], *, seed: int = 0
     ) -> None:
-        """Writes after one prompt's tokens, each of them told at once.
+        """Generate after one prompt's tokens, and call `callback` with each new one.
 
         Args:
             callback: see `Pretrained.stream`.
@@ -189,7 +197,7 @@ class TextModel:
         rows = self._read(prompts)
         places = self.length
         if not self.encodes:
-            rows = [[self.form.start, *row] for row in rows]
+            rows = [[self.prompt_format.start, *row] for row in rows]
             places += 1 - self.new_tokens
         width = 1 << (max(max(map(len, rows)), _SHORTEST) - 1).bit_length()
         tokens = np.zeros((len(rows), min(width, places)), np.int32)
@@ -218,9 +226,9 @@ class TextModel:
 
     def text(self, tokens: Sequence[int], *, prompt: Sequence[int] = ()) -> str:
         """The text of tokens that were written, after a prompt if a language model wrote them."""
-        before = () if self.form.ends[0] else prompt
-        size = len(self.form.begin)
-        if tuple(tokens[:size]) == self.form.begin:
+        before = () if self.prompt_format.ends[0] else prompt
+        size = len(self.prompt_format.begin)
+        if tuple(tokens[:size]) == self.prompt_format.begin:
             tokens = tokens[size:]
         return continued(self.vocabulary.decode, tokens, prompt=before)
 
@@ -238,7 +246,9 @@ class TextModel:
         return json.dumps(text, ensure_ascii=False)
 
     def _without_excess(self, pair: Pair) -> Pair:
-        room = self.form.inputs or max(0, self.form.length - len(pair.continuation))
+        room = self.prompt_format.inputs or max(
+            0, self.prompt_format.length - len(pair.continuation)
+        )
         return Pair(pair.prompt[max(0, len(pair.prompt) - room) :], pair.continuation)
 
     def _layout(self) -> contextlib.AbstractContextManager[None]:
@@ -275,13 +285,13 @@ def build(
     return TextModel(
         pretrained,
         vocabulary,
-        _form(pretrained.module, text),
+        _prompt_format(pretrained.module, text),
         batch_size=settings.data.batch_size,
         decode=settings.decode.to_dict(),
     )
 
 
-def _form(module: nn.Module, text: TextData) -> Form:
+def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
     data, converter = text.config.data, text.converter
     sizes = {name: size or 0 for name, size in data.lengths.items()}
     for name in converter.features:
@@ -296,7 +306,7 @@ def _form(module: nn.Module, text: TextData) -> Form:
             f"has {'an encoder and a decoder' if encodes else 'a decoder alone'}"
         )
     closed = encodes or isinstance(converter, PrefixLM)
-    return Form(
+    return PromptFormat(
         length=rows["decoder"],
         inputs=rows.get("encoder", 0),
         start=converter.start,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t5x_like.inference.likelihood import Form, Pair, Score
+from t5x_like.inference.likelihood import Pair, PromptFormat, Score
 
 
 class Characters:
@@ -20,7 +20,7 @@ class Characters:
 
     def excess(self, prompt, continuation):
         after = self.new_tokens if continuation is None else len(continuation)
-        return Form(self.length).excess(Pair(prompt, range(after)))
+        return PromptFormat(self.length).excess(Pair(prompt, range(after)))
 
     def score(self, pairs):
         return self.score_tokens(
