@@ -221,7 +221,7 @@ def _check_rows_continue(models: Models, parts: list[dict[str, Inputs]]) -> None
     for data in parts:
         for name, model in models.items():
             remembers = model.task.carry is not None
-            if remembers and not data[name].config.data.get("continue_rows", False):
+            if remembers and not data[name].config.data.continue_rows:
                 raise ValueError(
                     f"data.continue_rows=False, and system={model.config.system!r} has a memory "
                     "that goes from batch to batch: row r of a batch must continue row r of the "

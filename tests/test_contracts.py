@@ -74,12 +74,20 @@ def settings(folder, name, *, initialize=""):
     made.checkpoint.keep = 10
     made.evaluate.every = 0
     made.evaluate.batches = 2
+    adapt(made, name)
+    return made
+
+
+def adapt(made, name):
+    """Set what one system needs that the others do not."""
     if name == "TWO_HEADS":
         made.tasks = TASKS
         made.checkpoint.every = 1
+    if name == "MEMORY":
+        made.data.continue_rows = True
+        made.data.shards = made.data.batch_size  # each row reads documents of its own
     if name == "STUDENT":
         made.optimizer.frozen = ("teacher",)
-    return made
 
 
 def finished(folder, name):
@@ -93,7 +101,7 @@ def finished(folder, name):
     return made
 
 
-NAMES = ("TWO_HEADS", "STUDENT", "SAMPLER", "WATCHER", "KEYED", "TWO_STREAMS")
+NAMES = ("MEMORY", "TWO_HEADS", "STUDENT", "SAMPLER", "WATCHER", "KEYED", "TWO_STREAMS")
 
 
 @pytest.fixture(scope="module")

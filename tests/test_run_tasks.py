@@ -1,8 +1,10 @@
 """The setting `tasks`: what each task of a run changes, and errors that name what is wrong."""
 
+import json
+
 import pytest
 
-from t5x_like.config import defaults
+from t5x_like.config import defaults, load, to_dict
 from t5x_like.experiment import completion
 from t5x_like.experiment.tasks import heads, run_tasks
 from t5x_like.systems import bert
@@ -60,6 +62,16 @@ def test_the_network_gets_the_heads_of_all_tasks():
     assert done.model.head.to_dict() == expected
     assert completion.complete(done).model.head.to_dict() == expected
     assert run_tasks(done)[0].settings.model.head == "classification"
+
+
+def test_a_config_from_before_there_were_tasks_has_one(tmp_path):
+    old = to_dict(defaults())
+    for section, key in ((old, "tasks"), (old["data"], "continue_rows")):
+        del section[key]
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    read = load(tmp_path / "config.json")
+    assert [task.name for task in run_tasks(read)] == [""]
+    assert read.data.continue_rows is False
 
 
 @pytest.mark.parametrize(
