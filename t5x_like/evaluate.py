@@ -43,7 +43,7 @@ from absl import flags
 from t5x_like import checkpoints, config, partitioning, systems
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation import measures
-from t5x_like.evaluation.interface import Measure
+from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import completion, model_side
 from t5x_like.experiment.tasks import run_tasks

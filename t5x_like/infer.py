@@ -61,7 +61,7 @@ from t5x_like import config
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import completion, data_side, model_side, text_data
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference import examples, interactive, predictions, text_model
+from t5x_like.inference import example_display, interactive, predictions, text_model
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -174,7 +174,7 @@ def _show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> N
     rows = list(itertools.islice(data_side.rows(data.eval_batches(data.eval_tasks[0])), count))
     prompts, originals = zip(*(_prompt_of(row, model) for row in rows), strict=True)
     width = shutil.get_terminal_size().columns
-    spans: list[examples.Span] = []
+    spans: list[example_display.Span] = []
     for prompt, new, original in zip(
         prompts, model.generate_tokens(prompts), originals, strict=True
     ):
@@ -182,14 +182,14 @@ def _show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> N
         shown = {"inputs": text, "model": model.text(new, prompt=prompt)}
         shown["original"] = model.text(original, prompt=prompt)
         print()
-        if examples.SENTINEL.search(text):
-            own = examples.spans(text, shown["model"], shown["original"])
-            print(examples.describe_spans(text, own, width=width))
+        if example_display.SENTINEL.search(text):
+            own = example_display.spans(text, shown["model"], shown["original"])
+            print(example_display.describe_spans(text, own, width=width))
             spans += own
         else:
-            print(examples.describe_fields(shown, width=width))
+            print(example_display.describe_fields(shown, width=width))
     if spans:
-        print(f"\n{examples.describe_share(spans)}")
+        print(f"\n{example_display.describe_share(spans)}")
 
 
 def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[list[int], list[int]]:
@@ -232,7 +232,7 @@ def _show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: in
     predicted = predictor([item for item, _ in shown])
     for (item, original), one in zip(shown, predicted, strict=True):
         fields = {**item, "model": one["prediction"], "original": original}
-        print(f"\n{examples.describe_fields(fields, width=width)}")
+        print(f"\n{example_display.describe_fields(fields, width=width)}")
 
 
 def _read(name: str, *, with_objects: bool) -> Iterable[Line]:

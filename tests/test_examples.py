@@ -2,7 +2,7 @@
 
 import pytest
 
-from t5x_like.inference.examples import (
+from t5x_like.inference.example_display import (
     Span,
     describe_fields,
     describe_share,

@@ -193,6 +193,14 @@ for module in {modules!r}:
     assert done.returncode == 0, done.stderr
 
 
+def test_no_two_files_of_the_package_have_one_name_with_two_meanings():
+    names = collections.Counter(
+        path.stem for path in (ROOT / "t5x_like").rglob("*.py") if path.stem != "__init__"
+    )
+    # A system has a file for its network and one for Hugging Face's format.
+    assert {name for name, count in names.items() if count > 1} <= set(systems.names())
+
+
 def test_every_file_begins_by_saying_its_purpose():
     assert [file for file, tree in TREES.items() if not ast.get_docstring(tree)] == []
 

@@ -17,7 +17,7 @@ from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.residual import PreNormBlock, constrain
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.tokens import TokenEmbed
+from t5x_like.models.embeddings.token_embeddings import TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.linear import Linear, keep_whole
 from t5x_like.models.networks.tower import Tower

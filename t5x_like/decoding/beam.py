@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_like.decoding.decoder_contract import Cache, Extend, as_argument, check_request, is_one_of
 from t5x_like.decoding.filters import Filter, Progress, apply_filters, log_softmax
-from t5x_like.decoding.interface import Cache, Extend, as_argument, check_request, is_one_of
 from t5x_like.names import hint
 
 EarlyStopping = bool | Literal["never"]

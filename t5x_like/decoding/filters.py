@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
-from t5x_like.decoding.interface import as_ids, is_one_of
+from t5x_like.decoding.decoder_contract import as_ids, is_one_of
 
 
 class Progress(NamedTuple):

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from t5x_like.decoding.decoder_contract import Cache, Extend, as_argument, check_request, is_one_of
 from t5x_like.decoding.filters import Chooser, Filter, Progress, apply_filters, greedy, log_softmax
-from t5x_like.decoding.interface import Cache, Extend, as_argument, check_request, is_one_of
 
 
 @flax.struct.dataclass

@@ -12,8 +12,8 @@ from jax.experimental import multihost_utils
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import decoding
+from t5x_like.decoding.decoder_contract import Extend
 from t5x_like.decoding.generation import Generated, StreamStep
-from t5x_like.decoding.interface import Extend
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.models.blocks.stack import Stack, unstack_layers
 

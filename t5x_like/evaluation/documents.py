@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from t5x_like.evaluation.interface import Measured, Row, RowMeasure, TextModel, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, TextModel, text_of
 from t5x_like.inference.likelihood import Pair
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import PyTree
 
-from t5x_like.evaluation.interface import Measure, Measured
+from t5x_like.evaluation.measure import Measure, Measured
 from t5x_like.experiment import data_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.training import metrics

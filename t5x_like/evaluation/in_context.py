@@ -14,7 +14,7 @@ import numpy as np
 import sacrebleu
 
 from t5x_like.evaluation import question_answering, rouge
-from t5x_like.evaluation.interface import Measured, Row, RowMeasure, TextModel, choices_of, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, TextModel, choices_of, text_of
 from t5x_like.names import choose
 
 BY = ("likelihood", "generation")

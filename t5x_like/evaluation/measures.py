@@ -21,7 +21,7 @@ from t5x_like.evaluation.cloze import Choice, LastWord
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.in_context import InContext
-from t5x_like.evaluation.interface import Measure
+from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.question_answering import Squad
 from t5x_like.evaluation.translation import Translation
 from t5x_like.names import choose

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from t5x_like.decoding.spans import Answer
-from t5x_like.evaluation.interface import Measured, Row, RowMeasure
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure
 from t5x_like.inference.encoder_predictions import Answers
 from t5x_like.inference.predictor import Predictor
 

@@ -10,7 +10,7 @@ import ml_collections
 
 from t5x_like.evaluation.held_out import HeldOut
 from t5x_like.evaluation.in_context import InContext
-from t5x_like.evaluation.interface import Measure, Row, RowMeasure
+from t5x_like.evaluation.measure import Measure, Row, RowMeasure
 from t5x_like.experiment import data_side, text_data
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import sacrebleu
 
-from t5x_like.evaluation.interface import Measured, Row, RowMeasure, TextModel, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, TextModel, text_of
 from t5x_like.names import choose
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")

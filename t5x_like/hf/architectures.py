@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from t5x_like.hf.settings import COUNT, OBJECT, Allowed, one_of, or_null
+from t5x_like.hf.config_settings import COUNT, OBJECT, Allowed, one_of, or_null
 from t5x_like.names import choose
 
 # The head by the end of the class's name: BertForMaskedLM has `masked_lm`.

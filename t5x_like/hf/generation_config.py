@@ -10,7 +10,7 @@ from absl import logging
 
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
-from t5x_like.hf.settings import (
+from t5x_like.hf.config_settings import (
     COUNT,
     FLAG,
     POSITIVE,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from t5x_like.hf import architectures
-from t5x_like.hf.settings import (
+from t5x_like.hf.config_settings import (
     Setting,
     check_multiple,
     one_of,

@@ -12,7 +12,7 @@ from t5x_like.losses.labels import (
 )
 from t5x_like.losses.masked_lm import MaskedTokens, predict_masked, sentence_pairs
 from t5x_like.losses.sums import LossSums, combine, weighted_sum
-from t5x_like.losses.tokens import cross_entropy
+from t5x_like.losses.token_cross_entropy import cross_entropy
 
 __all__ = [
     "LossSums",

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from t5x_like.losses.sums import LossSums
-from t5x_like.losses.tokens import cross_entropy, is_argmax
+from t5x_like.losses.token_cross_entropy import cross_entropy, is_argmax
 from t5x_like.models.types import Batch
 
 

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from t5x_like.losses import labels, tokens
+from t5x_like.losses import labels
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
+from t5x_like.losses.token_cross_entropy import cross_entropy
 from t5x_like.models.types import Batch, Outputs
 
 
@@ -42,7 +43,9 @@ class MaskedTokens:
             where: the positions to count; None for all of them.
         """
         weights = self.weights if where is None else jnp.where(where, self.weights, 0.0)
-        return tokens.cross_entropy(logits, self.targets, weights, label_smoothing=label_smoothing)
+        return cross_entropy.cross_entropy(
+            logits, self.targets, weights, label_smoothing=label_smoothing
+        )
 
 
 def predict_masked(

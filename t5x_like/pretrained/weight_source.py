@@ -14,9 +14,9 @@ from t5x_like import checkpoints, hf, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
+from t5x_like.hf.config_settings import TEXT
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.hf.settings import TEXT
 from t5x_like.names import hint
 
 Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel"

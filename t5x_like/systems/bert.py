@@ -15,7 +15,7 @@ from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.encoder_embeddings import Embeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
-from t5x_like.models.embeddings.tokens import TokenEmbed
+from t5x_like.models.embeddings.token_embeddings import TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.encoder_heads import (
     MaskedLM,

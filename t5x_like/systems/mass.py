@@ -7,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.embeddings.tokens import TiedHead
+from t5x_like.models.embeddings.token_embeddings import TiedHead
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.norms import LayerNorm
 from t5x_like.systems import bart

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from t5x_like import losses
 from t5x_like.models.embeddings.encoder_embeddings import CountedEmbeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
-from t5x_like.models.embeddings.tokens import TokenEmbed
+from t5x_like.models.embeddings.token_embeddings import TokenEmbed
 from t5x_like.models.heads.encoder_heads import (
     FirstTokenHead,
     MaskedLMHead,

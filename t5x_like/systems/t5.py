@@ -19,7 +19,7 @@ from t5x_like.models.attention.relative_position_bias import RelativePositionBia
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.tokens import LinearHead, TiedHead, TokenEmbed
+from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU, MLP
 from t5x_like.models.linear import Initializer
 from t5x_like.models.networks.decoder import Decoder

@@ -15,7 +15,7 @@ from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
-from t5x_like.models.embeddings.tokens import TiedHead, TokenEmbed
+from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
+from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, Setting, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.settings import COUNT, LAYERS, RATE, Setting, one_of
 from t5x_like.hf.systems import gpt2
 from t5x_like.systems.gpt import SIZES
 

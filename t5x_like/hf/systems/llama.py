@@ -3,8 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.settings import (
+from t5x_like.hf.config_settings import (
     COUNT,
     FLAG,
     LAYERS,
@@ -17,6 +16,7 @@ from t5x_like.hf.settings import (
     or_list,
     or_null,
 )
+from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.models.attention.rotary import select_scaling
 from t5x_like.systems.llama import SIZES
 

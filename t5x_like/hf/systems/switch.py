@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
+from t5x_like.hf.config_settings import COUNT, FLAG, LAYERS, RATE, Setting, integers, one_of
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.settings import COUNT, FLAG, LAYERS, RATE, Setting, integers, one_of
 from t5x_like.hf.systems import t5
 from t5x_like.systems.switch import SIZES
 

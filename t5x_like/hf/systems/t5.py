@@ -3,8 +3,17 @@
 from collections.abc import Collection
 from typing import Any
 
+from t5x_like.hf.config_settings import (
+    COUNT,
+    FLAG,
+    LAYERS,
+    RATE,
+    Setting,
+    integers,
+    one_of,
+    or_null,
+)
 from t5x_like.hf.record import HuggingFaceFormat, Settings
-from t5x_like.hf.settings import COUNT, FLAG, LAYERS, RATE, Setting, integers, one_of, or_null
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.systems.t5 import SIZES
 

@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+from t5x_like.hf.config_settings import TOKEN, Setting, or_null
 from t5x_like.hf.record import Settings
-from t5x_like.hf.settings import TOKEN, Setting, or_null
 from t5x_like.hf.systems import bert
 from t5x_like.systems.unilm import SIZES
 

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from t5x_like.models.embeddings.tokens import TiedHead
+from t5x_like.models.embeddings.token_embeddings import TiedHead
 from t5x_like.models.heads.heads_by_task import Heads
 from t5x_like.models.heads.output_layer import output_layer
 from t5x_like.models.linear import Initializer, Linear, keep_whole

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from t5x_like.models.embeddings.tokens import TiedHead
+from t5x_like.models.embeddings.token_embeddings import TiedHead
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.types import Activation, Batch, Outputs
 
