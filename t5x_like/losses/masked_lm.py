@@ -43,9 +43,7 @@ class MaskedTokens:
             where: the positions to count; None for all of them.
         """
         weights = self.weights if where is None else jnp.where(where, self.weights, 0.0)
-        return cross_entropy.cross_entropy(
-            logits, self.targets, weights, label_smoothing=label_smoothing
-        )
+        return cross_entropy(logits, self.targets, weights, label_smoothing=label_smoothing)
 
 
 def predict_masked(
