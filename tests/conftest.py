@@ -1,7 +1,9 @@
 """Makes every test see eight CPU devices, and compiles quickly, each program once."""
 
+import gc
 import os
 import tempfile
+from collections.abc import Iterator
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -17,6 +19,7 @@ os.environ["XLA_FLAGS"] = " ".join(
 ).strip()
 
 import jax
+import pytest
 
 # Many tests compile the same tiny program anew: a third of the time. The cache lasts as long as
 # this process: JAX writes it without care for a run that is cut off, and one that was kept could
@@ -25,3 +28,11 @@ COMPILED = tempfile.TemporaryDirectory(prefix="t5x_like_compiled_")
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _release_compiled_programs() -> Iterator[None]:
+    """Drop the programs that a test file compiled: kept, they fill gigabytes over the suite."""
+    yield
+    jax.clear_caches()
+    gc.collect()
