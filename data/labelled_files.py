@@ -107,12 +107,18 @@ def documents(split: str, *, kind: str = "classification", **settings: Any) -> t
     return tf.data.Dataset.from_tensor_slices({"text": texts})
 
 
-def labels(kind: str, **settings: Any) -> tuple[str, ...]:
+def labels(kind: str, *, name: str = "labelled_files", **settings: Any) -> tuple[str, ...]:
     """The names of classes or tags in the order of their numbers; empty for other objectives.
+
+    Args:
+        kind: the name of the objective.
+        name: of the task, as for `register`; the labels do not depend on it.
+        settings: arguments of `read`.
 
     Raises:
         ValueError: as `read`.
     """
+    del name
     sources.check_settings(read, settings)
     return read(kind, **settings).labels
 

@@ -258,7 +258,7 @@ def test_marked_pairs_by_eye_and_cut_to_fit():
         ("bart", {"lengths": {"inputs": 24}}, "bart needs lengths.targets of 8 or more, got 0"),
         ("bart", {"vocabulary": vocabularies.load("bytes:0")}, "has no cls_id, sep_id, mask_id"),
         ("mass", {"rate": 0.0}, "mass: rate=0.0 must be above 0 and at most 1"),
-        ("mass", {"tokens": -1}, "tokens=-1 be 0 or more"),
+        ("mass", {"tokens": -1}, "and tokens=-1 0 or more"),
         ("mass", {"random_rate": 0.6, "kept_rate": 0.6}, "together at most 1"),
         ("mass", {"lengths": {"inputs": 24, "targets": 11}}, "has 12, more than lengths.targets"),
         ("mass", {"lengths": {"inputs": 4, "targets": 9}}, "lengths.inputs of 8 or more, got 4"),

@@ -1,0 +1,71 @@
+"""A BERT trained on classes and numbers in one run, as MT-DNN trains: one task a batch."""
+
+import json
+
+import numpy as np
+import pytest
+
+from t5x_like import evaluate, train
+from tests.programs import command_flags, tiny_encoder
+from tests.test_fine_tuning import WORDS, classification, config_file, regression, write
+
+STEPS = 240
+
+
+def task(folder, kind, name, **model):
+    made = config_file("fine_tuning")(kind).data
+    files = {split: str(folder / name / f"{split}.jsonl") for split in ("train", "validation")}
+    settings = {**made.settings.to_dict(), **files, "name": name}
+    return {
+        "model": {"head": kind, **model},
+        "share": 1.0,
+        "data": {"task": name, "objective": kind, "settings": settings},
+    }
+
+
+def config(folder):
+    made = config_file("fine_tuning")("classification")
+    made.initialize = str(folder / "pretrained")
+    made.workdir = str(folder / "run")
+    made.data.lengths.inputs = 24
+    made.train.steps = STEPS
+    made.train.log_every = 60
+    made.optimizer.learning_rate = 1e-3
+    made.checkpoint.every = STEPS
+    made.evaluate.every = 0
+    del made.model.head, made.model.labels
+    made.tasks = {
+        "topic": task(folder, "classification", "topic", labels=3),
+        "count": task(folder, "regression", "count"),
+    }
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("multi_task")
+    tiny_encoder.write(folder / "pretrained", "bert", words=WORDS)
+    for name, make in (("topic", classification), ("count", regression)):
+        (folder / name).mkdir()
+        write(folder / name / "train.jsonl", make, rows=1500, seed=0)
+        write(folder / name / "validation.jsonl", make, rows=200, seed=1)
+    train.train(config(folder))
+    return folder
+
+
+@pytest.mark.slow
+def test_both_tasks_are_learned_logged_and_evaluated(folder, monkeypatch):
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    logged = {name for line in lines for name in json.loads(line)}
+    assert {"train/topic/accuracy", "train/count/loss"} <= logged
+    command_flags.give(monkeypatch)
+    evaluate.evaluate(config_file("run")(str(folder / "run")))
+    measured = json.loads((folder / "run" / "evaluation.json").read_text())["tasks"]
+    topic, count = (
+        next(values for name, values in measured.items() if kind in name)
+        for kind in ("topic", "count")
+    )
+    assert topic["accuracy"] > 0.9
+    rows = (folder / "count" / "validation.jsonl").read_text().splitlines()
+    variance = np.var([json.loads(row)["value"] for row in rows])
+    assert count["squared_error"] < 0.3 * variance
