@@ -1,4 +1,4 @@
-"""Beam search: the algorithm and the finishing rule of Hugging Face's, token for token."""
+"""Beam search with Hugging Face's algorithm and stopping rule: the same tokens as its output."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ class PowerPenalty:
     alpha: float = 1.0
 
     def __call__(self, length: int) -> float:
-        """What log p is divided by."""
+        """The divisor of log p for a hypothesis of `length` tokens."""
         return float(length**self.alpha)
 
 
@@ -37,7 +37,7 @@ class GoogleNMTPenalty:
     alpha: float = 0.6
 
     def __call__(self, length: int) -> float:
-        """What log p is divided by."""
+        """The divisor of log p for a hypothesis of `length` tokens."""
         return float(((5 + length) / 6) ** self.alpha)
 
 
@@ -49,8 +49,8 @@ class Beams:
     """The n best hypotheses of each prompt, best first.
 
     Attributes:
-        tokens: int32, up to and with the end token, then pad_id.
-        lengths: int32, the end token counted; 0 where a prompt has fewer hypotheses than n.
+        tokens: int32, up to and including the end token, then pad_id.
+        lengths: int32, the end token included; 0 where a prompt has fewer hypotheses than n.
         scores: log p / length_penalty(length); -inf where there is no hypothesis.
     """
 
@@ -61,7 +61,7 @@ class Beams:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """All that compiled code depends on."""
+    """The static settings of a search: another plan is another compilation."""
 
     beams: int
     max_new_tokens: int
@@ -71,17 +71,17 @@ class _Plan:
 
     @property
     def candidates(self) -> int:
-        """Enough that `beams` of them go on even if every beam could end in every way."""
+        """The candidates per prompt: `beams` of them continue even if all others are end tokens."""
         return max(2, 1 + len(self.eos_ids)) * self.beams
 
 
 class _Ranking(flax.struct.PyTreeNode):
-    """What log p is divided by, per number of tokens (1 first), and when a prompt is done.
+    """The length penalties, for 1 to N tokens, and the rule for when a prompt is finished.
 
     Attributes:
-        penalties: of a finished hypothesis.
-        bounds: of a running one, to bound its final score.
-        stop_when_full: as soon as K hypotheses have ended.
+        penalties: the divisors of log p for finished hypotheses.
+        bounds: the divisors that bound the final score of a running hypothesis.
+        stop_when_full: whether a prompt is finished as soon as K of its hypotheses have ended.
     """
 
     penalties: Float[Array, "N"]
@@ -90,16 +90,16 @@ class _Ranking(flax.struct.PyTreeNode):
 
 
 class _State(flax.struct.PyTreeNode):
-    """K running beams and the K best finished ones per prompt; a score of -inf is an empty place.
+    """K running and the K best finished hypotheses per prompt; an empty slot has a score of -inf.
 
     Attributes:
-        step: tokens in every running beam.
+        step: number of tokens in every running hypothesis.
         running_tokens: padded, as are finished_tokens.
         running_scores: sums of log p, best first.
-        finished_tokens: with their end token, if they have one.
-        finished_lengths: 0 in an empty place.
-        finished_scores: divided by the length penalty, best first.
-        improvable: prompts whose running beams may still replace a finished one.
+        finished_tokens: including the end token, if there is one.
+        finished_lengths: 0 in an empty slot.
+        finished_scores: log p divided by the length penalty, best first.
+        improvable: whether a running hypothesis may still replace a finished one.
     """
 
     step: Int[Array, ""]
@@ -126,26 +126,26 @@ def beam_search(
     returned: int = 1,
     room: int | None = None,
 ) -> Beams:
-    """The `returned` best of what a search with `beams` hypotheses per prompt finds.
+    """Search with `beams` hypotheses per prompt and return the `returned` best.
 
-    Hypotheses that reach max_new_tokens count as ended.
+    Hypotheses of max_new_tokens tokens count as finished.
 
     Args:
         extend: as for `generate`, as are logits, cache, eos_ids, pad_id and room.
-        logits: [B, V].
-        cache: of B prompts, not yet repeated for the beams.
+        logits: [B, V], at the last token of each prompt.
+        cache: the cache of the B prompts, not yet repeated for the beams.
         beams: K, at most V.
         max_new_tokens: N.
         eos_ids: one id or several.
-        pad_id: what hypotheses are filled with after their end.
-        length_penalty: called with the number of generated tokens, the end token counted, the
-            prompt not; log p is divided by it.
-        early_stopping: when a prompt is done that has K ended hypotheses. True: at once. False:
-            when the best running one, scored at its present length, is below the worst of them.
+        pad_id: the padding after the end of a hypothesis.
+        length_penalty: maps the number of generated tokens (the end token included, the prompt
+            not) to the divisor of log p.
+        early_stopping: when to finish a prompt with K finished hypotheses. True: at once. False:
+            when the best running one, scored at its current length, is below the worst of them.
             "never": when no running one could exceed the worst of them at any length.
-        filters: act on log p, which is not normalised again.
+        filters: applied to log p, which is not normalized again.
         returned: n, at most K.
-        room: tokens the cache can take after the prompt, if known.
+        room: number of tokens that fit into the cache after the prompt, if known.
 
     Raises:
         ValueError: a setting out of range.
@@ -171,8 +171,8 @@ def _rank(
     for length, penalty in enumerate(penalties, start=1):
         if not 0 < penalty < math.inf:
             raise ValueError(
-                f"length_penalty={length_penalty!r} gives {penalty} at length {length}: "
-                "above 0 and finite needed at every length up to max_new_tokens"
+                f"length_penalty={length_penalty!r} gives {penalty} at length {length}: it must be "
+                "above 0 and finite at every length up to max_new_tokens"
             )
     bounds = penalties
     if early_stopping == "never":  # log p <= 0: the largest penalty ahead gives the best score.
@@ -190,13 +190,14 @@ def _rank(
 def _check(plan: _Plan, *, vocabulary: int, returned: int) -> None:
     if not 1 <= plan.beams <= vocabulary:
         raise ValueError(
-            f"beams={plan.beams}: 1 to {vocabulary} allowed, no more than the model has tokens"
+            f"beams={plan.beams}: 1 to {vocabulary} allowed, at most the vocabulary's size"
         )
     if not 1 <= returned <= plan.beams:
         raise ValueError(f"returned={returned}: 1 to beams={plan.beams} allowed")
     if plan.candidates > plan.beams * vocabulary:
         raise ValueError(
-            f"eos_ids={plan.eos_ids}: a vocabulary of {vocabulary} leaves no token to go on with"
+            f"eos_ids={plan.eos_ids}: too many end tokens for a vocabulary of {vocabulary}; a beam "
+            "needs another token to continue with"
         )
 
 
@@ -218,7 +219,7 @@ def _search(extend: Extend, logits: Array, cache: Any, ranking: _Ranking, *, pla
 
     every_beam = jnp.repeat(logits, plan.beams, axis=0)
     state, rows = _advance(_start(prompts, plan=plan), every_beam, ranking, plan=plan)
-    # Until here the cache has one row a prompt, which all of its beams start from.
+    # Up to here the cache has one row per prompt, from which all its beams start.
     return jax.lax.while_loop(unfinished, step, (state, cache.gather(rows // plan.beams)))[0]
 
 
@@ -229,7 +230,7 @@ def _start(prompts: int, *, plan: _Plan) -> _State:
     return _State(
         step=jnp.zeros((), jnp.int32),
         running_tokens=tokens,
-        # One beam to start from: K equal ones would choose the same tokens K times.
+        # Start from one hypothesis: K equal ones would choose the same tokens K times.
         running_scores=empty.at[:, 0].set(0.0),
         finished_tokens=tokens,
         finished_lengths=jnp.zeros(places, jnp.int32),
@@ -241,7 +242,7 @@ def _start(prompts: int, *, plan: _Plan) -> _State:
 def _advance(
     state: _State, logits: Float[Array, "BK V"], ranking: _Ranking, *, plan: _Plan
 ) -> tuple[_State, Int[Array, "BK"]]:
-    """Adds a token to every running beam. Also returns the old row that each new row goes on."""
+    """Append a token to every running hypothesis; also return the row that each one extends."""
     tokens, scores, parents = _candidates(state, logits, plan=plan)
     last_step = state.step + 1 == plan.max_new_tokens
     hits = last_step | is_one_of(
@@ -263,7 +264,7 @@ def _advance(
 def _candidates(
     state: _State, logits: Float[Array, "BK V"], *, plan: _Plan
 ) -> tuple[Int[Array, "B C N"], Float[Array, "B C"], Int[Array, "B C"]]:
-    """The C best one-token continuations of a prompt's beams: tokens, log p, parent beams."""
+    """The C best one-token continuations of each prompt's hypotheses: tokens, log p, parents."""
     prompts, beams, length = state.running_tokens.shape
     progress = Progress(state.step, state.running_tokens.reshape(-1, length))
     log_probs = apply_filters(log_softmax(logits), plan.filters, progress=progress)
@@ -285,10 +286,10 @@ def _finish(
     *,
     plan: _Plan,
 ) -> _State:
-    """Keeps the K best of the finished hypotheses and of those that end now, scores > -inf."""
+    """Keep the K best of the finished hypotheses and the candidates with scores above -inf."""
     full = jnp.all(state.finished_scores > -jnp.inf, axis=1)
     accepts = state.improvable & ~(ranking.stop_when_full & full)
-    # A candidate below the K best would not have been followed: it may not finish either.
+    # A candidate below the K best would not have been continued, so it may not finish either.
     among_best = jnp.arange(plan.candidates) < plan.beams
     normalised = scores / ranking.penalties[state.step]
     scores = jnp.where(accepts[:, None] & among_best, normalised, -jnp.inf)
@@ -296,7 +297,7 @@ def _finish(
     finished_scores, kept = jax.lax.top_k(
         jnp.concatenate([state.finished_scores, scores], axis=1), plan.beams
     )
-    # An empty place holds padding, not the candidate that failed to fill it.
+    # An empty slot contains padding, not the tokens of a rejected candidate.
     tokens = jnp.where(scores[:, :, None] > -jnp.inf, tokens, plan.pad_id)
     return state.replace(
         finished_tokens=_take(jnp.concatenate([state.finished_tokens, tokens], axis=1), kept),
@@ -306,5 +307,5 @@ def _finish(
 
 
 def _take(values: Array, places: Int[Array, "B K"]) -> Array:
-    """The values [B, C, ...] at places [B, K] of each prompt."""
+    """Select from values [B, C, ...] the places [B, K] of each prompt."""
     return jax.vmap(lambda row, place: row[place])(values, places)

@@ -1,4 +1,4 @@
-"""What a decoder asks of a model, and the checks that all decoders share."""
+"""The interface between a decoder and a model, and the checks that all decoders share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -9,13 +9,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Cache(Protocol):
-    """Keys, values or any other state of B rows, as a pytree of fixed shapes."""
+    """A key-value cache, or any other state, of B rows: a pytree of fixed shapes."""
 
     def gather(self, rows: Int[Array, "R"]) -> Any:
-        """The cache whose row i is this cache's row `rows[i]`; rows may repeat or be left out."""
+        """A cache whose row i is row `rows[i]` of this one; rows may repeat or be left out."""
 
     def reorder(self, rows: Int[Array, "R"]) -> Any:
-        """The same, where `rows[i]` and i are rows of one prompt: what is its own stays."""
+        """Like `gather`, where rows `rows[i]` and i belong to one prompt, whose state may stay."""
 
 
 # (tokens [B, 1] int32, cache) -> (logits [B, 1, V] of the next token, cache). Pure.
@@ -23,9 +23,9 @@ Extend = Callable[[Int[Array, "B 1"], Any], tuple[Float[Array, "B 1 V"], Any]]
 
 
 class _Same:
-    """A callable that equals itself alone.
+    """A callable that is compared by identity.
 
-    jit finds compiled code by equality. A method bound to a Flax module equals the same method
+    jit looks compiled code up by equality. A method bound to a Flax module equals the same method
     of a module with other weights, so equality of `extend` must mean identity.
     """
 
@@ -43,19 +43,23 @@ class _Same:
 
 
 def as_argument(extend: Extend) -> jax.tree_util.Partial:
-    """`extend` as a pytree, so that compiled code takes its weights as arguments."""
+    """Wrap `extend` as a pytree, so that compiled code takes its weights as arguments."""
     if isinstance(extend, jax.tree_util.Partial):
         return extend
     return jax.tree_util.Partial(_Same(extend))
 
 
 def is_one_of(tokens: Int[Array, "..."], ids: Sequence[int]) -> Bool[Array, "..."]:
-    """Which tokens are among the ids, of which there may be none."""
+    """Whether each token is one of the ids; `ids` may be empty."""
     return jnp.isin(tokens, jnp.asarray(ids, tokens.dtype))
 
 
 def as_ids(ids: int | Sequence[int], *, name: str) -> tuple[int, ...]:
-    """One id or several as a sorted tuple without repetitions. Raises ValueError below 0."""
+    """Sort one id or several into a tuple without duplicates.
+
+    Raises:
+        ValueError: an id is below 0.
+    """
     unique = sorted({int(i) for i in (ids if isinstance(ids, Sequence) else [ids])})
     if unique and unique[0] < 0:
         raise ValueError(f"{name}={ids!r}: token ids start at 0")
@@ -70,14 +74,18 @@ def check_request(
     pad_id: int,
     room: int | None,
 ) -> tuple[int, ...]:
-    """Checks what every decoder is asked for, before anything compiles.
+    """Check the arguments that all decoders share, before anything compiles.
 
-    Returns `eos_ids` as a tuple. Raises ValueError where logits are not [B, V], an id lies
-    outside the V rows of the vocabulary, or the tokens asked for do not fit into the cache.
+    Returns:
+        `eos_ids` as a tuple.
+
+    Raises:
+        ValueError: logits are not [B, V], an id is outside the vocabulary, or max_new_tokens do
+            not fit into the cache.
     """
     if logits.ndim != 2:
         raise ValueError(
-            f"logits of shape {logits.shape}: decoding starts from the last prompt token's [B, V]"
+            f"logits of shape {logits.shape}: decoding needs those of the last prompt token, [B, V]"
         )
     ends = as_ids(eos_ids, name="eos_ids")
     vocabulary = logits.shape[1]
@@ -88,7 +96,7 @@ def check_request(
             )
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens}: at least 1 needed")
-    # The last token is written out and never read back, so it needs no place in the cache.
+    # The model does not read the last token, so it needs no place in the cache.
     if room is not None and max_new_tokens - 1 > room:
         raise ValueError(
             f"max_new_tokens={max_new_tokens} does not fit: the cache has room for {room} tokens "

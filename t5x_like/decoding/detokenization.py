@@ -1,44 +1,44 @@
-"""Text out of tokens as they come, of which some are only a part of a character."""
+"""Detokenize a stream of tokens, where one token may be only a part of a character."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-# What comes before decides at most whether there is a blank, and four tokens hold any character.
+# Context decides only whether a word follows a blank, and four tokens spell any character.
 _CONTEXT = 8
 
 
 class Detokenizer:
-    """The text of tokens, piece by piece: all pieces one after the other are the whole text.
+    """Turns tokens into text piece by piece; the pieces joined are the whole text.
 
     Args:
-        decode: from tokens to text; bytes that are no UTF-8 become U+FFFD, or nothing.
-        prompt: tokens before, whose text is not told again. A blank between it and the next word
-            is.
+        decode: from tokens to text; invalid UTF-8 becomes U+FFFD, or is left out.
+        prompt: the preceding tokens. Their text is not repeated, but a blank between it and the
+            next word is part of the output.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], prompt: Sequence[int] = ()):
         self._decode = decode
         self._tokens = [int(one) for one in prompt[-_CONTEXT:]]
-        self._told = len(decode(self._tokens)) if self._tokens else 0
+        self._emitted = len(decode(self._tokens)) if self._tokens else 0
 
     def push(self, tokens: Iterable[int]) -> str:
-        """The text that more tokens add; what may be half a character waits for the next ones."""
+        """The text that more tokens add; an incomplete character waits for the next tokens."""
         self._tokens += [int(one) for one in tokens]
         return self._new(self._decode(self._tokens).rstrip(_INCOMPLETE))
 
     def close(self) -> str:
-        """What was waiting."""
+        """The text that was still waiting for a complete character."""
         return self._new(self._decode(self._tokens)) if self._tokens else ""
 
     def _new(self, text: str) -> str:
-        new = text[self._told :]
-        self._told = max(self._told, len(text))
+        new = text[self._emitted :]
+        self._emitted = max(self._emitted, len(text))
         return new
 
 
 def continued(
     decode: Callable[[list[int]], str], tokens: Sequence[int], *, prompt: Sequence[int] = ()
 ) -> str:
-    """The text that tokens add to that of a prompt."""
+    """The text of tokens that follow a prompt, without the prompt's text."""
     text = Detokenizer(decode, prompt)
     return text.push(tokens) + text.close()

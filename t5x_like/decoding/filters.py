@@ -1,8 +1,8 @@
-"""Logit filters and token choosers, the small parts that decoders compose.
+"""Logit filters and token choosers, from which decoders are composed.
 
-A filter maps logits [B, V] to logits [B, V], given what has been written so far; it rules a
-token out with -inf. A chooser picks one token a row. Filters are frozen dataclasses: equal
-settings are equal objects, so a second call with the same settings finds its compiled code.
+A filter maps logits [B, V] to logits [B, V], given the tokens generated so far; -inf excludes a
+token. A chooser picks one token per row. Filters are frozen dataclasses: equal settings are equal
+objects, so a second call with the same settings finds its compiled code.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from t5x_like.decoding.decoder_contract import as_ids, is_one_of
 
 
 class Progress(NamedTuple):
-    """What a decoder has written: `step` tokens in each row of `tokens`, the rest is padding."""
+    """The tokens generated so far: the first `step` of each row; the rest is padding."""
 
     step: Int[Array, ""]
     tokens: Int[Array, "B N"]
@@ -29,13 +29,17 @@ Chooser = Callable[[Float[Array, "B V"], PRNGKeyArray | None], Int[Array, "B"]]
 
 
 def greedy(logits: Float[Array, "B V"], rng: PRNGKeyArray | None = None) -> Int[Array, "B"]:
-    """The most likely token; of equally likely ones, the lowest id."""
-    del rng  # A chooser's second argument.
+    """The most likely token of each row; among equally likely ones, the lowest id."""
+    del rng  # only part of a chooser's signature
     return jnp.argmax(logits, axis=-1)
 
 
 def sample(logits: Float[Array, "B V"], rng: PRNGKeyArray | None) -> Int[Array, "B"]:
-    """A token drawn from softmax(logits). Raises ValueError without an `rng`."""
+    """Sample a token per row from softmax(logits).
+
+    Raises:
+        ValueError: `rng` is None.
+    """
     if rng is None:
         raise ValueError("rng=None: sampling needs a key, for example rng=jax.random.key(0)")
     return jax.random.categorical(rng, logits, axis=-1)
@@ -44,7 +48,7 @@ def sample(logits: Float[Array, "B V"], rng: PRNGKeyArray | None) -> Int[Array, 
 def apply_filters(
     logits: Float[Array, "B V"], filters: tuple[Filter, ...], *, progress: Progress
 ) -> Float[Array, "B V"]:
-    """The logits in float32 through all filters, in order."""
+    """Apply all filters, in order, to the logits in float32."""
     logits = logits.astype(jnp.float32)
     for logit_filter in filters:
         logits = logit_filter(logits, progress)
@@ -52,7 +56,7 @@ def apply_filters(
 
 
 def log_softmax(logits: Float[Array, "... V"]) -> Float[Array, "... V"]:
-    """The log p, in float32; a row of -inf alone stays so, where the usual form gives NaN."""
+    """Log-probabilities in float32; a row of only -inf stays -inf instead of becoming NaN."""
     logits = logits.astype(jnp.float32)
     total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
     return jnp.where(logits == -jnp.inf, -jnp.inf, logits - total)
@@ -68,11 +72,11 @@ class Temperature:
         """Checks the setting."""
         if not 0 < self.value < math.inf:
             raise ValueError(
-                f"temperature={self.value}: above 0 and finite needed; its limit 0 is choose=greedy"
+                f"temperature={self.value}: above 0 and finite needed, or choose=greedy for 0"
             )
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Scaled logits."""
+        """The scaled logits."""
         return logits / self.value
 
 
@@ -80,7 +84,7 @@ class Temperature:
 class TopK:
     """Keeps the k most likely tokens (Fan et al. 2018, section 5.1); all of them if k >= V.
 
-    Of tokens tied for the last place the lowest ids stay.
+    Among tokens tied for the last place, those with the lowest ids stay.
     """
 
     k: int
@@ -94,7 +98,7 @@ class TopK:
         """Logits with -inf outside of the top k."""
         if self.k >= logits.shape[-1]:
             return logits
-        # The least of all k, where a slice of the last would make XLA sort the whole vocabulary.
+        # A minimum over k values, because slicing the last makes XLA sort the whole vocabulary.
         smallest = jnp.min(jax.lax.top_k(logits, self.k)[0], axis=-1, keepdims=True)
         above, tied = logits > smallest, logits == smallest
         places = self.k - jnp.sum(above, axis=-1, keepdims=True)
@@ -103,9 +107,10 @@ class TopK:
 
 @dataclasses.dataclass(frozen=True)
 class TopP:
-    """Keeps the nucleus, the fewest tokens with mass of at least p (Holtzman et al. 2020, eq. 2).
+    """Keeps the nucleus: the fewest tokens with a mass of at least p (Holtzman et al. 2020, eq. 2).
 
-    The most likely token always stays. Of tokens tied for the last place the lowest ids stay.
+    The most likely token always stays. Among tokens tied for the last place, those with the lowest
+    ids stay.
     """
 
     p: float
@@ -117,7 +122,7 @@ class TopP:
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
         """Logits with -inf outside of the nucleus."""
-        if self.p == 1:  # Rounding of the running sum could cut the tail off.
+        if self.p == 1:  # rounding of the sums could cut the tail off
             return logits
         p = jnp.exp(log_softmax(logits))
         order = _as_ordered_bits(logits)
@@ -125,14 +130,14 @@ class TopP:
             lambda bits: jnp.sum(p * (order >= bits), -1, keepdims=True) >= self.p, rows=len(logits)
         )
         above, tied = order > last, order == last
-        # Each of the tied adds as much; one stays while those before it fall short of p.
+        # Tied tokens have equal mass; each stays while the tokens before it have less than p.
         share = jnp.max(p * tied, axis=-1, keepdims=True)
         before = jnp.sum(p * above, -1, keepdims=True) + share * (jnp.cumsum(tied, axis=-1) - 1)
         return _ban(logits, ~(above | (tied & (before < self.p))))
 
 
 def _as_ordered_bits(x: Float[Array, "B V"]) -> UInt32[Array, "B V"]:
-    """Integers in the order of the floats."""
+    """Map floats to integers of the same order."""
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     sign = jnp.uint32(1 << 31)
     return jnp.where(bits & sign, ~bits, bits | sign)
@@ -141,9 +146,10 @@ def _as_ordered_bits(x: Float[Array, "B V"]) -> UInt32[Array, "B V"]:
 def _largest_bits(
     holds: Callable[[UInt32[Array, "B 1"]], Bool[Array, "B 1"]], *, rows: int
 ) -> UInt32[Array, "B 1"]:
-    """The largest number up to which `holds` holds, 0 if none: bit by bit, in 32 calls.
+    """The largest number for which `holds` is true, 0 if none, found bit by bit in 32 calls.
 
-    A sort of the vocabulary would do too, and take 25 times as long on a CPU.
+    `holds` is true up to that number. Sorting the vocabulary instead takes 25 times as long on a
+    CPU.
     """
 
     def settle(i: Int[Array, ""], found: UInt32[Array, "B 1"]) -> UInt32[Array, "B 1"]:
@@ -159,12 +165,12 @@ def _ban(logits: Float[Array, "B V"], banned: Bool[Array, "... V"]) -> Float[Arr
 
 @dataclasses.dataclass(frozen=True)
 class Forbid:
-    """Rules out the given token ids."""
+    """Excludes the given token ids."""
 
     ids: tuple[int, ...]
 
     def __post_init__(self):
-        """Brings one id or several into one form."""
+        """Normalizes one id or several to a sorted tuple."""
         object.__setattr__(self, "ids", as_ids(self.ids, name="forbid"))
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
@@ -174,7 +180,7 @@ class Forbid:
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySize:
-    """Rules out the ids from `size` on: rows that only round the embedding up, as T5's last 28."""
+    """Excludes the ids from `size` on: rows that only pad the embedding table, as T5's last 28."""
 
     size: int
 
@@ -184,7 +190,11 @@ class VocabularySize:
             raise ValueError(f"vocabulary_size={self.size}: at least 1 needed")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf from `size` on. Raises ValueError where the model has fewer rows."""
+        """Logits with -inf from `size` on.
+
+        Raises:
+            ValueError: the model has fewer than `size` tokens.
+        """
         if self.size > logits.shape[-1]:
             raise ValueError(
                 f"vocabulary_size={self.size}: the model has {logits.shape[-1]} tokens, "
@@ -195,7 +205,7 @@ class VocabularySize:
 
 @dataclasses.dataclass(frozen=True)
 class MinNewTokens:
-    """Rules the end tokens out until `count` tokens are written."""
+    """Excludes the end tokens until `count` tokens are generated."""
 
     count: int
     eos_ids: tuple[int, ...]
@@ -207,16 +217,16 @@ class MinNewTokens:
             raise ValueError(f"min_new_tokens={self.count}: at least 0 needed")
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
-        """Logits with -inf at the end tokens while too few tokens are written."""
+        """Logits with -inf at the end tokens while too few tokens are generated."""
         ends = is_one_of(jnp.arange(logits.shape[-1]), self.eos_ids)
         return _ban(logits, ends & (progress.step < self.count))
 
 
 @dataclasses.dataclass(frozen=True)
 class NoRepeatNgrams:
-    """Rules out a token that would complete an n-gram the row already has (Paulus et al. 2018).
+    """Excludes tokens that would repeat an n-gram of their row (Paulus et al. 2018).
 
-    Counts the generated tokens only, not the prompt.
+    Only generated tokens count, not those of the prompt.
     """
 
     n: int
@@ -233,7 +243,7 @@ class NoRepeatNgrams:
             return logits
         starts = jnp.arange(length - self.n + 1)
         ngrams = progress.tokens[:, starts[:, None] + jnp.arange(self.n)]
-        # Before n - 1 tokens exist, no n-gram is complete either: what is read here is not used.
+        # Before n - 1 tokens exist no n-gram is complete, so the values read here have no effect.
         last = jnp.maximum(progress.step - (self.n - 1), 0) + jnp.arange(self.n - 1)
         same = jnp.all(ngrams[..., :-1] == progress.tokens[:, last][:, None], axis=-1)
         complete = starts + self.n <= progress.step
@@ -244,11 +254,11 @@ class NoRepeatNgrams:
 
 @dataclasses.dataclass(frozen=True)
 class Force:
-    """Leaves nothing but the given token ids at one step, as likely as if they were certain.
+    """Excludes all but the given token ids at one step, and gives each of them a logit of 0.
 
     Attributes:
         ids: one id or several.
-        step: tokens written before: 0 for the first one.
+        step: the number of tokens generated before: 0 for the first one.
     """
 
     ids: tuple[int, ...]
@@ -279,15 +289,15 @@ def make_filters(
     top_k: int | None = None,
     top_p: float = 1.0,
 ) -> tuple[Filter, ...]:
-    """The filters for plain settings, in the usual order: first rules, then the distribution.
+    """Make the filters of these settings, in the usual order: exclusions, then the distribution.
 
     Args:
-        eos_ids: what min_new_tokens rules out; of no other use.
-        first_ids, last_ids: one of which has to be the first token, and the one that is the last
-            for its being number max_new_tokens; () for any.
+        eos_ids: the end tokens, which min_new_tokens excludes; not used otherwise.
+        first_ids: the ids allowed as the first token; () allows all.
+        last_ids: the ids allowed as token number max_new_tokens; () allows all.
 
     Raises:
-        ValueError: a value outside of its range.
+        ValueError: a value is out of range.
     """
     filters: list[Filter] = []
     if vocabulary_size is not None:

@@ -1,4 +1,4 @@
-"""One token at a time: greedy decoding and sampling, at once or streamed to a callback."""
+"""Greedy decoding and sampling, in one compiled loop or streamed to a callback."""
 
 import dataclasses
 import functools
@@ -17,13 +17,13 @@ from t5x_like.decoding.filters import Chooser, Filter, Progress, apply_filters, 
 
 @flax.struct.dataclass
 class Generated:
-    """Decoded rows: B prompts times their samples, those of one prompt side by side.
+    """Generated tokens, one row per sample; the samples of one prompt are adjacent.
 
     Attributes:
-        tokens: int32, up to and with the end token, then pad_id.
-        lengths: int32, tokens per row, the end token counted.
-        log_probs: each token's log p under the model, before any filter; 0 after the end. None
-            unless asked for.
+        tokens: int32, up to and including the end token, then pad_id.
+        lengths: int32, the number of tokens of each row, the end token included.
+        log_probs: the model's log p of each token, before any filter; 0 after the end. None if not
+            requested.
     """
 
     tokens: Int[Array, "B N"]
@@ -33,13 +33,13 @@ class Generated:
 
 @dataclasses.dataclass(frozen=True)
 class StreamStep:
-    """One token of every row, as handed to a stream's callback.
+    """One new token per row, the argument of a stream's callback.
 
     Attributes:
         step: 0 for the first token after the prompt.
         tokens: [B] int32.
-        live: [B] bool, False where the row had ended and the token is padding.
-        log_probs: [B, V] on the device, the model's log p of the token, before any filter.
+        live: [B] bool, False where the row had already ended and the token is padding.
+        log_probs: [B, V] on the device, the model's log p of every token, before any filter.
     """
 
     step: int
@@ -50,7 +50,7 @@ class StreamStep:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """All that compiled code depends on."""
+    """The static settings of decoding: another plan is another compilation."""
 
     max_new_tokens: int
     eos_ids: tuple[int, ...]
@@ -84,25 +84,25 @@ def generate(
     log_probs: bool = False,
     room: int | None = None,
 ) -> Generated:
-    """Decodes until every row has ended or has max_new_tokens tokens, in one compiled loop.
+    """Decode until every row has ended or has max_new_tokens tokens, in one compiled loop.
 
     Args:
         extend: (tokens [B, 1], cache) -> (logits [B, 1, V], cache). Inside a jitted function any
             callable will do. Outside, pass `jax.tree_util.Partial(function, params)` with the
-            same `function` every time: it compiles once and takes the weights as arguments,
-            where a closure would have them baked into compiled code of its own.
-        logits: of the last prompt token, as prefill returned them, for B prompts.
-        cache: as prefill returned it.
+            same `function` every time: it compiles once and takes the weights as arguments, while
+            a closure would compile again and contain them as constants.
+        logits: of the last token of B prompts, from prefill.
+        cache: the key-value cache of the prompts, from prefill.
         max_new_tokens: N.
-        eos_ids: one id or several; none (an empty tuple) decodes N tokens.
-        pad_id: what rows that have ended are filled with.
-        choose: `greedy` or `sample`, from the logits that the filters leave.
-        filters: applied in order.
-        rng: one key for all of it. Needed to sample.
-        samples: continuations per prompt, B * samples rows in all.
-        log_probs: whether to return them.
-        room: tokens the cache can take after the prompt (cache_length less the prompt's length).
-            It is not checked where it is not given.
+        eos_ids: one id or several; with none (an empty tuple), each row gets N tokens.
+        pad_id: the padding of rows that have ended.
+        choose: `greedy` or `sample`, applied to the filtered logits.
+        filters: applied to the logits in order.
+        rng: one key for all steps, needed to sample.
+        samples: continuations per prompt; there are B * samples rows.
+        log_probs: whether to return the tokens' log-probabilities.
+        room: number of tokens that fit into the cache after the prompt (cache_length minus the
+            prompt's length); None does not check it.
 
     Raises:
         ValueError: a setting out of range, or several samples without sampling.
@@ -131,10 +131,10 @@ def stream(
     rng: PRNGKeyArray | None = None,
     **settings: Any,
 ) -> Generated:
-    """What `generate` returns, with `callback` called at every token as it comes.
+    """Generate as `generate` does, and call `callback` with each new token of all rows.
 
-    A Python loop over a compiled step, for one process. The callback ends it by returning True;
-    the rows then hold what came until there. `cache` stays valid.
+    This is a Python loop over a compiled step, for one process. When the callback returns True,
+    generation stops and the rows contain the tokens up to there. `cache` stays valid.
 
     Args:
         extend: as for `generate`, as are logits, cache and rng.
@@ -146,7 +146,7 @@ def stream(
     """
     plan, logits, cache = _prepare(logits, cache, **settings)
     extend = as_argument(extend)
-    # A step overwrites the cache that it is given, and this one is the caller's.
+    # A step overwrites its cache, and this one belongs to the caller.
     state = _start(logits, jax.tree.map(jnp.copy, cache), plan=plan)
     live = np.ones(logits.shape[0], bool)
     for step in range(plan.max_new_tokens):
@@ -172,7 +172,7 @@ def _prepare(
     log_probs: bool = False,
     room: int | None = None,
 ) -> tuple[_Plan, Float[Array, "R V"], Cache]:
-    """The checked settings, and one row for each of a prompt's samples."""
+    """Check the settings, and repeat each prompt's row for its samples."""
     ends = check_request(
         logits, max_new_tokens=max_new_tokens, eos_ids=eos_ids, pad_id=pad_id, room=room
     )
@@ -183,7 +183,8 @@ def _prepare(
         return plan, logits, cache
     if choose is greedy:
         raise ValueError(
-            f"samples={samples}: choose=greedy would give equal rows; choose=sample, or beam_search"
+            f"samples={samples}: choose=greedy gives equal rows; set choose=sample, or use "
+            "beam_search"
         )
     rows = jnp.repeat(jnp.arange(logits.shape[0]), samples)
     return plan, logits[rows], cache.gather(rows)
@@ -238,7 +239,7 @@ def _last(state: _State) -> Int[Array, "B 1"]:
 def _append(
     state: _State, logits: Float[Array, "B V"], rng: PRNGKeyArray | None, *, plan: _Plan
 ) -> _State:
-    """Chooses one more token for the rows that have not ended, padding for the others."""
+    """Append one token to each row: padding where the row has ended."""
     progress = Progress(state.step, state.tokens)
     key = None if rng is None else jax.random.fold_in(rng, state.step)
     token = plan.choose(apply_filters(logits, plan.filters, progress=progress), key)

@@ -179,7 +179,7 @@ def _unrolled(module: nn.Module) -> nn.Module:
 
 
 def _unrolled_factory(value: Any) -> Any:
-    """A factory of parts with every `Stack` that it makes unrolled; anything else as it is."""
+    """A factory that unrolls every `Stack` that it makes; values of other types are unchanged."""
     if not isinstance(value, functools.partial):
         return value
     keywords = {name: _unrolled_factory(one) for name, one in value.keywords.items()}
@@ -191,7 +191,7 @@ def _unrolled_factory(value: Any) -> Any:
 
 
 def _unstacked(params: PyTree) -> PyTree:
-    """Parameters of scanned stacks, wherever they are, as those of unrolled ones."""
+    """Convert the parameters of all scanned stacks to those of unrolled stacks."""
     if not isinstance(params, Mapping):
         return params
     if set(params) == {"block"}:

@@ -71,7 +71,7 @@ class GenerationSettings:
         for name in settings:
             if name not in names:
                 raise ValueError(f"generate has no argument {name!r}.{hint(name, names)}")
-        # As for Hugging Face, None leaves a setting alone; but nothing else can say "no end token".
+        # As for Hugging Face, None leaves a setting unchanged; only for eos_token_id it is a value.
         settings = {k: v for k, v in settings.items() if v is not None or k == "eos_token_id"}
         new = dataclasses.replace(self, **settings)
         new._check(settings)

@@ -1,4 +1,4 @@
-"""Extractive question answering: the best span of a text under a length limit, or no answer."""
+"""Extractive question answering: the best span of a text up to a length limit, or no answer."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Spans(NamedTuple):
-    """The best answer of each row, and how it compares to there being none.
+    """The best span of each row and its score, and the score of no answer.
 
     Attributes:
-        start, end: positions of its first and of its last token.
+        start, end: positions of the first and of the last token of the span.
         score: the sum of their logits; -inf, and both positions 0, where no span is allowed.
-        null_score: the same sum at the position that stands for no answer; -inf without one.
+        null_score: the sum of both logits at the null position; -inf without one.
     """
 
     start: Int[Array, " B"]
@@ -31,40 +31,41 @@ def best_spans(
     max_length: int,
     null_position: int | None = 0,
 ) -> Spans:
-    """Finds start <= end of the largest start_logits[start] + end_logits[end].
+    """Find the span start <= end with the largest start_logits[start] + end_logits[end].
 
-    So SQuAD is answered by Devlin et al. 2019, section 4.2, and SQuAD 2.0 by section 4.3: there is
-    an answer where `score > null_score + threshold`, the threshold being chosen on held-out data.
+    This is the prediction of Devlin et al. 2019, section 4.2 for SQuAD and section 4.3 for SQuAD
+    2.0: there is an answer where `score > null_score + threshold`, with a threshold chosen on
+    held-out data.
 
     Args:
-        allowed: the tokens that an answer may consist of, all of them: those of the text, and not
-            of the question, the marks and the padding.
-        max_length: the most tokens of an answer.
-        null_position: of the token that both logits point at where there is no answer, which is
-            never part of one; None where there always is one.
+        allowed: the positions that may be part of an answer: the tokens of the text, not those of
+            the question, special tokens or padding.
+        max_length: the largest number of tokens of an answer.
+        null_position: the position of the token that stands for no answer, usually [CLS], which is
+            never part of an answer; None where every question has an answer.
 
     Returns:
-        The spans; of equally good ones that with the lower start, then the lower end.
+        The best spans; among equal scores, the lowest start, then the lowest end.
 
     Raises:
-        ValueError: shapes do not fit, max_length is below 1, or null_position is not in the row.
+        ValueError: shapes differ, max_length is below 1, or null_position is not in the row.
     """
     length = start_logits.shape[-1]
     if not start_logits.shape == end_logits.shape == allowed.shape:
         raise ValueError(
             f"start_logits {start_logits.shape}, end_logits {end_logits.shape} and allowed "
-            f"{allowed.shape} must be of one shape"
+            f"{allowed.shape} must have the same shape"
         )
     if max_length < 1:
-        raise ValueError(f"max_length={max_length}: an answer has 1 token or more")
+        raise ValueError(f"max_length={max_length}: must be 1 or more, the tokens of an answer")
     start_logits, end_logits, allowed = map(jnp.asarray, (start_logits, end_logits, allowed))
     null_score = jnp.full(start_logits.shape[:1], -jnp.inf)
     if null_position is not None:
         if not 0 <= null_position < length:
-            raise ValueError(f"null_position={null_position} is not in a row of {length} tokens")
+            raise ValueError(f"null_position={null_position}: 0 to {length - 1} allowed, or None")
         allowed = allowed.at[:, null_position].set(False)
         null_score = start_logits[:, null_position] + end_logits[:, null_position]
-    # One column for each length: [B, L, K] where all pairs would be [B, L, L].
+    # One column per span length: [B, L, K], where all pairs of positions would be [B, L, L].
     longest = min(max_length, length)
     ends = jnp.arange(length)[:, None] + jnp.arange(longest)
     inside = ends < length
@@ -78,30 +79,31 @@ def best_spans(
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a model says of a question, over all parts of its context.
+    """The predicted answer to a question, over all parts of its context.
 
     Attributes:
         text: the best answer.
-        null_margin: by how much the logits of there being none exceed its own, in nats: there is
-            none where this is above a threshold.
+        null_margin: the score of no answer minus the score of the best answer, in nats; there is
+            no answer where it is above a threshold.
     """
 
     text: str
     null_margin: float
 
     def under(self, threshold: float) -> str:
-        """The answer, "" for none."""
+        """The answer at this threshold; "" for no answer."""
         return "" if self.null_margin > threshold else self.text
 
 
 def join(parts: Iterable[tuple[str, float, float]]) -> Answer:
-    """The answer of a question whose context was read in parts.
+    """Combine the predictions for the parts of one question's context.
 
-    The best answer of all parts; that there is none is as likely as where it is least, since a part
-    without the answer has none whatever the others have (as in BERT's code for SQuAD 2.0).
+    The answer is the best of all parts. The score of no answer is the lowest of all parts, since a
+    part without the answer predicts none whatever the others contain (as in BERT's code for SQuAD
+    2.0).
 
     Args:
-        parts: of each the best answer, its score, and the score of there being none.
+        parts: (best answer, its score, score of no answer) for each part.
     """
     texts, scores, null_scores = zip(*parts, strict=True)
     best = max(range(len(texts)), key=lambda part: scores[part])

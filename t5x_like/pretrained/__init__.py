@@ -1,4 +1,4 @@
-"""A model read from a folder, to call, to generate with and to save."""
+"""Load a pretrained model from a folder, run it, generate with it and save it."""
 
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.pretrained.loading import from_pretrained

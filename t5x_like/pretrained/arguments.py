@@ -1,4 +1,4 @@
-"""Hugging Face's arguments of a call made into the batches of our networks, and checked."""
+"""Check the arguments of a call, named as in Hugging Face, and make batches of them."""
 
 from typing import Any
 
@@ -13,50 +13,53 @@ Tokens = np.ndarray  # [B, L] int32
 
 
 def check_tokens(name: str, tokens: ArrayLike, *, vocab_size: int, ignored: bool = False) -> Tokens:
-    """Token ids as [B, L] int32.
+    """Check token ids, and return them as [B, L] int32.
 
     Args:
-        ignored: -100 is allowed, as in labels.
+        ignored: whether -100 is allowed, as in labels.
 
     Raises:
-        ValueError: not a rectangle of integers, or ids that the vocabulary lacks.
+        ValueError: the tokens are not a matrix of integers, or an id is outside the vocabulary.
     """
     try:
         array = np.asarray(tokens)
     except ValueError as error:
-        raise ValueError(f"{name} has rows of unequal length: pad them") from error
+        raise ValueError(f"{name} has rows of unequal lengths: pad them") from error
     if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer) or not array.size:
         raise ValueError(
-            f"{name} must be integers [rows, length], not {array.dtype}{list(array.shape)}"
+            f"{name} must be integers of shape [rows, length], not {array.dtype} of shape "
+            f"{list(array.shape)}"
         )
     bad = (array < 0) | (array >= vocab_size)
     if ignored:
         bad &= array != IGNORED_LABEL
     if bad.any():
         raise ValueError(
-            f"{name} has the id {array[bad][0]}; the vocabulary has 0 to {vocab_size - 1}"
+            f"{name} contains the id {array[bad][0]}; the vocabulary has 0 to {vocab_size - 1}"
         )
     return array.astype(np.int32)
 
 
 def check_mask(name: str, mask: ArrayLike | None, tokens: Tokens) -> np.ndarray:
-    """A mask as [B, L] int32 of ones and zeros; None is all ones.
+    """Check a mask, and return it as [B, L] int32 of ones and zeros; None is all ones.
 
     Raises:
-        ValueError: it is not of the shape of the tokens.
+        ValueError: the mask and the tokens have different shapes.
     """
     if mask is None:
         return np.ones_like(tokens)
     array = np.asarray(mask)
     if array.shape != tokens.shape:
-        raise ValueError(f"{name} has shape {list(array.shape)}, its tokens {list(tokens.shape)}")
+        raise ValueError(
+            f"{name} has shape {list(array.shape)}; its tokens have {list(tokens.shape)}"
+        )
     return (array != 0).astype(np.int32)
 
 
 def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
-    """The mask to generate by when none is given: padding is what is pad_token_id.
+    """The default attention mask of `generate`: 0 where the token is pad_token_id, else 1.
 
-    Unless that also ends texts: then it cannot be told from what belongs to the text.
+    It is all ones where pad_token_id is also an end token, which may belong to the text.
     """
     ends = np.atleast_1d([] if settings.eos_token_id is None else settings.eos_token_id)
     if settings.pad_token_id in ends:
@@ -65,18 +68,18 @@ def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
 
 
 def shift_right(labels: Tokens, settings: GenerationSettings) -> Tokens:
-    """What the decoder reads to predict the labels: its start token first, -100 as padding."""
+    """The decoder's inputs that predict the labels: its start token first, -100 as padding."""
     start = np.full((len(labels), 1), settings.decoder_start_token_id, np.int32)
     shifted = np.concatenate([start, labels[:, :-1]], axis=1)
     return np.where(shifted == IGNORED_LABEL, settings.pad_token_id, shifted).astype(np.int32)
 
 
 def shift_left(labels: Tokens) -> Tokens:
-    """What a language model should say at each position: the label of the next one."""
+    """The targets of a language model: at each position the label of the next one."""
     nothing = np.full((len(labels), 1), IGNORED_LABEL, np.int32)
     return np.concatenate([labels[:, 1:], nothing], axis=1)
 
 
 def side(name: str, tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
-    """One side of a batch, `encoder` or `decoder`, one document a row."""
+    """The batch features of one side, `encoder` or `decoder`, with one document per row."""
     return {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}

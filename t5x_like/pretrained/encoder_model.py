@@ -1,4 +1,4 @@
-"""An encoder to call, by the names of arguments that Hugging Face has."""
+"""A pretrained encoder whose arguments have Hugging Face's names."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from t5x_like.pretrained.model import ModelOutput, Pretrained
 
 
 class PretrainedEncoder(Pretrained):
-    """An encoder with its head and its parameters."""
+    """A pretrained encoder with its head and its parameters."""
 
     def __call__(  # type: ignore[override]
         self,
@@ -26,18 +26,18 @@ class PretrainedEncoder(Pretrained):
         labels: ArrayLike | None = None,
         **unknown: Any,
     ) -> ModelOutput:
-        """What the head says, also at padding as Hugging Face has it.
+        """Run the network and its head; outputs at padding match Hugging Face's, too.
 
         Args:
             input_ids: [B, L].
             attention_mask: [B, L], 0 on padding; None for all ones.
             token_type_ids: [B, L], the segment of each token; None for all 0.
-            labels: what the loss is of: tokens, tags or replaced tokens (1) [B, L], where -100
-                counts for nothing, classes [B], or numbers [B].
+            labels: the targets of the loss: tokens, tags or replaced tokens (1) [B, L], where -100
+                is ignored, classes [B], or numbers [B].
 
         Raises:
-            ValueError: an argument that does not exist, a token that the vocabulary lacks, or
-                shapes that do not go together.
+            ValueError: an argument does not exist, a token is outside the vocabulary, or shapes
+                do not match.
         """
         allowed = ["input_ids", "attention_mask", "token_type_ids", "labels"]
         for name in unknown:
@@ -56,11 +56,12 @@ class PretrainedEncoder(Pretrained):
     def _token_types(self, types: ArrayLike, tokens: arguments.Tokens) -> arguments.Tokens:
         number = self.config.get("token_types", 0)
         if not number:
-            raise ValueError(f"this {self.system} has no segments: leave token_type_ids out")
+            raise ValueError(f"this {self.system} has no segments: omit token_type_ids")
         checked = arguments.check_tokens("token_type_ids", types, vocab_size=number)
         if checked.shape != tokens.shape:
             raise ValueError(
-                f"token_type_ids has shape {list(checked.shape)}, its tokens {list(tokens.shape)}"
+                f"token_type_ids has shape {list(checked.shape)}; input_ids has "
+                f"{list(tokens.shape)}"
             )
         return checked
 
@@ -75,11 +76,14 @@ class PretrainedEncoder(Pretrained):
 def _loss(outputs: dict[str, Array], labels: np.ndarray) -> Array:
     logits = outputs.get("logits")
     if logits is None:
-        raise ValueError(f"labels: this head has {', '.join(outputs)}, and no loss of labels")
+        raise ValueError(
+            f"labels: this head outputs {', '.join(outputs)} and no logits, so it has no loss: "
+            "omit labels"
+        )
     if labels.dtype.kind == "f":
         expected, loss = logits[..., 0].shape, jnp.square(logits[..., 0] - labels)
         counted = np.ones_like(labels, bool)
-    elif labels.ndim == 2 and labels.shape == logits.shape:  # of each token a yes or no
+    elif labels.ndim == 2 and labels.shape == logits.shape:  # one binary logit per token
         expected, counted = logits.shape, labels != arguments.IGNORED_LABEL
         loss = jax.nn.softplus(jnp.where(labels == 1, -logits, logits))
     else:
@@ -87,5 +91,5 @@ def _loss(outputs: dict[str, Array], labels: np.ndarray) -> Array:
         places = np.where(counted, labels, 0)[..., None]
         loss = -jnp.take_along_axis(jax.nn.log_softmax(logits), places, axis=-1)[..., 0]
     if labels.shape != expected:
-        raise ValueError(f"labels has shape {list(labels.shape)}, what is said {list(expected)}")
+        raise ValueError(f"labels has shape {list(labels.shape)}; it must be {list(expected)}")
     return jnp.mean(loss, where=counted)

@@ -88,14 +88,14 @@ def load(
     mesh: Mesh | None,
     seed: int = 0,
 ) -> PyTree:
-    """Read the parameters of a module; those of another head than the source's may be new.
+    """Read the parameters of a module; those of a head that the source lacks may be new.
 
-    New parameters are randomly initialized, and so are the rows that a table has more than the
-    source's, where the system allows it (`System.new_rows`).
+    New parameters are randomly initialized, and so are the additional rows of an embedding table
+    that is longer than the source's, where the system allows it (`System.new_rows`).
 
     Args:
         system, config: the module's system and settings.
-        seed: the seed of new parameters.
+        seed: the seed of the initialization of new parameters.
 
     Raises:
         ValueError: as `from_pretrained`.
@@ -110,14 +110,14 @@ def load(
 
 
 def _kind(system: str, config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Models of one kind have the same parameters but for their sizes."""
+    """The settings that decide which parameters a model has, apart from their shapes."""
     return system, config.get("head"), config.get("labels")
 
 
 def _read_known(
     source: Source, module: nn.Module, wanted: Leaves, *, system: str, mesh: Mesh | None, seed: int
 ) -> Leaves:
-    """The parameters that the source has, and new ones for the rest."""
+    """Read the parameters that the source has, and initialize the others."""
     declared, available = systems.find(system), source.available(wanted)
     may_be_new = (_HEAD, *declared.new_parameters)
     new = {
@@ -146,10 +146,7 @@ def _first_rows(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStr
 
 
 def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves:
-    """Read parameters; a table with fewer rows in the source is copied row by row.
-
-    The rows are those of `System.copied_rows`.
-    """
+    """Read parameters; where the source's table has fewer rows, copy the `System.copied_rows`."""
     rows = systems.find(system).copied_rows
     fewer = {}
     for path in rows.keys() & wanted.keys():
@@ -165,18 +162,19 @@ def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves
 def load_part(
     source: Source, module: nn.Module, *, part: str, system: str, dtype: Any, mesh: Mesh | None
 ) -> PyTree:
-    """Read the parameters of a submodule that is a network by itself, such as a teacher.
+    """Read the parameters of a submodule that is a complete network, such as a teacher.
 
     Args:
-        part: its name in the module's parameters.
+        part: the name of the submodule in the module's parameters.
         system: the system of the submodule.
 
     Raises:
-        ValueError: as `from_pretrained`; or the source is a model of another system.
+        ValueError: as `from_pretrained`; or the source contains a model of another system.
     """
     if source.system != system:
         raise ValueError(
-            f"the folder has a model of {source.system!r}, and the {part} needs one of {system!r}"
+            f"the folder contains a model of system {source.system!r}; the {part} must be of "
+            f"system {system!r}"
         )
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)[part]
     wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
@@ -184,7 +182,7 @@ def load_part(
 
 
 def _initialize(module: nn.Module, wanted: Leaves, *, seed: int) -> Leaves:
-    """The initial values of some parameters, without those of the others in memory."""
+    """Initialize the wanted parameters alone, without holding the others in memory."""
 
     def init() -> Leaves:
         boxed = module.init(jax.random.key(seed), module.example_batch())["params"]

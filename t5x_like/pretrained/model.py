@@ -1,4 +1,4 @@
-"""A model to call and to generate with, by the names of arguments that Hugging Face has."""
+"""A pretrained model that predicts and generates, with Hugging Face's names of arguments."""
 
 import contextlib
 import dataclasses
@@ -31,14 +31,15 @@ from t5x_like.pretrained import arguments as inputs
 
 @dataclasses.dataclass(frozen=True)
 class ModelOutput:
-    """What a model says; None is what it does not say.
+    """The outputs of a model; None for those that its head does not have.
 
     Attributes:
-        logits: float32: of tokens [B, T, V], of classes [B, C], of tags [B, L, C]; a number [B, 1].
-        loss: of the labels, if some were given: the mean cross-entropy, or squared error.
-        row_logits: [B, C] of the pair of sentences, beside a masked language model.
-        start_logits, end_logits: [B, L] of the ends of an answer.
-        hidden, summary: [B, L, D] and [B, D], of an encoder without a head.
+        logits: float32, for tokens [B, T, V], classes [B, C], tags [B, L, C]; regression [B, 1].
+        loss: the mean cross-entropy or squared error over the labels, if labels were given.
+        row_logits: [B, C], for the pair of sentences of each row, beside a masked language model.
+        start_logits, end_logits: [B, L], for the first and the last token of an answer.
+        hidden, summary: [B, L, D] and [B, D], the states and the pooled state of an encoder without
+            a head.
     """
 
     logits: Array | None = None
@@ -51,15 +52,15 @@ class ModelOutput:
 
 
 class Pretrained:
-    """A network with its parameters.
+    """A pretrained network with its parameters.
 
     Attributes:
         module: the Flax module, for `module.apply({"params": params}, batch)`.
         params: its parameters, plain nested dicts of arrays.
-        system, config: the module of t5x_like.systems and the settings it was built with.
-        generation: what `generate` does unless told otherwise.
-        mesh: the devices that the parameters are spread over, or None.
-        model_type: what `save_pretrained` writes as Hugging Face's `model_type`; empty for the
+        system, config: the name of its system, and the settings that it was built with.
+        generation: the default settings of `generate`.
+        mesh: the devices that the parameters are sharded over, or None.
+        model_type: the `model_type` in the config.json of `save_pretrained`; empty for the
             system's default. XLM-R is a RoBERTa of model_type `xlm-roberta`.
     """
 
@@ -89,22 +90,23 @@ class Pretrained:
         labels: ArrayLike | None = None,
         **unknown: Any,
     ) -> ModelOutput:
-        """The logits of every position.
+        """Compute the logits at every position, and with labels the loss.
 
-        Logits at padding are not Hugging Face's: there padding sees the text, here it does not.
-        No other logits depend on it.
+        Logits at padding differ from Hugging Face's, where padding attends to the text; here it
+        does not. No other logits depend on it.
 
         Args:
-            input_ids: [B, S], the encoder's, or a language model's own.
+            input_ids: [B, S], the inputs of the encoder or of the language model.
             attention_mask: [B, S], 0 on padding; None for all ones.
             decoder_input_ids: [B, T], for an encoder-decoder; None for the labels shifted right.
             decoder_attention_mask: [B, T], as attention_mask.
-            labels: what the loss is of; -100 counts for nothing. For an encoder-decoder [B, T],
-                the token to say at each position; for a language model [B, S], as input_ids.
+            labels: the targets of the loss, where -100 is ignored. For an encoder-decoder [B, T],
+                the target token at each position; for a language model [B, S], as input_ids, which
+                are shifted here.
 
         Raises:
-            ValueError: an argument that does not exist or is missing, a token that the
-                vocabulary lacks, or shapes that do not go together.
+            ValueError: an argument does not exist or is missing, a token is outside the
+                vocabulary, or shapes do not match.
         """
         decoder_side = {"decoder_input_ids": decoder_input_ids}
         decoder_side["decoder_attention_mask"] = decoder_attention_mask
@@ -121,7 +123,7 @@ class Pretrained:
         if targets is not None and targets.shape != batch["decoder_input_tokens"].shape:
             read = list(batch["decoder_input_tokens"].shape)
             raise ValueError(
-                f"labels has shape {list(targets.shape)}, what the decoder reads {read}"
+                f"labels has shape {list(targets.shape)}; the decoder's inputs have {read}"
             )
         with self.layout():
             return ModelOutput(*self._forward(self.params, batch, targets))
@@ -129,24 +131,24 @@ class Pretrained:
     def generate(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None = None, **settings: Any
     ) -> Int[np.ndarray, "B L"]:
-        """Continues a language model's prompts, or writes what an encoder-decoder's decoder says.
+        """Generate a continuation of each prompt, or with an encoder-decoder an output.
 
         Code is compiled once for each shape of input_ids and each set of settings.
 
         Args:
             input_ids: [B, S]; for a language model padded on the left.
-            attention_mask: [B, S], 0 on padding; None to take pad_token_id for padding.
-            settings: fields of `hf.generation.GenerationSettings`: max_new_tokens, num_beams,
+            attention_mask: [B, S], 0 on padding; None treats every pad_token_id as padding.
+            settings: fields of `decoding.settings.GenerationSettings`: max_new_tokens, num_beams,
                 do_sample, temperature, top_k, top_p, length_penalty, early_stopping, ...
 
         Returns:
-            Int32 tokens as long as the longest row: the prompt, or the decoder's start token, then
-            what was generated up to and with the end token, then padding. With
-            num_return_sequences=n, n rows for each input, best first.
+            Int32 tokens, as long as the longest row: the prompt, or the decoder's start token, then
+            the generated tokens up to and including the end token, then padding. With
+            num_return_sequences=n there are n rows for each input, best first.
 
         Raises:
-            ValueError: a model that writes no text, a setting that does not exist or is out of
-                range, or a prompt padded on the right.
+            ValueError: the model does not generate text, a setting does not exist or is out of
+                range, or a language model's prompt is padded on the right.
         """
         wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
         with self.layout():
@@ -160,17 +162,18 @@ class Pretrained:
         callback: Callable[[StreamStep], bool | None],
         **settings: Any,
     ) -> Generated:
-        """Generates as `generate` does, and tells of every token as it comes.
+        """Generate as `generate` does, and call `callback` with each new token.
 
         Args:
             input_ids, attention_mask, settings: as for `generate`.
-            callback: gets a `decoding.StreamStep` per token, and may end it by returning True.
+            callback: called with a `decoding.StreamStep` per token; it stops by returning True.
 
         Returns:
-            What was generated, without the prompt.
+            The generated tokens, without the prompt.
 
         Raises:
-            ValueError: as `generate`, or beams, of which none is the text until the end.
+            ValueError: as `generate`; or num_beams above 1, since beam search has no single text
+                until its end.
         """
         wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
         with self.layout():
@@ -179,7 +182,7 @@ class Pretrained:
     def _prompts(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
     ) -> tuple[GenerationSettings, inputs.Tokens, np.ndarray]:
-        """The settings of a call, and what the network reads, all checked."""
+        """The checked settings, tokens and mask of a call."""
         if not self.module.generates:
             raise ValueError(
                 f"this {self.system} does not generate text: a decoder or an encoder-decoder does"
@@ -198,15 +201,15 @@ class Pretrained:
     def save_pretrained(
         self, folder: str | os.PathLike, *, max_shard_size: int = 5 * 10**9
     ) -> None:
-        """Writes a folder that Hugging Face loads: settings, and tensors of the parameters' dtype.
+        """Write a folder that Hugging Face loads: settings, and tensors of the parameters' dtype.
 
-        Of a pretraining run with two networks only the one that is kept is written.
+        Parameters that only pretraining needs, such as ELECTRA's generator, are left out.
 
         Args:
-            max_shard_size: bytes of a file, above which the tensors are spread over several.
+            max_shard_size: the largest size of a file, in bytes; more tensors go into more files.
 
         Raises:
-            ValueError: Hugging Face has no such network, or the folder is that of a run.
+            ValueError: Hugging Face has no such network, or the folder belongs to a run.
         """
         path = pathlib.Path(folder).expanduser()
         old = path / files.CONFIG
@@ -218,7 +221,7 @@ class Pretrained:
         record = hf.find(self.system)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = record.to_config(self.config, model_type=self.model_type)
-        # What the system says of a token goes before what `generate` would do with it.
+        # The token ids of the system's settings take precedence over those of `generate`.
         config = {name: getattr(self.generation, name) for name in ids} | config
         left_out = record.not_exported
         kept = {name: part for name, part in self.params.items() if name not in left_out}
@@ -234,18 +237,18 @@ class Pretrained:
 
     @property
     def generator(self) -> Generator:
-        """Generates with the parameters that the model has now."""
+        """A generator with the current parameters."""
         leaves = jax.tree.leaves(self.params)
         if self._generator is None or any(map(operator.is_not, self._generator[0], leaves)):
             self._generator = leaves, Generator(self.module, self.params)
         return self._generator[1]
 
     def layout(self) -> contextlib.AbstractContextManager[None]:
-        """The layout of the mesh, within which the parameters are used."""
+        """The mesh's context, in which every computation with the parameters runs."""
         return contextlib.nullcontext() if self.mesh is None else partitioning.layout(self.mesh)
 
     def put(self, batch: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        """A global batch, the same on all processes, as arrays where the parameters are."""
+        """Shard a global batch, equal on all processes, over the devices of the parameters."""
         if self.mesh is None:
             return batch
         index, number = partitioning.batch_slice(self.mesh)
@@ -277,7 +280,9 @@ class Pretrained:
         elif labels is not None:
             read = inputs.shift_right(labels, self.generation)
         else:
-            raise ValueError("decoder_input_ids or labels are needed: this model has a decoder")
+            raise ValueError(
+                "decoder_input_ids or labels must be set: this model is an encoder-decoder"
+            )
         return inputs.side("decoder", read, inputs.check_mask("decoder_attention_mask", mask, read))
 
     @functools.cached_property

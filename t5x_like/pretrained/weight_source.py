@@ -1,4 +1,4 @@
-"""The folder that a model is read from: a Hugging Face folder, or a checkpoint."""
+"""Read a model's settings and parameters from a Hugging Face folder or a checkpoint."""
 
 import dataclasses
 import pathlib
@@ -23,7 +23,7 @@ Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel
 
 
 class Source(Protocol):
-    """A model in a folder, before its arrays are read."""
+    """The settings of a model in a folder, and access to its parameters."""
 
     @property
     def system(self) -> str:
@@ -42,13 +42,13 @@ class Source(Protocol):
         """Hugging Face's `model_type`; empty for a checkpoint."""
 
     def available(self, wanted: Leaves) -> set[str]:
-        """The paths of the wanted parameters that the folder has, in the wanted shapes."""
+        """The paths of the wanted parameters that the folder contains with the same shapes."""
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
         """Read arrays with the dtypes and shardings of the wanted ShapeDtypeStructs.
 
         Args:
-            whole: the folder must have no other parameters.
+            whole: whether the folder must contain no other parameters.
 
         Raises:
             ValueError: a parameter is missing, left over, of the wrong shape or not floating-point.
@@ -61,11 +61,12 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
     Args:
         system: the system to read a Hugging Face folder as, where several systems support its
             model_type; None for the default one.
-        average: see `checkpoints.restore_params`; of a run or a folder of checkpoints.
+        average: the number of newest checkpoints to average, see `checkpoints.restore_params`;
+            above 1 only for a run or a folder of checkpoints.
 
     Raises:
         ValueError: there is no such folder, it has no model, or its model is not supported; or
-            `average` is set for a folder with one model.
+            `average` is above 1 for a folder with one model.
     """
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
@@ -73,15 +74,15 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
         if average != 1:
             raise ValueError(
-                f"average={average}: {path} holds one model; only the checkpoints of a run can be "
-                "averaged"
+                f"average={average}: {path} contains one model; only the checkpoints of a run can "
+                "be averaged"
             )
         return _open_hugging_face(path, settings, system)
     if any(path.glob("*.safetensors")):
-        raise ValueError(f"{path} has tensors, but no {files.CONFIG} with a model_type")
+        raise ValueError(f"{path} contains tensors, but no {files.CONFIG} with a model_type")
     source = _open_checkpoint(path, average=average)
     if system not in (None, source.system):
-        raise ValueError(f"system={system!r}: {path} is a checkpoint of {source.system!r}")
+        raise ValueError(f"system={system!r}: {path} is a checkpoint of system {source.system!r}")
     return source
 
 
@@ -128,7 +129,7 @@ def _implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any
 
 @dataclasses.dataclass(frozen=True)
 class _HuggingFace:
-    """A folder that Hugging Face wrote."""
+    """A folder in Hugging Face's format."""
 
     system: str
     config: dict[str, Any]
@@ -160,7 +161,7 @@ class _HuggingFace:
             name: self._original(name, names[name], shape) for name, shape in shapes.items()
         }
         arrays = {}
-        # Parameter by parameter, so that the host holds one of them at a time.
+        # One parameter at a time, so that the host's memory holds only one.
         for path, leaf in wanted.items():
             array = weight_map.assemble(
                 leaf.shape,
@@ -186,7 +187,7 @@ class _HuggingFace:
         return weight_map.pieces(self._record.weights, shapes)
 
     def _names(self, wanted: Iterable[str]) -> dict[str, list[str]]:
-        """The names of tensors in the weight map -> their names in the files."""
+        """Map the names of tensors in the weight map to their names in the files."""
         used = set(wanted)
         return weight_map.canonical_names(
             set(self.tensors.names) - (set(self._record.unused) - used),
@@ -195,18 +196,17 @@ class _HuggingFace:
         )
 
     def _original(self, name: str, names: list[str], shape: tuple[int, ...]) -> str:
-        """The name of a tensor in the files, after checks of its shape and of its copies."""
+        """Check a tensor's shape and that its copies are equal; return its name in the files."""
         original, *copies = names
         if self.tensors.shape(original) != shape:
             raise ValueError(
                 f"{self.tensors.folder}: {original} has shape "
-                f"{list(self.tensors.shape(original))}, and by config.json it should be "
-                f"{list(shape)}"
+                f"{list(self.tensors.shape(original))}; config.json implies {list(shape)}"
             )
         for copy in copies:
             if not np.array_equal(self.tensors.read(copy), self.tensors.read(original)):
                 raise ValueError(
-                    f"{self.tensors.folder}: {copy} differs from {original}, and the model has one "
+                    f"{self.tensors.folder}: {copy} differs from {original}, but the model has one "
                     "parameter for both"
                 )
         return original
@@ -227,7 +227,7 @@ def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
 
 @dataclasses.dataclass(frozen=True)
 class _Checkpoint:
-    """A checkpoint, the newest of a run, or the mean of its newest."""
+    """A checkpoint, the newest checkpoint of a run, or the mean of its newest checkpoints."""
 
     system: str
     config: dict[str, Any]

@@ -194,8 +194,11 @@ def test_penalties_are_the_published_formulas():
         ({"returned": 4}, "returned=4: 1 to beams=3 allowed"),
         ({"early_stopping": "nevr"}, "early_stopping='nevr' does not exist. Did you mean 'never'"),
         ({"early_stopping": "true"}, "early_stopping='true' does not exist. Did you mean 'True'"),
-        ({"length_penalty": lambda length: 3 - length}, "gives 0.0 at length 3: above 0"),
-        ({"eos_ids": range(6)}, "a vocabulary of 6 leaves no token"),
+        (
+            {"length_penalty": lambda length: 3 - length},
+            "gives 0.0 at length 3: it must be above 0",
+        ),
+        ({"eos_ids": range(6)}, "too many end tokens for a vocabulary of 6"),
         ({"max_new_tokens": 9, "room": 7}, "max_new_tokens=9 does not fit"),
         ({"pad_id": 6}, "pad_id=6 is outside"),
     ],

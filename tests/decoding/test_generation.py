@@ -225,7 +225,7 @@ def test_rows_over_eight_devices_decode_alike(table_model, random_table):
         ({"eos_ids": -1}, "eos_ids=-1: token ids start at 0"),
         ({"pad_id": -1}, "pad_id=-1 is outside .* 0 to 5 allowed"),
         ({"samples": 0}, "samples=0: at least 1"),
-        ({"samples": 2}, "samples=2: choose=greedy would give equal rows"),
+        ({"samples": 2}, "samples=2: choose=greedy gives equal rows"),
         ({"choose": sample}, "rng=None: sampling needs a key"),
         ({"filters": make_filters(vocabulary_size=7)}, "vocabulary_size=7: the model has 6"),
     ],

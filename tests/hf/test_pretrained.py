@@ -59,13 +59,19 @@ def test_samples_repeat_with_the_seed_and_stay_within_the_top(v1_0, models):
     ("arguments", "message"),
     [
         ({"input_id": [[1]]}, "no argument 'input_id'. Did you mean 'input_ids'"),
-        ({"decoder_input_ids": None}, "decoder_input_ids or labels are needed"),
-        ({"decoder_input_ids": [[74]]}, "decoder_input_ids has the id 74; .* 0 to 73"),
-        ({"decoder_input_ids": [1, 2]}, r"must be integers \[rows, length\], not int64\[2\]"),
-        ({"decoder_input_ids": [[1, 2], [1]]}, "rows of unequal length"),
-        ({"attention_mask": [[1]]}, r"attention_mask has shape \[1, 1\], its tokens \[4, 37\]"),
-        ({"labels": [[-1]]}, "labels has the id -1"),
-        ({"labels": [[-100]]}, r"labels has shape \[1, 1\], what the decoder reads \[4, 21\]"),
+        ({"decoder_input_ids": None}, "decoder_input_ids or labels must be set"),
+        ({"decoder_input_ids": [[74]]}, "decoder_input_ids contains the id 74; .* 0 to 73"),
+        (
+            {"decoder_input_ids": [1, 2]},
+            r"must be integers of shape \[rows, length\], not int64 of shape \[2\]",
+        ),
+        ({"decoder_input_ids": [[1, 2], [1]]}, "rows of unequal lengths"),
+        (
+            {"attention_mask": [[1]]},
+            r"attention_mask has shape \[1, 1\]; its tokens have \[4, 37\]",
+        ),
+        ({"labels": [[-1]]}, "labels contains the id -1"),
+        ({"labels": [[-100]]}, r"labels has shape \[1, 1\]; the decoder's inputs have \[4, 21\]"),
     ],
 )
 def test_a_wrong_argument_of_a_call_is_named(v1_0, models, arguments, message):

@@ -258,7 +258,7 @@ def test_a_run_without_a_teacher_or_with_another_is_refused(folder):
     other = settings(folder)
     other.model.teacher.system = "roberta"
     other.model.teacher.update({"padding": 1, "norm_epsilon": 1e-5})
-    with pytest.raises(ValueError, match="'bert', and the teacher needs one of 'roberta'"):
+    with pytest.raises(ValueError, match="'bert'; the teacher must be of system 'roberta'"):
         model_side.build(other).initial_state()
     deeper = settings(folder)
     deeper.model.teacher.layers = 5
