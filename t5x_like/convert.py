@@ -1,13 +1,13 @@
-"""Converts weights between Hugging Face folders and our checkpoints.
+"""Convert weights between Hugging Face folders and our checkpoints.
 
     python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like] [--dtype=float32]
         [--system=NAME] [--average=5]
 
-FOLDER to read: a Hugging Face folder with config.json and model.safetensors or its shards, one of
-our checkpoints, or a run (then its newest checkpoint). What is written holds the parameters and
-the model's settings, and no state of an optimizer. --system names what to read a Hugging Face
-folder as, where its model_type is that of several systems: `unilm` for a folder of `bert`.
---average=N takes the mean of the newest N checkpoints of a run.
+--from names a Hugging Face folder with config.json and model.safetensors or its shards, one of our
+checkpoints, or a run (then its newest checkpoint). The output contains the parameters and the
+model's settings, but no optimizer state. --system names the system to read a Hugging Face folder
+as, where several systems share its model_type: `unilm` for a folder of `bert`. --average=N averages
+the newest N checkpoints of a run.
 """
 
 import argparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class _Weights:
-    """A train state of parameters alone: what a checkpoint needs, and no more."""
+    """A train state with only the fields that a checkpoint needs."""
 
     params: Any
     step: Any
@@ -41,15 +41,16 @@ def convert(
     system: str | None = None,
     average: int = 1,
 ) -> None:
-    """Reads a model in either form and writes it to an empty or new folder.
+    """Read a model in either format and write it to an empty or new folder.
 
     Args:
-        form: `hf`, or `t5x_like` for a checkpoint of step 0.
-        dtype: of the parameters written, `float32` or `bfloat16`.
+        form: the format to write: `hf`, or `t5x_like` for a checkpoint of step 0.
+        dtype: the dtype of the written parameters, `float32` or `bfloat16`.
         system, average: see `from_pretrained`.
 
     Raises:
-        ValueError: the source is no model, the target is not empty, or the form cannot hold it.
+        ValueError: the source contains no model, the target is not empty, or Hugging Face has no
+            such network.
     """
     write = choose("--format", form, {"hf": _write_hugging_face, "t5x_like": _write_checkpoint})
     if target.is_dir() and any(target.iterdir()):
@@ -79,7 +80,7 @@ def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m t5x_like.convert",
         description=__doc__,
@@ -87,9 +88,9 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--from", dest="source", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument("--format", default="hf", help="hf or t5x_like; hf unless told")
+    parser.add_argument("--format", default="hf", help="hf (default) or t5x_like")
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
-    parser.add_argument("--system", metavar="NAME", help="what to read a Hugging Face folder as")
+    parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")
     given = parser.parse_args(arguments)
     with one_line_errors():

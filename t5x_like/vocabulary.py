@@ -1,4 +1,4 @@
-r"""Trains a vocabulary on the text of a data module.
+r"""Train a vocabulary on the text of a data module.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=8192 --output=runs/vocabulary.model
     python -m t5x_like.vocabulary --data=data/text_files.py --set files="corpus/*.jsonl.gz" \
@@ -6,18 +6,19 @@ r"""Trains a vocabulary on the text of a data module.
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=8192 \
         --output=runs/bert/vocab.txt
 
---kind says whose vocabulary it is, and so what --output is:
+--kind sets the kind of vocabulary, and with it the format of --output:
     unigram        T5's: a SentencePiece .model
     albert         ALBERT's: the same with [CLS], [SEP] and [MASK], lower case
     wordpiece      BERT's: a file vocab.txt, lower case
     byte_bpe       RoBERTa's: a folder with vocab.json and merges.txt
     gpt2_bpe       GPT-2's: the same with <|endoftext|> as its only special token
-    gpt_bpe        GPT's: the same two files, of pieces of lower-case words
-    llama, palm    a SentencePiece .model that splits digits, keeps all blanks and spells in bytes
+    gpt_bpe        GPT's: the same two files, with pieces of lower-case words
+    llama, palm    a SentencePiece .model that splits digits, keeps all blanks and falls back to
+                   bytes
 
-The text is that of the module's train split, cleaned as for training, up to --limit_chars: every
-corpus here is in no particular order, so its beginning is a sample. The same text and flags give
-the same file. Its path is then the config's `data.vocabulary`.
+It is trained on the module's train split, cleaned as for training, up to --limit_chars: the corpora
+here are in random order, so that their beginnings are samples. The same text and flags give the
+same file. Its path is the config's `data.vocabulary`.
 """
 
 import argparse
@@ -68,25 +69,31 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "default": 10_000_000,
         "help": "characters to read at most (default: %(default)s)",
     },
-    "--byte_fallback": {"action": "store_true", "help": "spell unknown characters in bytes"},
+    "--byte_fallback": {"action": "store_true", "help": "encode unknown characters as bytes"},
     "--character_coverage": {
         "type": float,
         "default": 0.9995,
-        "help": "part of the text's characters that get a piece (default: %(default)s)",
+        "help": "share of the text's characters that get a piece (default: %(default)s)",
     },
     "--split_digits": {"action": "store_true", "help": "each digit is a piece of its own"},
-    "--keep_case": {"action": "store_true", "help": "do not lower the case"},
-    "--keep_characters": {"action": "store_true", "help": "no NFKC, for kind unigram"},
-    "--overwrite": {"action": "store_true", "help": "replace a model made with other settings"},
+    "--keep_case": {"action": "store_true", "help": "do not lowercase the text"},
+    "--keep_characters": {
+        "action": "store_true",
+        "help": "no NFKC normalization, for kind unigram",
+    },
+    "--overwrite": {
+        "action": "store_true",
+        "help": "replace a vocabulary trained with other settings",
+    },
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command; a wrong argument is one line on standard error and exit status 2."""
+    """Run the command; a bad argument gives one line on standard error and exit status 2."""
     with one_line_errors():
         flags = _parse(arguments)
         settings = {name: value for name, value in vars(flags).items() if name != "overwrite"}
-        # As JSON has them, with lists for tuples, so that they compare equal when read again.
+        # With JSON's types (lists for tuples), so that they equal the settings in a record.
         settings = json.loads(json.dumps(settings))
         if not flags.overwrite and _is_made(flags.output, settings):
             print(f"{flags.output} was made with the same settings: nothing to do.")
@@ -108,7 +115,7 @@ def _train(flags: argparse.Namespace) -> None:
     print(f"reading {flags.data}", flush=True)
     dataset = cleaning.clean(module.documents("train", **flags.set))
     texts = (row["text"].decode() for row in dataset.as_numpy_iterator())
-    _record(flags.output).unlink(missing_ok=True)  # until the model is the one that it tells of
+    _record(flags.output).unlink(missing_ok=True)  # it would describe another model
     trainers.train(
         _limited(texts, limit=flags.limit_chars),
         vocab_size=flags.size,
@@ -128,7 +135,7 @@ def _train(flags: argparse.Namespace) -> None:
 
 
 def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:
-    """Gives texts on until they have `limit` characters, and says how far it is."""
+    """Pass texts on up to `limit` characters, and print the progress."""
     start, characters, number, reported = time.monotonic(), 0, 0, 0
     for text in texts:
         if characters >= limit:
@@ -144,17 +151,21 @@ def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:
 
 
 def _default(name: str) -> Any:
-    """Returns the value of a flag that is not given."""
+    """The default value of a flag."""
     return _FLAGS[f"--{name}"].get("default", False)
 
 
 def _record(output: str) -> Path:
-    """Returns where it is written with which settings a model was made."""
+    """The path of the record of the settings that a model was trained with."""
     return Path(output + ".json")
 
 
 def _is_made(output: str, settings: dict[str, Any]) -> bool:
-    """Tells whether the model is there; raises ValueError if it was made in another way."""
+    """Whether the model exists.
+
+    Raises:
+        ValueError: it was trained with other settings.
+    """
     if not Path(output).exists():
         return False
     made: dict[str, Any] = {}
@@ -163,14 +174,15 @@ def _is_made(output: str, settings: dict[str, Any]) -> bool:
     other = [
         f"{name} was {before!r} and is now {value!r}"
         for name, value in settings.items()
-        if (before := made.get(name, _default(name))) != value  # a record may be older than a flag
+        if (before := made.get(name, _default(name)))
+        != value  # an older record may lack a newer flag
     ]
     if made and not other:
         return True
-    how = "; ".join(other) if made else "how is not known"
+    how = "; ".join(other) if made else "its settings are not recorded"
     raise ValueError(
-        f"output={output!r} exists and was made otherwise ({how}): give another --output, or "
-        "--overwrite, after which no checkpoint that used it can be used."
+        f"output={output!r} exists, with other settings ({how}): set another --output, or "
+        "--overwrite, which makes the checkpoints that were trained with it unusable."
     )
 
 
@@ -196,7 +208,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         raise ValueError(f"character_coverage={flags.character_coverage} must be above 0, up to 1.")
     choose("kind", flags.kind, dict.fromkeys(KINDS))
     flags.output = flags.output.rstrip("/")
-    # The name tells the kind when it is read.
+    # `vocabularies.load` recognizes the kind by the name of the file.
     ending = Path(flags.output).suffix
     if ending != ".txt" if flags.kind == "wordpiece" else ending in (".txt", ".json"):
         needed = "end in .txt" if flags.kind == "wordpiece" else f"not end in {ending}"
@@ -206,7 +218,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """Reads NAME=VALUE, where a value that is no Python literal is a string."""
+    """Parse NAME=VALUE; a value that is not a Python literal is a string."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"set={text!r} must be NAME=VALUE.")
@@ -217,7 +229,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises its errors, for them to be shown as those of every command."""
+    """A parser that raises its errors, which `one_line_errors` prints as for every command."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see --help)")

@@ -166,7 +166,7 @@ def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pret
         ("classification", {"model__added_tokens": 0}, "model.added_tokens=0: the head"),
         ("classification", {"data__lengths__inputs": 4}, "lengths.inputs=4: rows of labelled text"),
         ("similarity", {"data__settings__text_b": ""}, "lack text_b"),
-        ("multiple_choice", {"data__settings__answer": "label"}, "is none of 0 to"),
+        ("multiple_choice", {"data__settings__answer": "label"}, "must be one of 0 to"),
         ("multiple_choice", {"data__objective_settings__choices": 1}, "must be 2 or more"),
         ("classification", {"data__converter": "decoder"}, "reads targets, but the examples"),
     ],

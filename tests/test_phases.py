@@ -99,7 +99,7 @@ def test_a_position_of_another_phase_is_refused(straight, tmp_path, capsys):
     other.phases.short.steps, other.phases.long.steps, other.train.steps = 7, 1, 8
     with pytest.raises(SystemExit):
         train.train(other)
-    assert "saved with phase='long', it cannot be restored with phase='short'" in (
+    assert "saved with phase='long' and cannot be restored with phase='short'" in (
         capsys.readouterr().err
     )
 

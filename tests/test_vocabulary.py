@@ -52,7 +52,7 @@ def test_a_model_made_otherwise_is_not_replaced_unasked(flags, capsys):
     run(flags | {"size": 55}, "--overwrite")
     assert vocabularies.load(flags["output"]).vocab_size == 155
     Path(f"{flags['output']}.json").unlink()
-    assert "how is not known" in error(capsys, flags | {"size": 55})
+    assert "its settings are not recorded" in error(capsys, flags | {"size": 55})
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""A network that writes, with its vocabulary: text in, text out, and how likely a text is.
+"""A generative model with its vocabulary: generate text from text, and score texts.
 
-A language model reads the token that begins a text, then the prompt, and goes on with it. An
-encoder-decoder reads the prompt closed by an end token, as do language models that were trained on
-pairs (converter prefix_lm); what they write ends with one too.
+The input of a language model is a start token and the prompt, and its output the continuation. The
+input of an encoder-decoder, or of a language model trained on pairs (converter prefix_lm), is the
+prompt and an end token, and its output ends with an end token, too.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from t5x_like.inference.likelihood import Batch, Pair, PromptFormat, Score, Scor
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
-_SHORTEST = 16  # tokens of a row of prompts; longer rows are twice as long, and so on
+_SHORTEST = 16  # tokens of a row of prompts; rows have this length, twice it, four times it, ...
 
 
 class TextModel:
     """Score and continue texts in batches of `batch_size`.
 
     Attributes:
-        pretrained, vocabulary: of the texts.
-        prompt_format: how the network reads.
+        pretrained, vocabulary: the model and its vocabulary.
+        prompt_format: the lengths and special tokens of the model's input rows.
         decode: settings of `generate`, by Hugging Face's names, with the vocabulary's end token.
     """
 
@@ -50,15 +50,13 @@ class TextModel:
     ):
         self.pretrained, self.vocabulary, self._batch_size = pretrained, vocabulary, batch_size
         ends = pretrained.generation.eos_token_id
-        # A folder with several end tokens knows better than its vocabulary, of which one is an end.
+        # A folder's list of several end tokens takes precedence over the vocabulary's single one.
         if vocabulary.eos_id is not None and not isinstance(ends, Sequence):
             ends = vocabulary.eos_id
         ids = {"eos_token_id": ends, "decoder_start_token_id": prompt_format.start}
         self.decode = {**ids, **decode}
         self._ends = np.atleast_1d([] if ends is None else self.decode["eos_token_id"]).tolist()
-        if (
-            prompt_format.inputs
-        ):  # a decoder with an encoder may write more than its targets were long
+        if prompt_format.inputs:  # an encoder-decoder may generate more tokens than its targets had
             prompt_format = dataclasses.replace(
                 prompt_format, length=max(prompt_format.length, self.new_tokens)
             )
@@ -73,7 +71,7 @@ class TextModel:
 
     @property
     def length(self) -> int:
-        """Tokens that are read of a prompt, without an encoder with what comes after it."""
+        """The most tokens of a prompt, without an encoder including its continuation."""
         return self.prompt_format.inputs or self.prompt_format.length
 
     @property
@@ -87,16 +85,16 @@ class TextModel:
         return self.pretrained.generation.override(self.decode).new_tokens(prompt=1)[1]
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
-        """The tokens of a text with those that begin it, and with `end` the end token."""
+        """Tokenize a text, with the special tokens before it and, with `end`, the end token."""
         own = [*self.prompt_format.begin, *self.vocabulary.encode(text)]
         return [*own, self.vocabulary.required_id("eos_id")] if end else own
 
     def pair(self, prompt: str, continuation: str) -> Pair:
-        """The tokens of a prompt and of what comes after it.
+        """Tokenize a prompt and its continuation.
 
-        Both are cut into tokens together, so that a continuation's first token is what the model
-        would say; a blank at the end of the prompt belongs to it. Where an end token stands between
-        them they are cut apart.
+        Both are tokenized together, so that the continuation's first token is one that the model
+        would generate; a blank at the end of the prompt becomes part of it. Where an end token
+        separates the two, they are tokenized separately.
         """
         prompt_ends, continuation_ends = self.prompt_format.ends
         if prompt_ends:
@@ -105,28 +103,28 @@ class TextModel:
             bare = prompt.rstrip(" ")
             own = self.prompt(bare)
             whole = self.tokens(prompt + continuation, end=False)
-            # A prompt whose last word goes on is cut in another way: then its tokens stay.
+            # Where the continuation changes the prompt's last token, tokenize it separately.
             joined = whole[: len(own)] == own
             after = whole[len(own) :] if joined else self.tokens(continuation, end=False)
         end = [self.vocabulary.required_id("eos_id")] if continuation_ends else []
         return Pair(own, [*after, *end])
 
     def prompt(self, text: str) -> list[int]:
-        """The tokens of a prompt, without the one that begins it."""
+        """Tokenize a prompt, without the start token."""
         ends = self.prompt_format.ends[0]
         return self.tokens(text if ends else text.rstrip(" "), end=ends)
 
     def excess(self, prompt: str, continuation: str | None) -> int:
-        """By how many tokens the two are too long; None for what `generate` may write."""
+        """The number of tokens above the model's length; None stands for `new_tokens` tokens."""
         if continuation is None:
             return self.prompt_format.excess(Pair(self.prompt(prompt), [0] * self.new_tokens))
         return self.prompt_format.excess(self.pair(prompt, continuation))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
-        """The likelihood of continuations of prompts; prompts too long lose their beginning.
+        """Score continuations of prompts; prompts that are too long are truncated on the left.
 
         Raises:
-            ValueError: a continuation is too long by itself.
+            ValueError: a continuation alone is too long.
         """
         return self.score_tokens([self._without_excess(self.pair(*pair)) for pair in pairs])
 
@@ -144,16 +142,16 @@ class TextModel:
     def generate_tokens(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Generate the tokens after each prompt's tokens, without the end token.
 
-        Of a prompt that is too long a language model reads the end, and an encoder the beginning.
-        With several samples or beams for each prompt, the first.
+        A prompt that is too long is truncated: for a language model on the left, for an encoder on
+        the right. With several samples or beams per prompt, the first is returned.
 
         Raises:
-            ValueError: settings of `decode` that are wrong, or leave no room for a prompt.
+            ValueError: `decode` has a bad setting, or leaves no room for a prompt.
         """
         written: list[list[int]] = []
         for first in range(0, len(prompts), self._batch_size):
             some = prompts[first : first + self._batch_size]
-            # One number of rows for all batches, so that one compiled program serves them all.
+            # All batches have the same number of rows, so that they share a compiled program.
             rows = [*some, *[some[0]] * (self._batch_size - len(some))]
             tokens, mask = self.lay_out(rows)
             out = self.pretrained.generate(tokens, mask, **self.decode)
@@ -164,7 +162,7 @@ class TextModel:
     def score_written(
         self, prompts: Sequence[Sequence[int]], written: Sequence[Sequence[int]]
     ) -> list[Score]:
-        """The likelihood of generated tokens after the prompts as they were truncated then."""
+        """Score generated tokens after their prompts, truncated as by `generate_tokens`."""
         pairs = zip(self._read(prompts), written, strict=True)
         return self.score_tokens([Pair(prompt, tokens) for prompt, tokens in pairs])
 
@@ -175,7 +173,7 @@ class TextModel:
 
         Args:
             callback: see `Pretrained.stream`.
-            seed: added to that of `decode`, for another text after the same prompt.
+            seed: added to the seed of `decode`, for another text after the same prompt.
 
         Raises:
             ValueError: as `generate_tokens`, or beams.
@@ -189,10 +187,10 @@ class TextModel:
         return token in self._ends
 
     def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts as [B, S] and their mask: padded on the left, for an encoder on the right.
+        """Pad prompts to [B, S] on the left, for an encoder on the right; also return the mask.
 
         Raises:
-            ValueError: `decode.max_new_tokens` leaves no room.
+            ValueError: `decode.max_new_tokens` leaves no room for a prompt.
         """
         rows = self._read(prompts)
         places = self.length
@@ -208,7 +206,7 @@ class TextModel:
         return tokens, mask
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """What is read of prompts: all, if they fit."""
+        """Truncate the prompts that are too long."""
         if self.encodes:
             most, end = self.length, self.vocabulary.required_id("eos_id")
             return [[*row[: most - 1], end] if len(row) > most else row for row in prompts]
@@ -216,7 +214,7 @@ class TextModel:
         if room < 1:
             raise ValueError(
                 f"decode.max_new_tokens={self.new_tokens} leaves no room for a prompt: a row of "
-                f"this model has {self.length} tokens"
+                f"this model has {self.length} tokens, so at most {self.length - 1} allowed"
             )
         return [row[max(0, len(row) - room) :] for row in prompts]
 
@@ -225,7 +223,7 @@ class TextModel:
         return list(itertools.takewhile(lambda token: not self.is_end(token), map(int, tokens)))
 
     def text(self, tokens: Sequence[int], *, prompt: Sequence[int] = ()) -> str:
-        """The text of tokens that were written, after a prompt if a language model wrote them."""
+        """Detokenize generated tokens, which for a language model continue the prompt's text."""
         before = () if self.prompt_format.ends[0] else prompt
         size = len(self.prompt_format.begin)
         if tuple(tokens[:size]) == self.prompt_format.begin:
@@ -233,11 +231,11 @@ class TextModel:
         return continued(self.vocabulary.decode, tokens, prompt=before)
 
     def piece(self, token: int) -> str:
-        """A token as its vocabulary has it, "\u0120the" with a sign for the blank, or its text."""
+        """A token's piece in the vocabulary, with its sign for a blank, as "\u0120the"."""
         return self.vocabulary.piece(token)
 
     def shown(self, token: int) -> str:
-        """A token's text in quotes, to be looked at; what has none of its own in <brackets>."""
+        """A token's text in quotes for display; a token without readable text in <brackets>."""
         if self.is_end(token):
             return "<end>"
         text = self.vocabulary.decode([token])
@@ -267,11 +265,11 @@ class TextModel:
 def build(
     pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData | None = None
 ) -> TextModel:
-    """The text model of a config, whose `data` says how the network was taught to read.
+    """Build the text model of a config; `data` sets the vocabulary and the format of the rows.
 
     Raises:
-        ValueError: a network that writes no text, a vocabulary that does not exist or is larger
-            than the network's, a length that is not set, or a converter of another architecture.
+        ValueError: the network does not generate text, the vocabulary does not exist or is larger
+            than the network's, a length is not set, or the converter is for another architecture.
     """
     if not pretrained.module.generates:
         raise ValueError(f"this {pretrained.system} does not generate text")
@@ -279,8 +277,8 @@ def build(
     vocabulary = text.vocabulary
     if vocabulary.vocab_size > pretrained.config["vocab_size"]:
         raise ValueError(
-            f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, and "
-            f"the model {pretrained.config['vocab_size']}"
+            f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
+            f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
     return TextModel(
         pretrained,
@@ -296,14 +294,16 @@ def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
     sizes = {name: size or 0 for name, size in data.lengths.items()}
     for name in converter.features:
         if not sizes.get(name):
-            raise ValueError(f"data.lengths.{name} is not set: tokens a row, of this model")
+            raise ValueError(
+                f"data.lengths.{name} is not set: it is the number of tokens of the model's rows"
+            )
     rows = converter.row_lengths(converter.feature_lengths(sizes))
     encodes = module.sides == ("encoder", "decoder")
     suits = encodes == ("encoder" in rows)
     if not suits or not isinstance(converter, GenerativeConverter):
         raise ValueError(
-            f"data.converter={data.converter!r} makes batches of {', '.join(rows)}, and the model "
-            f"has {'an encoder and a decoder' if encodes else 'a decoder alone'}"
+            f"data.converter={data.converter!r} makes batches of {', '.join(rows)}, but the model "
+            f"is {'an encoder-decoder' if encodes else 'decoder-only'}"
         )
     closed = encodes or isinstance(converter, PrefixLM)
     return PromptFormat(

@@ -1,4 +1,4 @@
-"""Text to batches: vocabularies, cleaning, objectives, packing. TensorFlow lives here alone."""
+"""Text to batches: cleaning, objectives, mixtures and tasks. Only this room uses TensorFlow."""
 
 import contextlib
 import os
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def _native_messages_dropped() -> Iterator[None]:
-    """Within it what libraries write to standard error themselves is lost; exceptions are not.
+    """Discard what native libraries print to standard error; exceptions pass.
 
-    TensorFlow tells there, before any setting of its can stop it, of instruction sets and of the
-    GPUs that it lacks, and here it only reads text.
+    On import, before any setting can prevent it, TensorFlow prints messages about instruction sets
+    and missing GPUs, which do not matter for reading text.
     """
     with contextlib.ExitStack() as stack:
         standard_error = os.dup(2)
@@ -24,5 +24,5 @@ def _native_messages_dropped() -> Iterator[None]:
 with _native_messages_dropped():
     import tensorflow as tf
 
-    # Left alone it would take the memory of every GPU, which is JAX's.
+    # Otherwise TensorFlow reserves the memory of every GPU, which JAX needs.
     tf.config.set_visible_devices([], "GPU")

@@ -1,7 +1,7 @@
-"""Read files of labelled text, checking each row: JSON Lines, TSV, CSV, SQuAD's JSON.
+"""Read and check files of labelled text: JSON Lines, TSV, CSV and SQuAD's JSON.
 
-A row of a kind (classification, regression, tagging, question_answering, and those of GPT) has the
-fields that the objective of that name reads, its labels still as strings.
+Kinds of labelled text have the names of objectives (classification, regression, tagging, ...). A
+row has the fields that the objective of its kind reads; labels are still strings.
 """
 
 import csv
@@ -15,24 +15,24 @@ import tensorflow as tf
 
 from t5x_like.names import choose, hint
 
-Raw = Mapping[str, Any]  # a row by the names in its file
-Row = Mapping[str, Any]  # a row by our names, and "where": its file and line
+Raw = Mapping[str, Any]  # a row with the names of its file
+Row = Mapping[str, Any]  # a row with our names, and "where": its file and line
 
 Parse = Callable[[Raw, Mapping[str, str]], dict[str, Any]]
 
 
 def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
-    """The rows of a file.
+    """Read and check the rows of a file.
 
     Args:
         path: a file with one of `ENDINGS`.
         kind: one of `KINDS`.
-        names: of the fields of this kind, in the file; rows are pairs if `text_b` has a name, or
-            has none and the first row has a field "text_b".
+        names: the fields of this kind -> their names in the file. Rows are pairs if `text_b` has a
+            name, or if that is empty and the first row has a field "text_b".
 
     Raises:
-        ValueError: a file or a row that cannot be read, a field that is not there, with the
-            nearest, or one of another type; the message begins with the file and the line.
+        ValueError: a file or a row cannot be read, or a field is missing or has another type; the
+            message begins with the file and the line.
     """
     parse, fields = choose("kind of labelled text", kind, KINDS)
     own = tuple((field, names[field]) for field in fields)
@@ -45,11 +45,11 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
 def _rows_as_of(
     path: str, changed: tuple[int, int], parse: Parse, names: tuple[tuple[str, str], ...]
 ) -> tuple[Row, ...]:
-    """The rows of a file; the file is read again if it has changed."""
+    """The rows of a file, cached until its time of modification or its size changes."""
     del changed
     ending = next((one for one in _READERS if path.lower().endswith(one)), None)
     if ending is None:
-        raise ValueError(f"{path} has none of the endings {', '.join(_READERS)}.")
+        raise ValueError(f"{path} must end in one of {', '.join(_READERS)}.")
     rows: list[Row] = []
     fields: dict[str, str] = {}
     for where, raw in _READERS[ending](path):
@@ -67,7 +67,7 @@ def _rows_as_of(
 
 
 def fail(where: str, problem: str) -> NoReturn:
-    """Raises a ValueError that begins with a file and a line."""
+    """Raise a ValueError whose message begins with a file and a line."""
     raise ValueError(f"{where}: {problem}")
 
 
@@ -81,8 +81,8 @@ def _json_object(text: str, *, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        fail(where, f"it is no JSON: {error}.")
-    return found if isinstance(found, dict) else fail(where, "it is no JSON object.")
+        fail(where, f"it is not valid JSON: {error}.")
+    return found if isinstance(found, dict) else fail(where, "it is not a JSON object.")
 
 
 def _table(path: str, **dialect: Any) -> Iterator[tuple[str, Raw]]:
@@ -92,17 +92,19 @@ def _table(path: str, **dialect: Any) -> Iterator[tuple[str, Raw]]:
         for cells in reader:
             where = f"{path}:{reader.line_num}"
             if cells and len(cells) != len(columns):
-                fail(where, f"it has {len(cells)} cells, and the first line {len(columns)} names.")
+                fail(where, f"it has {len(cells)} cells, but the first line {len(columns)} names.")
             if cells:
                 yield where, dict(zip(columns, cells, strict=True))
     except csv.Error as error:
-        fail(f"{path}:{reader.line_num}", f"it is no row of a table: {error}.")
+        fail(f"{path}:{reader.line_num}", f"it is not a row of a table: {error}.")
 
 
 def _squad(path: str) -> Iterator[tuple[str, Raw]]:
     articles = _json_object(_text(path), where=path).get("data")
     if not isinstance(articles, list):
-        fail(path, "it is no file of SQuAD, which has `data`; other rows need the ending .jsonl.")
+        fail(
+            path, "it is not SQuAD's JSON, which has `data`; rename a file of JSON Lines to .jsonl."
+        )
     for article in articles:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
@@ -118,7 +120,7 @@ def _text(path: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}:{line}: it is no UTF-8: {error.reason}.") from error
+        raise ValueError(f"{path}:{line}: it is not valid UTF-8: {error.reason}.") from error
 
 
 _READERS: dict[str, Callable[[str], Iterator[tuple[str, Raw]]]] = {
@@ -131,13 +133,13 @@ _READERS: dict[str, Callable[[str], Iterator[tuple[str, Raw]]]] = {
 
 def _string(raw: Raw, name: str) -> str:
     if not isinstance(raw[name], str):
-        raise ValueError(f"{name}={raw[name]!r} is no string.")
+        raise ValueError(f"{name}={raw[name]!r} must be a string.")
     return raw[name]
 
 
 def _label(name: str, label: Any) -> str:
     if not isinstance(label, str | int) or isinstance(label, bool) or label == "":
-        raise ValueError(f"{name}={label!r} is no label, which is a string or an integer.")
+        raise ValueError(f"{name}={label!r} must be a label, a string or an integer.")
     return str(label)
 
 
@@ -156,7 +158,7 @@ def _regression(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{fields['value']}={value!r} is no number.")
+        raise ValueError(f"{fields['value']}={value!r} must be a finite number.")
     return _texts(raw, fields) | {"value": number}
 
 
@@ -166,7 +168,7 @@ def _tagging(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
         for name in (fields["words"], fields["tags"])
     )
     if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
-        raise ValueError(f"words={words!r} and tags={tags!r} are no lists of the same length.")
+        raise ValueError(f"words={words!r} and tags={tags!r} must be lists of the same length.")
     if not words or not all(isinstance(word, str) and word.strip() for word in words):
         raise ValueError(f"words={words!r} must be one string or more, none of them blank.")
     return {"words": words, "tags": [_label(fields["tags"], tag) for tag in tags]}
@@ -187,12 +189,12 @@ def _question_answering(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _answers(raw: Any) -> list[tuple[Any, Any]]:
-    """The texts of answers and their starts, None where the row has no start."""
+    """The answers and their starts; a start is None where the row has none."""
     if isinstance(raw, Mapping) and isinstance(raw.get("text"), list):
         starts = raw.get("answer_start") or [None] * len(raw["text"])
         return list(zip(raw["text"], starts, strict=True))
     if raw is not None and not isinstance(raw, list):
-        raise ValueError(f"answers={raw!r} is no list of answers.")
+        raise ValueError(f"answers={raw!r} must be a list of answers.")
     return [
         (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None)
         for one in raw or []
@@ -200,23 +202,25 @@ def _answers(raw: Any) -> list[tuple[Any, Any]]:
 
 
 def _placed(text: Any, start: Any, context: str) -> tuple[str, int]:
-    """An answer without surrounding whitespace, and its first character in the context."""
+    """Strip an answer of whitespace, and find its first character in the context."""
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"the answer {text!r} is no text: for no answer, give no answers.")
+        raise ValueError(
+            f"the answer {text!r} must be a text; for no answer, leave the list empty."
+        )
     if start is None:
         start = context.find(text)
     if not isinstance(start, int) or start < 0 or context[start : start + len(text)] != text:
         place = f" at its answer_start={start}" if start != -1 else ""
-        raise ValueError(f"the answer {text!r} does not stand in its context{place}.")
+        raise ValueError(f"the answer {text!r} does not occur in its context{place}.")
     return text.strip(), start + len(text) - len(text.lstrip())
 
 
 def _multiple_choice(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
     choices, answer = raw[fields["choices"]], raw[fields["answer"]]
     if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
-        raise ValueError(f"{fields['choices']}={choices!r} is no list of strings.")
+        raise ValueError(f"{fields['choices']}={choices!r} must be a list of strings.")
     if isinstance(answer, bool) or answer not in range(len(choices)):
-        raise ValueError(f"{fields['answer']}={answer!r} is none of 0 to {len(choices) - 1}.")
+        raise ValueError(f"{fields['answer']}={answer!r} must be one of 0 to {len(choices) - 1}.")
     return _texts(raw, fields) | {"choices": choices, "answer": answer}
 
 

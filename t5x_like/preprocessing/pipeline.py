@@ -1,11 +1,12 @@
-"""Batches of a task or mixture, for one process of several: deterministic, and resumable anywhere.
+"""Batches of a task or mixture for each process, deterministic and resumable at any step.
 
-The data is cut into virtual shards, whose number does not depend on that of the processes. Each
-gives its rows to each global batch, so any number of processes sees the same batches, and a
-position can be restored onto another number of them. What a batch holds follows from the seed.
+The data is divided into virtual shards, whose number is independent of the number of processes.
+Each shard contributes the same number of rows to each global batch, so any number of processes
+sees the same batches, and a position can be restored with another number of processes. The seed
+determines the content of every batch.
 
-A shard is a mixture of streams, one for each task. Mixing, packing and laying out of rows is done
-in NumPy, between two steps; reading and preprocessing is tf.data's, in the background.
+A shard is a mixture of streams, one per task. tf.data reads and preprocesses in the background;
+NumPy mixes examples, packs them and builds the rows between two steps.
 """
 
 import collections
@@ -23,41 +24,44 @@ from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, mixtures
 from t5x_like.preprocessing.streams import Reading, TaskReader, TaskStream
 
-# Draws of a mixture's tasks made at once.
-_DRAWS = 1024
-# A task with a small share in a mixture still shuffles among these, over all shards.
+# A mixture's tasks are sampled for this many examples at once.
+_SAMPLED_AT_ONCE = 1024
+# The least size of the shuffle buffers of a task with a small share in a mixture, over all shards.
 _LEAST_BUFFER = 1000
 
 
 class Batches(Iterator[Batch]):
-    """This process's part of each global batch of a task or mixture.
+    """An iterator over this process's rows of each global batch of a task or mixture.
 
-    Its part are the rows of the shards in `shard_range`, `batch_size / shards` of each, in order.
-    A pass that is not repeated ends when all shards are used up, and pads what is missing with
-    rows of zeros, which have no loss. It goes through the tasks of a mixture one after the other,
-    whatever their rates.
+    These are the rows of the shards in `shard_range`, `batch_size / shards` of each, in order.
+    Without `repeat`, the iterator ends when all shards are exhausted, and missing rows are rows of
+    zeros, which have no loss. It then reads the tasks of a mixture one after the other, whatever
+    their rates.
 
     Args:
-        task: name of a registered seqio Task or Mixture.
-        split: of the task.
-        batch_size: rows of a global batch.
-        lengths: the most tokens of each feature.
-        converter: name of a feature converter, or one.
-        pack: put several short examples into a row.
-        seed: of the order, the noise and the mixture; 0 or more.
+        task: the name of a registered seqio Task or Mixture.
+        split: the split of the task.
+        batch_size: the number of rows of a global batch.
+        lengths: the largest number of tokens of each feature.
+        converter: a feature converter, or the name of one.
+        pack: whether to put several short examples into a row.
+        seed: the seed of the order, the noise and the mixture; 0 or more.
         shuffle: False keeps the order of the source within a shard.
-        repeat: go on for ever, in epochs of another order and other noise; False for one pass.
-        shuffle_buffer: examples among which to shuffle, over all shards together.
-        shards: pieces that the data is cut into: a multiple of every number of processes on which
-            the run may go on, and not more than there are documents.
+        repeat: whether to continue without end, in epochs of another order and other noise; False
+            for one epoch.
+        shuffle_buffer: the number of examples in the shuffle buffers of all shards together.
+        shards: the number of shards of the data: a multiple of every number of processes with
+            which the run may continue, and at most the number of documents.
         shard_range: the first shard of this process, and the one after its last; None for all.
-        any_process: tells whether any process calls it with True, when all of them call it. With
-            it a pass that is not repeated ends on all processes at once; None if there is but one.
-        phase: of the run that it is for; a position is restored in the phase it was saved in.
+        any_process: a collective function: with all processes calling it, True if any of them
+            passes True. It makes one epoch end on all processes at the same batch; None with one
+            process.
+        phase: the name of the run's phase; a position can only be restored in the same phase.
 
     Raises:
-        ValueError: an unknown task, split or converter, features that do not suit the converter,
-            a missing length, numbers that do not divide; while iterating, a shard without examples.
+        ValueError: the task, split or converter is unknown, the features do not suit the
+            converter, a length is missing, or numbers do not divide; while iterating, a shard has
+            no examples.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ class Batches(Iterator[Batch]):
             if task.name in shares
         }
         for reader in readers.values():
-            _ = reader.fingerprint  # traces the preprocessors: lengths that do not fit show here
+            _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
         self._shards = {
             shard: _Shard(readers, shares, shard=shard, converter=converter, pack=pack)
             for shard in range(first, after_last)
@@ -122,44 +126,45 @@ class Batches(Iterator[Batch]):
     def __next__(self) -> Batch:
         """The next batch: [B, L] int32, and float32 for loss weights."""
         for shard in self._shards.values():
-            shard.begin()  # all of them, so that none waits for the shuffle buffer of another
+            shard.begin()  # all at once, so that their shuffle buffers fill in parallel
         parts = [shard.take(self._rows) for shard in self._shards.values()]
         more = any(parts)
         if not (self._any_process(more) if self._any_process else more):
             raise StopIteration
         self._tokens.append(self._tokens_now())
-        self._drawn += 1
+        self._batches += 1
         return self._batch([row for part in parts for row in _padded(part, self._rows)])
 
     def blank(self) -> Batch:
-        """A batch of padding alone, with the shapes and types of every batch; reads nothing."""
+        """A batch of only padding, with the shapes and dtypes of all batches; reads no data."""
         return self._batch([[] for _ in range(self._rows * len(self._shards))])
 
     def counts(self) -> dict[str, int]:
-        """How many examples of each task have been drawn for this process, over all epochs."""
+        """The number of examples of each task that this process has read, over all epochs."""
         total: collections.Counter[str] = collections.Counter()
         for shard in self._shards.values():
-            total.update({stream.task.name: stream.drawn for stream in shard.streams})
+            total.update({stream.task.name: stream.examples for stream in shard.streams})
         return dict(total)
 
     def sizes(self) -> dict[str, int]:
-        """The tokens of each task's source, of those that know it (`num_tokens`)."""
+        """The number of tokens of each task's source, where it is known (`num_tokens`)."""
         return {task: size for task, size in self._sizes.items() if size}
 
     def tokens(self, *, batches: int) -> dict[str, int]:
-        """How many tokens of each task were read for this process, over all epochs.
+        """The number of tokens of each task that this process has read, over all epochs.
 
-        Those of `inputs` and `targets`; what waits for a row to be packed into counts as read.
+        It counts `inputs` and `targets`, including examples that wait to be packed into a row.
 
         Args:
-            batches: drawn since the start or the last `restore`: all of them, or all but one.
+            batches: the number of batches used since the start or the last `restore`: all that
+                were returned, or all but one.
         """
-        return dict(self._tokens[batches - self._drawn - 1])
+        return dict(self._tokens[batches - self._batches - 1])
 
     def _start_counting(self) -> None:
-        # After the newest batch and the one before: a loop draws one ahead.
+        # Counts after the newest two batches, since the training loop reads one batch ahead.
         self._tokens = collections.deque([self._tokens_now()], maxlen=2)
-        self._drawn = 0
+        self._batches = 0
 
     def _tokens_now(self) -> dict[str, int]:
         total: collections.Counter[str] = collections.Counter()
@@ -169,7 +174,7 @@ class Batches(Iterator[Batch]):
         return dict(total)
 
     def state(self) -> dict[int, bytes]:
-        """The position of each of this process's shards, as it is between two batches."""
+        """The serialized position of each of this process's shards, between two batches."""
         return {
             number: serialization.msgpack_serialize(
                 {"settings": self._settings, "position": shard.state()}
@@ -178,25 +183,25 @@ class Batches(Iterator[Batch]):
         }
 
     def restore(self, state: Mapping[int, bytes]) -> None:
-        """Goes on from a position, from however many processes it was gathered.
+        """Continue from a position, saved with any number of processes.
 
-        Settings must be the same, but for the batch size.
+        All settings but the batch size must be the same.
 
         Raises:
-            ValueError: a shard is missing, a setting has changed, or the task itself has.
+            ValueError: a shard is missing, or a setting or the task has changed.
         """
         for number, shard in self._shards.items():
             if number not in state:
                 raise ValueError(
-                    f"the data position has no shard {number}, only {sorted(state)}: was "
-                    f"data.shards another number than {self._settings['shards']}?"
+                    f"the data position has no shard {number}, only {sorted(state)}: set "
+                    f"data.shards={self._settings['shards']} back to the number it was saved with"
                 )
             saved = serialization.msgpack_restore(state[number])
             for name, now in self._settings.items():
-                before = saved["settings"].get(name, "")  # there was not always a phase
+                before = saved["settings"].get(name, "")  # older positions lack the phase
                 if before != now:
                     raise ValueError(
-                        f"the data position was saved with {name}={before!r}, it cannot be "
+                        f"the data position was saved with {name}={before!r} and cannot be "
                         f"restored with {name}={now!r}"
                     )
             shard.restore(saved["position"])
@@ -209,13 +214,13 @@ class Batches(Iterator[Batch]):
 
 
 def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of a task or mixture before their preprocessors, in the order of their source.
+    """The source's rows of a task or mixture, in order, without its preprocessors.
 
     Args:
-        cleaned: after those of `preprocessing/cleaning.py`, as a model of the task has read them.
+        cleaned: whether to apply the preprocessors of `preprocessing/cleaning.py`, as in training.
 
     Raises:
-        ValueError: an unknown task or split.
+        ValueError: the task or split is unknown.
     """
     provider = _find(task, split=split)
     for one in provider.tasks if isinstance(provider, seqio.Mixture) else [provider]:
@@ -227,7 +232,7 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
 
 
 class _Shard:
-    """The rows of one shard: draws examples from its tasks, converts and packs them."""
+    """The rows of one shard: samples tasks, and converts and packs their examples."""
 
     def __init__(
         self,
@@ -246,18 +251,18 @@ class _Shard:
         self._packer = packing.Packer(self._row_lengths)
         self._ready: list[Row] = []
         self._previous: dict[str, np.ndarray] = {}  # the last target of a row that continues
-        self._drawn = 0
-        self._draws: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+        self._examples = 0
+        self._sampled: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
 
     def begin(self) -> None:
-        """Begins to read in the background, if it has not yet."""
+        """Begin to read in the background, if not yet begun."""
         for stream in self.streams:
             stream.begin()
 
     def take(self, count: int) -> list[Row]:
-        """The next `count` rows, fewer at the end of a pass that is not repeated."""
+        """The next `count` rows; fewer at the end of the only epoch."""
         while len(self._ready) < count:
-            example = self._draw() if self._repeat else self._next_in_turn()
+            example = self._next_sampled() if self._repeat else self._next_in_turn()
             if example is None:
                 self._ready += self._packer.close()
                 break
@@ -267,20 +272,20 @@ class _Shard:
         return taken
 
     def state(self) -> dict[str, Any]:
-        """The position, of numbers, bytes and arrays."""
+        """The position, a tree of numbers, bytes and arrays."""
         return {
             "streams": [stream.state() for stream in self.streams],
-            "drawn": self._drawn,
+            "drawn": self._examples,
             "ready": self._ready,
             "open": self._packer.rows,
             **self._previous,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a position of an equal shard."""
+        """Continue from a position that an equal shard saved."""
         for stream, position in zip(self.streams, state["streams"], strict=True):
             stream.restore(position)
-        self._drawn, self._ready = state["drawn"], state["ready"]
+        self._examples, self._ready = state["drawn"], state["ready"]
         self._packer = packing.Packer(self._row_lengths, rows=state["open"])
         self._previous = {name: state[name] for name in ("previous",) if name in state}
 
@@ -291,14 +296,15 @@ class _Shard:
         before, self._previous = self._previous, {"previous": example["targets"][-1:]}
         return {**example, **before}
 
-    def _draw(self) -> Example | None:
-        """The next example of a random task; which one follows from the number of the draw."""
-        block, index = divmod(self._drawn, _DRAWS)
-        if block != self._draws[0]:
+    def _next_sampled(self) -> Example | None:
+        """The next example of a sampled task, determined by the seed and the number of examples."""
+        block, index = divmod(self._examples, _SAMPLED_AT_ONCE)
+        if block != self._sampled[0]:
             generator = np.random.default_rng([*self._seed, block])
-            self._draws = block, generator.choice(len(self._shares), size=_DRAWS, p=self._shares)
-        self._drawn += 1
-        return self.streams[self._draws[1][index]].next()
+            tasks = generator.choice(len(self._shares), size=_SAMPLED_AT_ONCE, p=self._shares)
+            self._sampled = block, tasks
+        self._examples += 1
+        return self.streams[self._sampled[1][index]].next()
 
     def _next_in_turn(self) -> Example | None:
         examples = (stream.next() for stream in self.streams)
@@ -312,8 +318,8 @@ def _with_buffer_share(reading: Reading, share: float) -> Reading:
 
 
 def _tokens_of(task: seqio.Task, *, split: str) -> int | None:
-    tell = getattr(task.source, "num_tokens", None)
-    return None if tell is None else tell(split)
+    count = getattr(task.source, "num_tokens", None)
+    return None if count is None else count(split)
 
 
 def _padded(rows: list[Row], count: int) -> list[Row]:
@@ -347,7 +353,7 @@ def _check_continued(
     shards: int,
     mixed: bool,
 ) -> None:
-    """Check that the rows of a converter that continues them can continue."""
+    """Check that rows can continue from batch to batch, where the converter requires it."""
     problem = ""
     if mixed:
         problem = "rows are neither packed nor shuffled: set data.pack=False"
@@ -366,10 +372,10 @@ def _check_shards(shards: int, *, batch_size: int, first: int, after_last: int) 
     if shards < 1 or batch_size % shards:
         fitting = [str(n) for n in range(1, batch_size + 1) if batch_size % n == 0]
         raise ValueError(
-            f"data.shards={shards} does not divide data.batch_size={batch_size}: take one of "
+            f"data.shards={shards} does not divide data.batch_size={batch_size}: set one of "
             f"{', '.join(fitting)}"
         )
     if not 0 <= first < after_last <= shards:
         raise ValueError(
-            f"shard_range=({first}, {after_last}) must be of one shard or more within the {shards}"
+            f"shard_range=({first}, {after_last}) must contain at least one of the {shards} shards"
         )

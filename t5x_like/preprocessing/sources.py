@@ -1,15 +1,15 @@
-"""What the modules in data/ share: reading files from any position, holding documents out, tasks.
+"""Shared parts of the data modules: resumable file sources, held-out documents, registering tasks.
 
-A module in data/ is what a config names as `data.module`. It has two functions:
+A config names its data module, a file in data/, as `data.module`. It has two functions:
 
     register(vocabulary, objective, **settings) -> None       adds its tasks to seqio's registry
     documents(split, **settings) -> tf.data.Dataset           the raw {"text"} of a split
 
-and one of labelled text a third, for the names of classes or tags in the order of their numbers:
+A data module of labelled text has a third one, the names of classes or tags in order:
 
-    labels(objective, **settings) -> tuple[str, ...]          none of an objective without labels
+    labels(objective, **settings) -> tuple[str, ...]          empty if the objective has no labels
 
-Registering again replaces the tasks, so a notebook may change a setting and go on.
+Registering again replaces the tasks, so that a notebook can change a setting and continue.
 """
 
 import functools
@@ -34,7 +34,7 @@ SPLITS = ("train", "validation")
 
 _TYPES = {"value": tf.float32}
 
-# Objectives that read {"inputs", "targets"} and no running text.
+# Objectives that read {"inputs", "targets"} instead of documents.
 OF_PAIRS = ("text_to_text", "marked_text_to_text", "translation", "masked_targets")
 
 # Held-out documents are chosen in steps of one in ten thousand.
@@ -42,13 +42,13 @@ _BUCKETS = 10_000
 
 
 def load_module(path: str) -> ModuleType:
-    """Imports a module of data/ by its path, once a process.
+    """Import a data module by its path, once per process.
 
     Args:
-        path: of a Python file with `register` and `documents`, such as "data/pydocs.py".
+        path: the path of a Python file with `register` and `documents`, such as "data/pydocs.py".
 
     Raises:
-        ValueError: there is no such file, with the nearest one, or it lacks one of the functions.
+        ValueError: there is no such file, or it lacks one of the functions.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -61,7 +61,7 @@ def load_module(path: str) -> ModuleType:
 def _import(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"data.{file.stem}", file)
     assert spec is not None
-    assert spec.loader is not None  # it was found by the name of a Python file
+    assert spec.loader is not None  # the file exists and is a Python file
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(spec.name, module)
     spec.loader.exec_module(module)
@@ -72,14 +72,14 @@ def _import(file: Path) -> ModuleType:
 
 
 def check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Checks the settings of a data module before they are given to one of its functions.
+    """Check the settings of a data module against the arguments of one of its functions.
 
     Raises:
-        ValueError: one that the function does not have, with the nearest, or one that it lacks.
+        ValueError: the function has no such argument, or a required argument is not set.
     """
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return  # it passes its settings on, to be checked there
+        return  # another function checks the settings
     known = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
     for name in settings:
         choose("data setting", name, known)
@@ -89,16 +89,16 @@ def check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) ->
 
 
 def held_out(text: tf.Tensor, *, fraction: float) -> tf.Tensor:
-    """Tells which documents are for validation: the rule of every corpus without its own split.
+    """Whether each document is held out for validation, in corpora without a validation split.
 
-    The FarmHash fingerprint of the document, with every run of ASCII whitespace read as one space,
-    falls into one of 10,000 buckets; the first `fraction` of these are held out. So the rule looks
-    at nothing but the text: copies of a document are always on the same side, wherever and
-    however often they stand, and a larger fraction holds out all that a smaller one does.
+    The FarmHash fingerprint of the document, with every run of ASCII whitespace replaced by one
+    space, falls into one of 10,000 buckets; the first `fraction` of these are held out. The split
+    depends on the text alone: copies of a document are always in the same split, and a larger
+    fraction holds out all documents that a smaller one does.
 
     Args:
         text: strings of any shape.
-        fraction: of the documents, from 0 to 1, in steps of 0.0001.
+        fraction: the share of the documents to hold out, from 0 to 1, in steps of 0.0001.
 
     Returns:
         Booleans of the same shape.
@@ -108,16 +108,16 @@ def held_out(text: tf.Tensor, *, fraction: float) -> tf.Tensor:
 
 
 class FileSource(seqio.DataSource):
-    """Examples out of files, in any number of shards, from any position.
+    """A source of examples from files, with any number of shards, readable from any position.
 
-    A unit is what is read from its start to its end: a file, or a part of one. With at least as
+    A unit is a file, or a part of one, that is read from its start to its end. With at least as
     many units as shards, a shard takes whole units; with fewer, it takes every n-th raw row of
-    each unit, before anything is parsed. What comes at a position depends on nothing but the
-    position (and the seed), so that tf.data can save and restore an iterator over it.
+    each unit, before parsing. The example at a position depends only on the position and the seed,
+    so that tf.data can save and restore an iterator over it.
 
     Attributes:
-        tokens: how many each split has, set by who knows it: then a run tells how often it has
-            read the source.
+        tokens: the number of tokens of each split, where the data module knows it; a run then logs
+            how many epochs of the source it has read.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class FileSource(seqio.DataSource):
         count: Callable[[str], int | None] = lambda split: None,
         cycle: int = 16,
     ):
-        """Reads nothing yet.
+        """Create a source without reading data.
 
         Args:
-            list_units: from a split to its units in order; called when the split is first read.
-            read: from a scalar string, a unit, to the dataset of its raw rows.
-            examples: from a dataset of raw rows, and the split, to the examples of the split.
-            count: from a split to its number of examples, None if unknown.
-            cycle: units read in turns.
+            list_units: split -> its units in order; called when the split is first read.
+            read: a unit, as a scalar string -> the dataset of its raw rows.
+            examples: (a dataset of raw rows, the split) -> the examples of the split.
+            count: split -> its number of examples, None if unknown.
+            cycle: the number of units to read in turns.
         """
         super().__init__(splits=SPLITS)
         self._list_units = functools.cache(list_units)
@@ -148,19 +148,19 @@ class FileSource(seqio.DataSource):
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
-        """True: a shard never has to read and parse what belongs to others."""
+        """True: a shard does not parse the rows of other shards."""
         return True
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """Returns the units of a split."""
+        """The units of a split."""
         return self._list_units(self._checked(split))
 
     def num_input_examples(self, split: str) -> int | None:
-        """Returns the number of examples of a split, before preprocessing; None if unknown."""
+        """The number of examples of a split, before preprocessing; None if unknown."""
         return self._count(self._checked(split))
 
     def num_tokens(self, split: str) -> int | None:
-        """Returns the number of tokens of a split; None if unknown."""
+        """The number of tokens of a split; None if unknown."""
         return self.tokens.get(self._checked(split))
 
     @staticmethod
@@ -175,8 +175,8 @@ class FileSource(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused: Any,
     ) -> tf.data.Dataset:
-        """Returns the examples of a split, or of one shard of it; `shuffle` shuffles the units."""
-        del unused  # seqio also passes what concerns a task alone
+        """The examples of a split, or of one shard of it; `shuffle` shuffles the units."""
+        del unused  # seqio also passes settings that only tasks use
         units = self.list_shards(split)
         dataset = tf.data.Dataset.from_tensor_slices(list(units))
         whole_units = shard_info is not None and len(units) >= shard_info.num_shards
@@ -187,7 +187,7 @@ class FileSource(seqio.DataSource):
             rows = self._read(unit)
             if shard_info is None or whole_units:
                 return rows
-            # Within a unit, so that the shards are disjoint even if each shuffles in its own way.
+            # Within a unit, so that the shards are disjoint even if each shuffles differently.
             return rows.shard(shard_info.num_shards, shard_info.index)
 
         if shuffle:
@@ -204,14 +204,16 @@ def add_task(
     preprocessors: Sequence[Callable[..., tf.data.Dataset]],
     features: Sequence[str],
 ) -> None:
-    """Adds a task to seqio's registry, in place of one of the same name.
+    """Add a task to seqio's registry, or replace the task of this name.
 
     Args:
         name: letters, digits, "_", ".", ":" and "#".
-        source: of the raw examples.
-        vocabulary: of every feature; each sequence ends with its end-of-sequence token.
-        preprocessors: from the raw examples to tokens.
-        features: the names of the features that come out, sequences of int32, of float32 for
+        source: the source of the raw examples.
+        vocabulary: the vocabulary of every feature; each sequence ends with its end-of-sequence
+            token.
+        preprocessors: functions from datasets to datasets; the first gets the raw examples, the
+            last returns tokens.
+        features: the names of the resulting features, sequences of int32, or of float32 for
             "value".
     """
     seqio.TaskRegistry.remove(name)
@@ -229,7 +231,7 @@ def add_task(
 def add_document_task(
     name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: Objective
 ) -> None:
-    """Adds a task that cleans the documents of `source` and applies `objective` to them."""
+    """Add a task that cleans the documents of `source` and applies `objective` to them."""
     add_task(
         name,
         source=source,
@@ -242,14 +244,14 @@ def add_document_task(
 def add_pair_task(
     name: str, *, source: seqio.DataSource, vocabulary: Vocabulary, objective: Objective
 ) -> None:
-    """Adds a task that cleans {"inputs", "targets"} and applies `objective` to them.
+    """Add a task that cleans pairs {"inputs", "targets"} and applies `objective` to them.
 
     Raises:
-        ValueError: an objective of running text.
+        ValueError: the objective reads documents.
     """
     if objective.name not in OF_PAIRS:
         raise ValueError(
-            f"data.objective={objective.name!r} reads documents, and the task {name!r} has pairs."
+            f"data.objective={objective.name!r} reads documents, but the task {name!r} has pairs."
             + hint(objective.name, OF_PAIRS)
         )
     add_task(
@@ -262,7 +264,7 @@ def add_pair_task(
 
 
 def both_sides(source: seqio.DataSource, split: str) -> tf.data.Dataset:
-    """Returns {"text": scalar string}: the inputs and the targets of each pair, in turn."""
+    """The inputs and the targets of each pair as documents, {"text": scalar string}."""
     return source.get_dataset(split, shuffle=False).flat_map(
         lambda pair: tf.data.Dataset.from_tensor_slices({"text": [pair["inputs"], pair["targets"]]})
     )

@@ -1,14 +1,14 @@
-"""The examples of one shard of one task, epoch after epoch, from any position.
+"""Read the examples of one shard of one task, epoch after epoch, starting from any position.
 
 tf.data reads, preprocesses and shuffles one epoch of one shard, in background threads, with seeds
-of its own. So each epoch has another order and other noise, has each example once, and nothing
-random outlives it. (A dataset that is repeated instead draws the same noise in each epoch. With
-`rerandomize_each_iteration` it does not, but then a position near the end of an epoch is restored
-wrongly at times.)
+for this epoch and shard. So each epoch has another order and other noise, contains each example
+once, and needs no random state of the epoch before. (A repeated dataset would have the same noise
+in each epoch. With `rerandomize_each_iteration` it would not, but then a position near the end of
+an epoch is sometimes restored wrongly.)
 
-A position holds the state of the tf.data iterator, shuffle buffer and all, and the few examples
-that were fetched and not used yet. A dataset that tf.data cannot save, such as a Python generator,
-is read again from the start of the epoch, up to the position.
+A position contains the state of the tf.data iterator, including the shuffle buffer, and the
+examples that were fetched but not used yet. A dataset that tf.data cannot save, such as a Python
+generator, is read again from the start of the epoch up to the position.
 """
 
 import collections
@@ -35,28 +35,28 @@ _BLOCKS_AHEAD = 2
 
 _log = logging.getLogger(__name__)
 
-# seqio warns, at each epoch of each shard, that restarts repeat data; here they do not.
+# At each epoch of each shard seqio warns that restarts repeat data, which is not the case here.
 logging.getLogger("absl").addFilter(
     lambda record: "an uncached FunctionDataset" not in record.getMessage()
 )
 
-# The accelerator is JAX's. Where TensorFlow has been at work before, it is too late to say so.
+# Accelerators are for JAX. TensorFlow refuses this setting where it has already run operations.
 with contextlib.suppress(RuntimeError):
     tf.config.set_visible_devices([], "GPU")
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How a task is read.
+    """The settings for reading a task.
 
     Attributes:
-        split: of the task.
-        lengths: the most tokens of each feature.
-        seed: of the order and the noise.
+        split: the split of the task.
+        lengths: the largest number of tokens of each feature.
+        seed: the seed of the order and the noise.
         shuffle: whether to shuffle files and examples.
-        repeat: go on for ever, in epochs.
-        shuffle_buffer: examples among which to shuffle, over all shards together.
-        shards: pieces that the data is cut into.
+        repeat: whether to continue with further epochs without end.
+        shuffle_buffer: the number of examples in the shuffle buffers of all shards together.
+        shards: the number of shards of the data.
     """
 
     split: str
@@ -69,15 +69,15 @@ class Reading:
 
 
 class TaskReader:
-    """One epoch of one shard of a task as a tf.data dataset, for any epoch and shard.
+    """Makes a tf.data dataset of any epoch of any shard of a task.
 
-    The preprocessors are traced once; what an epoch and a shard have of their own, the source's
-    examples and the seeds, are arguments of the traced function.
+    The preprocessors are traced once; the source's examples and the seeds, which differ between
+    epochs and shards, are arguments of the traced function.
 
     Args:
-        task: registered or not.
-        reading: how to read it.
-        features: of an example to keep; int32 [L] each.
+        task: a seqio task; it need not be registered.
+        reading: the settings for reading it.
+        features: the names of the features to keep; each is int32 [L].
     """
 
     def __init__(self, task: seqio.Task, *, reading: Reading, features: tuple[str, ...]):
@@ -85,12 +85,13 @@ class TaskReader:
         self._features = features
 
     def source(self, *, shard: int, epoch: int) -> tf.data.Dataset:
-        """The source's examples: of some of its files if it has enough of them, else every n-th.
+        """The source's examples for one shard: some of its files, or every n-th example.
 
-        To be kept as long as the blocks made of it, whose Python functions it owns.
+        Keep a reference to the result as long as blocks of it are in use: it owns their Python
+        functions.
         """
         source, shards = self.task.source, self.reading.shards
-        # One seed for all shards, which have to cut up the same order of examples.
+        # All shards have the same seed, since they divide the same order of examples.
         read = functools.partial(
             source.get_dataset,
             split=self.reading.split,
@@ -105,9 +106,9 @@ class TaskReader:
     def blocks(
         self, source: tf.data.Dataset, *, shard: int, epoch: int, skip: int, at_once: bool
     ) -> tf.data.Dataset:
-        """The examples after the first `skip`, many at once: {feature: ragged [N, (L)]}.
+        """The examples after the first `skip`, in blocks: {feature: ragged [N, (L)]}.
 
-        With `at_once` an iterator begins to read when it is made, in the background.
+        With `at_once`, an iterator begins to read in the background when it is created.
         """
         dataset = self._preprocess(
             source,
@@ -118,31 +119,31 @@ class TaskReader:
         options = tf.data.Options()
         options.deterministic = True
         options.experimental_warm_start = at_once
-        # Vocabularies are resources and counters are Python: neither decides what comes next.
+        # Vocabularies (resources) and counters (Python) do not affect the next examples.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         return dataset.with_options(options)
 
     @property
     def buffer(self) -> int:
-        """Examples among which one shard is shuffled."""
+        """The number of examples in the shuffle buffer of one shard."""
         return -(-self.reading.shuffle_buffer // self.reading.shards)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Of the files and the traced preprocessors: tf.data restores others without a word."""
+        """A hash of the files and preprocessors; tf.data does not check that they are the same."""
         files = len(self.task.source.list_shards(self.reading.split))
         return f"{files}-{_hash_of_operations(self._preprocess.graph.as_graph_def()):08x}"
 
     def _seed_for(self, *use: int) -> int:
-        """31 bits that follow from the seed, the task and the use."""
+        """Derive a seed of 31 bits from the run's seed, the task and the use."""
         name = zlib.crc32(self.task.name.encode())
         sequence = np.random.SeedSequence([self.reading.seed, name, *use])
         return int(sequence.generate_state(1)[0] >> 1)
 
     @functools.cached_property
     def _preprocess(self) -> Any:
-        # AutoGraph lets preprocessors have Python conditions on tensors. In a function that is not
-        # converted itself it would be off for those, too, but for its status outside.
+        # AutoGraph allows Python conditions on tensors in preprocessors. This function is not
+        # converted itself, so AutoGraph's status outside is applied to them explicitly.
         autograph = tf.__internal__.autograph.control_status_ctx()
 
         def preprocess(source, noise_seed, order_seed, skip):
@@ -163,7 +164,7 @@ class TaskReader:
         )
 
     def _examples(self, source: tf.data.Dataset) -> tf.data.Dataset:
-        """The task's own pipeline, in order, over examples of its source."""
+        """Apply the task's preprocessors to examples of its source, in order."""
         split = self.reading.split
         task = self.task.replace(source=_Given(source, split=split))
         dataset = task.get_dataset(
@@ -173,15 +174,16 @@ class TaskReader:
 
 
 class TaskStream:
-    """The examples of one shard of one task.
+    """An iterator over the examples of one shard of one task.
 
     Attributes:
-        task: whose examples they are.
-        drawn, tokens: how many examples it has given, and tokens of their inputs and targets.
+        task: the task of the examples.
+        examples: the number of examples returned so far.
+        tokens: the number of tokens in their inputs and targets.
     """
 
     def __init__(self, reader: TaskReader, *, shard: int):
-        self.task, self.drawn, self.tokens = reader.task, 0, 0
+        self.task, self.examples, self.tokens = reader.task, 0, 0
         self._reader, self._shard = reader, shard
         self._epoch = self._fetched = 0
         self._last_size = 0
@@ -190,15 +192,15 @@ class TaskStream:
         self._waiting: collections.deque[Example] = collections.deque()
 
     def begin(self) -> None:
-        """Begins to read in the background, if it has not yet."""
+        """Begin to read in the background, if not yet begun."""
         if self._current is None:
             self._current = self._open(self._epoch, skip=self._fetched)
 
     def next(self) -> Example | None:
-        """The next example; None at the end of a pass that is not repeated.
+        """The next example; None at the end of the only epoch.
 
         Raises:
-            ValueError: the shard is to be repeated, and has no example.
+            ValueError: the shard is to be repeated, but has no example.
         """
         while not self._waiting:
             self.begin()
@@ -213,17 +215,17 @@ class TaskStream:
             else:
                 return None
         example = self._waiting.popleft()
-        self.drawn += 1
+        self.examples += 1
         self.tokens += sum(len(example[name]) for name in ("inputs", "targets") if name in example)
         return example
 
     def state(self) -> dict[str, Any]:
-        """The position, of numbers, bytes and arrays."""
+        """The position, a tree of numbers, bytes and arrays."""
         return {
             "epoch": self._epoch,
             "fetched": self._fetched,
             "last_size": self._last_size,
-            "drawn": self.drawn,
+            "drawn": self.examples,
             "tokens": self.tokens,
             "waiting": list(self._waiting),
             "iterator": self._current and _save(self._current.iterator, task=self.task.name),
@@ -231,21 +233,21 @@ class TaskStream:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a position of an equal stream.
+        """Continue from a position that an equal stream saved.
 
         Raises:
-            ValueError: the task reads or preprocesses otherwise than when it was saved.
+            ValueError: the task's files or preprocessors have changed since it was saved.
         """
         if state["fingerprint"] != self._reader.fingerprint:
             raise ValueError(
-                f"the data position of task {self.task.name!r} cannot be restored: since it was "
-                "saved the number of files, the preprocessors or TensorFlow have changed"
+                f"the data position of task {self.task.name!r} cannot be restored: the number of "
+                "files, the preprocessors or TensorFlow have changed since it was saved"
             )
-        self._epoch, self._fetched, self.drawn = state["epoch"], state["fetched"], state["drawn"]
+        self._epoch, self._fetched, self.examples = state["epoch"], state["fetched"], state["drawn"]
         self._last_size = state["last_size"]
-        self.tokens = state.get("tokens", 0)  # they were not always counted
+        self.tokens = state.get("tokens", 0)  # older positions lack it
         self._waiting = collections.deque(state["waiting"])
-        self._current = self._upcoming = None  # not begun, or to be read up to the position
+        self._current = self._upcoming = None  # nothing read, or read again up to the position
         if state["iterator"] is not None:
             self._current = self._open(self._epoch, at_once=False)
             _load(self._current.iterator, state["iterator"])
@@ -258,7 +260,7 @@ class TaskStream:
         return _Opened(blocks, source)
 
     def _begin_next_epoch_early(self) -> None:
-        """Fills the next shuffle buffer while this one empties, once an epoch's size is known."""
+        """Fill the next epoch's shuffle buffer near the end of this epoch, if its size is known."""
         near_end = self._last_size and self._fetched >= self._last_size - self._reader.buffer
         if self._reader.reading.repeat and near_end and self._upcoming is None:
             self._upcoming = self._open(self._epoch + 1)
@@ -268,7 +270,7 @@ class TaskStream:
         if not self._fetched:
             raise ValueError(
                 f"shard {self._shard} of {reading.shards} of split {reading.split!r} of task "
-                f"{self.task.name!r} has no example: take fewer data.shards, or see what its "
+                f"{self.task.name!r} has no example: set fewer data.shards, or check what its "
                 "preprocessors drop"
             )
         self._epoch, self._last_size, self._fetched = self._epoch + 1, self._fetched, 0
@@ -276,21 +278,21 @@ class TaskStream:
 
 
 class _Opened:
-    """An iterator over blocks, and what it needs to be kept."""
+    """An iterator over blocks, with references to the datasets that it needs."""
 
     def __init__(self, blocks: tf.data.Dataset, source: tf.data.Dataset):
         self.iterator = iter(blocks)
-        # Runs when this is dropped, or at the latest when Python ends.
+        # Runs when this object is deleted, at the latest when Python exits.
         weakref.finalize(self, _stop, self.iterator, blocks, source)
 
 
 def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> None:
-    """Ends what an iterator does in the background, so that it can be dropped.
+    """Stop an iterator's background work, so that it can be deleted.
 
-    To drop it at work is to wait for that work with Python's lock held, and if a Python function
-    is part of the work, neither ever ends. An operation waits without the lock.
+    Deleting an iterator waits for its background work while holding Python's global lock: a
+    deadlock, if a Python function is part of that work. This operation waits without the lock.
     """
-    del source  # only to be kept until now
+    del source  # an argument only to keep it alive until now
     nothing = blocks.take(0)
     tf.raw_ops.MakeIterator(
         dataset=tf.data.experimental.to_variant(nothing), iterator=iterator._iterator_resource
@@ -317,7 +319,7 @@ class _Given(seqio.DataSource):
 
 
 def _hash_of_operations(graph: Any) -> int:
-    """Of a graph's operations and constants, whatever their names and order."""
+    """Hash a graph's operations and constants, independent of their names and order."""
     functions = [graph.node, *(function.node_def for function in graph.library.function)]
     found = (
         (node.op + " ").encode() + node.attr["value"].SerializeToString(deterministic=True)
@@ -329,10 +331,10 @@ def _hash_of_operations(graph: Any) -> int:
 
 @contextlib.contextmanager
 def _noise_seeds_raised_by(number: tf.Tensor) -> Iterator[None]:
-    """Lets the noise of preprocessors depend on a tensor.
+    """Make the noise of preprocessors depend on a tensor.
 
-    `seqio.map_over_dataset` counts up seeds from a Python number and gives each to
-    `tf.data.Dataset.random`; there this adds `number`, while the preprocessors are applied.
+    `seqio.map_over_dataset` counts seeds up from a Python number and passes each to
+    `tf.data.Dataset.random`; within this context `number` is added to them there.
     """
     original = tf.data.Dataset.random
 

@@ -32,10 +32,10 @@ from t5x_like.vocabularies.special_tokens import (
 )
 from t5x_like.vocabularies.tokenizer import CONTINUES, bert_normalizer
 
-# SentencePiece leaves out sentences over its limit in bytes, so longer lines are cut before.
+# SentencePiece ignores sentences above its limit in bytes, so longer lines are split before.
 _LINE_CHARACTERS = 1000
 _LINE_BYTES = 4 * _LINE_CHARACTERS
-# A fixed number, since it decides the order in which floats are added, and so the last pieces.
+# Fixed, since the order in which threads add floats affects which pieces are chosen last.
 _THREADS = 16
 # A pair that occurs once is not worth a piece.
 _LEAST_COUNT = 2
@@ -54,21 +54,21 @@ def train(
     Args:
         documents: texts of any length; they are read once, and all are kept in memory.
         vocab_size: the number of pieces, with all special tokens, without T5's sentinels.
-        output: the path of the file, vocab.txt for wordpiece, or of the folder for byte_bpe; it is
-            made where it is missing.
+        output: the path of the file, vocab.txt for wordpiece, or of the folder for byte_bpe;
+            missing folders are created.
         kind: a name in `KINDS`.
         settings: the settings of that kind, arguments of its function.
 
     Raises:
-        ValueError: no such kind or no such setting; no text; a size that the text does not allow
-            (the message gives the limit).
+        ValueError: the kind or a setting does not exist, there is no text, or the text does not
+            allow this size (the message gives the limit).
     """
     make = choose("kind", kind, KINDS)
     allowed = [name for name in inspect.signature(make).parameters if name != "vocab_size"][1:]
     for name in settings:
         if name not in allowed:
             raise ValueError(f"kind={kind!r} has no setting {name!r}.{hint(name, allowed)}")
-    # All of it is read first: an error or Ctrl-C inside a library would surface as another error.
+    # Read all texts first: libraries would replace an error or Ctrl-C by an error of their own.
     texts = [text for text in documents if text.strip()]
     if not texts:
         raise ValueError("There is no text to train a vocabulary on: all documents are empty.")
@@ -85,19 +85,20 @@ def _unigram(
     split_digits: bool = False,
     keep_characters: bool = False,
 ) -> dict[str, bytes]:
-    """T5's: a unigram SentencePiece model (Kudo 2018).
+    """Train T5's vocabulary, a unigram SentencePiece model (Kudo 2018).
 
-    Text is normalized by NFKC, runs of whitespace (line breaks too) become one space, and a piece
-    never holds the end of a word and the start of the next.
+    Text is normalized by NFKC, runs of whitespace (including line breaks) become one space, and no
+    piece crosses the boundary between two words.
 
     Args:
-        byte_fallback: spell uncovered characters with 256 pieces for bytes, in place of "unknown".
+        byte_fallback: encode uncovered characters as bytes, with 256 more pieces, instead of as the
+            unknown token.
         character_coverage: the share of the text's characters that must have a piece; the rarest
-            are left out. 1.0 suits a clean alphabet, 0.9995 large sets of characters.
-        split_digits: give each digit a piece of its own.
-        keep_characters: without NFKC, as in Chinchilla (Hoffmann et al. 2022, section 4.1). Runs
-            of blanks are still one; a line break, which is a blank to NFKC, has no piece, and is
-            spelled in bytes if they are there.
+            are left out. 1.0 suits a small alphabet, 0.9995 large sets of characters.
+        split_digits: whether each digit is a piece of its own.
+        keep_characters: do not normalize by NFKC, as in Chinchilla (Hoffmann et al. 2022, section
+            4.1). Runs of blanks still become one; a line break, which NFKC replaces by a space, has
+            no piece, and is encoded as a byte with `byte_fallback`.
     """
     content = _sentence_pieces(
         documents,
@@ -122,7 +123,7 @@ def _albert(
     character_coverage: float = 0.9995,
     split_digits: bool = False,
 ) -> dict[str, bytes]:
-    """ALBERT's: the same over text without accents, with its special tokens in place of T5's.
+    """Train ALBERT's: like T5's, on text without accents, with ALBERT's special tokens.
 
     Args:
         keep_case: keep upper case.
@@ -151,10 +152,11 @@ def _lossless(
     character_coverage: float = 0.9995,
     model_type: str,
 ) -> dict[str, bytes]:
-    """LLaMA's, of byte pairs (Touvron et al. 2023, section 2.1), or PaLM's (section 2.2).
+    """Train LLaMA's (byte-pair encoding, Touvron et al. 2023, section 2.1) or PaLM's (section 2.2).
 
-    Nothing is normalized, each digit is a piece, runs of blanks are pieces, and what is not covered
-    is spelled in bytes. PaLM's paper does not name SentencePiece's model type; here it is unigram.
+    Text is not normalized, each digit is a piece, runs of blanks are pieces, and uncovered
+    characters are encoded as bytes. PaLM's paper does not name SentencePiece's model type; here it
+    is unigram.
     """
     content = _sentence_pieces(
         documents,
@@ -181,10 +183,10 @@ def _wordpiece(
     keep_case: bool = False,
     character_coverage: float = 0.9995,
 ) -> dict[str, bytes]:
-    """BERT's: special tokens, characters that start or continue a word, then longer pieces.
+    """Train BERT's: special tokens, characters that start or continue a word, longer pieces.
 
-    How BERT's was trained was not published. As in the library `tokenizers`, longer pieces come
-    from byte-pair encoding (Sennrich et al. 2016): the most frequent pair is merged first.
+    BERT's algorithm was not published. As in the library `tokenizers`, longer pieces come from
+    byte-pair encoding (Sennrich et al. 2016), which merges the most frequent pair first.
 
     Args:
         keep_case: keep upper case and accents.
@@ -193,7 +195,7 @@ def _wordpiece(
     normalizer = bert_normalizer(lower_case=not keep_case)
     lines = [normalizer.normalize_str(line) for line in _lines(documents)]
     characters = _covered(lines, share=character_coverage)
-    # Given as special tokens, since the trainer would number characters differently at each run.
+    # As special tokens, since the trainer would number characters differently in each run.
     first = [*BERT_SPECIAL_TOKENS, *characters, *(CONTINUES + one for one in characters)]
     if vocab_size < len(first):
         raise ValueError(
@@ -216,7 +218,7 @@ def _wordpiece(
 def _word_bpe(
     documents: Iterable[str], *, vocab_size: int, character_coverage: float = 0.9995
 ) -> dict[str, bytes]:
-    """GPT's: unknown, characters within a word and at its end, merged pieces, and a line break.
+    """Train GPT's: <unk>, characters within a word and at its end, merged pieces, a line break.
 
     Args:
         character_coverage: as for `_unigram`; a word with a rarer character will be unknown.
@@ -246,7 +248,7 @@ def _word_bpe(
 def _byte_bpe(
     documents: Iterable[str], *, vocab_size: int, first: Sequence[str] = (), last: str
 ) -> dict[str, bytes]:
-    """Special tokens, 256 bytes, merged pieces (Radford et al. 2019, section 2.2), and `last`."""
+    """Train byte-level BPE (Radford et al. 2019, section 2.2), with `last` as the last piece."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     least = len(first) + len(alphabet) + 1
     if vocab_size < least:
@@ -265,7 +267,7 @@ def _byte_bpe(
 
 
 def _bpe_files(tokenizer: Any, *, last: str, vocab_size: int) -> dict[str, bytes]:
-    """The merges and the pieces of a trained tokenizer, with the piece `last` added."""
+    """The files of a trained tokenizer, its merges and its pieces, with the piece `last` added."""
     ids = tokenizer.get_vocab()
     pieces = _all_of({**ids, last: len(ids)}, vocab_size=vocab_size)
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -311,7 +313,7 @@ def _sentence_pieces(documents: Iterable[str], *, vocab_size: int, **settings: A
 
 
 def _covered(lines: Iterable[str], *, share: float) -> list[str]:
-    """The most frequent characters that make up a share of all characters but blanks, sorted."""
+    """The most frequent characters, up to a share of all characters but blanks, sorted."""
     counts: collections.Counter[str] = collections.Counter()
     for line in lines:
         counts.update(line)
@@ -326,14 +328,18 @@ def _covered(lines: Iterable[str], *, share: float) -> list[str]:
 
 
 def _all_of(ids: Mapping[str, int], *, vocab_size: int) -> list[str]:
-    """The pieces in the order of their ids; raises ValueError if they are too few."""
+    """The pieces in the order of their ids.
+
+    Raises:
+        ValueError: there are fewer than `vocab_size`.
+    """
     if len(ids) < vocab_size:
         raise ValueError(f"vocab_size={vocab_size}: the text gives only {len(ids)} pieces.")
     return sorted(ids, key=ids.__getitem__)
 
 
 def _lines(documents: Iterable[str]) -> Iterator[str]:
-    """Split documents at line breaks, and long lines at blanks, where no piece is lost."""
+    """Split documents at line breaks, and long lines at blanks, which no piece crosses."""
     for document in documents:
         for line in document.splitlines():
             if len(line) <= _LINE_CHARACTERS:
@@ -346,5 +352,5 @@ def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as temporary:
         temporary.write(content)
-    os.chmod(temporary.name, 0o644)  # a temporary file is for its owner alone
+    os.chmod(temporary.name, 0o644)  # only the owner can read a temporary file
     os.replace(temporary.name, path)

@@ -89,9 +89,9 @@ def test_a_choice_is_a_row_for_each_answer(tmp_path):
 def test_an_answer_that_is_not_among_the_choices_is_told_with_its_line(tmp_path):
     row = {"text_a": "a", "choices": ["b", "c"], "answer": 1}
     for wrong, message in (
-        ({"answer": 2}, "answer=2 is none of 0 to 1"),
-        ({"answer": True}, "answer=True is none of 0 to 1"),
-        ({"choices": "b c"}, "choices='b c' is no list of strings"),
+        ({"answer": 2}, "answer=2 must be one of 0 to 1"),
+        ({"answer": True}, "answer=True must be one of 0 to 1"),
+        ({"choices": "b c"}, "choices='b c' must be a list of strings"),
     ):
         with pytest.raises(ValueError, match=rf"rows.jsonl:2: {message}"):
             batch(tmp_path, "gpt_multiple_choice", [row, row | wrong])
