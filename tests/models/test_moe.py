@@ -220,7 +220,7 @@ def test_collect_counts_layers_as_numbers_and_begins_with_the_encoder():
     encoder = {"layers": {f"layer_{n}": {"block_1": sown(n)} for n in (11, 3)}}
     found = moe.collect({"decoder": decoder, "encoder": encoder})
     np.testing.assert_array_equal(found["z"], [3, 11, 101, 102, 110])
-    with pytest.raises(ValueError, match="no layer"):
+    with pytest.raises(ValueError, match="no sparse layer"):
         moe.collect({})
 
 
