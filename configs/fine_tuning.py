@@ -30,7 +30,7 @@ Afterwards, with the same settings:
     python -m t5x_like.infer --config=configs/run.py:runs/reviews --input=new.jsonl
 
 Expect near 88.5 F1 on SQuAD 1.1 and 93.5% on SST-2 with BERT base (the paper's tables 1 and 2),
-and over 90% in seconds on files as small as those of tests/test_fine_tuning.py.
+and over 90% in seconds on the small files of tests/test_fine_tuning.py.
 """
 
 import ml_collections

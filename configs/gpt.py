@@ -3,7 +3,7 @@
     python -m t5x_like.train --config=configs/gpt.py:base --config.workdir=runs/gpt_base \
         --config.data.vocabulary=FOLDER
 
-FOLDER contains vocab.json and merges.txt: those of `openai-community/openai-gpt`, or trained by
+FOLDER contains vocab.json and merges.txt, from `openai-community/openai-gpt`, or trained by
 `python -m t5x_like.vocabulary --kind=gpt_bpe`. Sizes: `demo`, `base`.
 
 | Radford et al. 2018, section 4.1 | here |
@@ -43,7 +43,7 @@ Kinds: `classification` (one text), `entailment` (a premise and a hypothesis, `t
 | dropout 0.1 before the classifier | model.dropout, the folder's if not set |
 
 Expect near 91.3% on SST-2, 89.9% on SNLI, 70.3 F1 on QQP and 86.5% on the Story Cloze Test with the
-published weights (tables 2 to 4), and over 90% in seconds on files as small as those of
+published weights (tables 2 to 4), and over 90% in seconds on the small files of
 tests/test_gpt_fine_tuning.py.
 """
 

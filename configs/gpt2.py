@@ -3,7 +3,7 @@
     python -m t5x_like.train --config=configs/gpt2.py:small --config.workdir=runs/gpt2_small \
         --config.data.vocabulary=FOLDER
 
-FOLDER contains vocab.json and merges.txt: those of `openai-community/gpt2`, or trained
+FOLDER contains vocab.json and merges.txt, from `openai-community/gpt2`, or trained
 by `python -m t5x_like.vocabulary --kind=gpt2_bpe`. Sizes: `demo`, `small`, `medium`, `large`, `xl`.
 
 | Radford et al. 2019, sections 2.2 and 2.3 | here |

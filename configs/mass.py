@@ -3,7 +3,7 @@
     python -m t5x_like.train --config=configs/mass.py:big --config.workdir=runs/mass_big \
         --config.data.vocabulary=vocab.txt
 
-Any vocabulary with a mask token will do (`python -m t5x_like.vocabulary --kind=wordpiece`). Sizes:
+The vocabulary needs a mask token (`python -m t5x_like.vocabulary --kind=wordpiece`). Sizes:
 `demo`, `big`.
 
 | Song et al. 2019, section 4.1, and the released command | here |

@@ -31,8 +31,8 @@ released. Sizes: `demo`, `8b`, `62b`, `540b`.
 | news | 1% |
 
 The data was not released: the corpora are your files, as in configs/gpt3.py. Each is read once. The
-paper gives the steps of 540B alone and writes of "similar schedules" for the smaller models: here
-they double their batch after 50,000 steps too, and read 780 billion tokens.
+paper gives the steps of 540B alone, and "similar schedules" for the smaller models: here their
+batch also doubles after 50,000 steps, and they are trained on 780 billion tokens.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a
 held-out cross-entropy of 3.77 nats at the end, where the unigram entropy of the targets is 5.99:

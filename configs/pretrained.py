@@ -1,4 +1,4 @@
-r"""A pretrained model without any training: to evaluate it, or to generate text.
+r"""A pretrained model, to evaluate it or to generate text, without training.
 
     python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
@@ -17,8 +17,8 @@ come from there. Kinds, with the figures of the papers:
 | `summary` | inputs, targets | Radford et al. 2019, section 3.6 | ROUGE-1 29.34 (1.5B) |
 | `translation` | inputs, targets | the same, section 3.7 | BLEU 5 (1.5B, English to French) |
 
-data/text_files.py reads texts, data/prompted_files.py rows with several fields. The first
-`evaluate.batches` batches of the validation split are measured; 0: all.
+data/text_files.py reads texts, data/prompted_files.py rows with several fields. Evaluation uses the
+first `evaluate.batches` batches of the validation split, or with 0 all of them.
 """
 
 from typing import Any

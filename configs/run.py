@@ -1,4 +1,4 @@
-"""The config of an earlier run, read from its folder: to evaluate it, to resume it, to change it.
+"""The config of an earlier run, read from its folder, to evaluate, resume or change the run.
 
     python -m t5x_like.evaluate --config=configs/run.py:runs/small
     python -m t5x_like.train --config=configs/run.py:runs/small --config.train.steps=20000

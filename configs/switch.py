@@ -24,8 +24,8 @@ factors of 1.25 in training and 2.0 in evaluation (xxl 4.0; c 2.0 in both, equal
 least two slots); the number of tokens that share slots (model.group_size); no dropout. The noise of
 1% is from their Hugging Face folders.
 
-On a TPU or GPU spread the experts with `mesh.expert`, which must divide model.experts and shares
-the batch with `data` and `fsdp`. The paper compares, from the same file:
+On TPUs or GPUs shard the experts with `mesh.expert`, which must divide model.experts; the batch is
+sharded over it as over `data` and `fsdp`. The paper compares, from the same file:
 
     --config.model.capacity_factor=1.0                           (or 2.0; table 1)
     --config.model.router=top2 --config.model.capacity_factor=2.0
@@ -36,7 +36,7 @@ the batch with `data` and `fsdp`. The paper compares, from the same file:
         --config.data.converter=decoder --config.data.lengths.targets=512
 
 and the routers `random` and `hash`, which do not learn, and `expert_choice`, where experts choose
-tokens; it is for encoders alone, since it compares a token with later ones.
+tokens, which is only for encoders, since it compares a token with later ones.
 
 To fine-tune (section 2.4: 0.1 of all layers, but 0.4 within the experts; section 4.1: 16,000 steps
 of 2^20 tokens, evaluated every 200):

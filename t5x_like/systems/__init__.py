@@ -1,4 +1,4 @@
-"""Paper to model: one short file per system."""
+"""The systems: one file per paper, with its sizes, its network and its tasks."""
 
 import functools
 import importlib
@@ -15,7 +15,7 @@ import flax.linen as nn
 from t5x_like.names import choose, hint
 from t5x_like.systems.system import System
 
-_PARTS = ("system", "encoder_tasks")  # files that are no system
+_PARTS = ("system", "encoder_tasks")  # files that are not systems
 
 
 def names() -> list[str]:
@@ -24,14 +24,14 @@ def names() -> list[str]:
 
 
 def find(name: str) -> System:
-    """The system of this name, or of a Python file of the user's.
+    """Find a system by its name, or in a Python file of the user.
 
     Args:
         name: a module of t5x_like.systems, such as "bert"; or a file with a `System` named SYSTEM,
             such as "my_models/memory.py", or "my_models/memory.py:SMALL" for another name in it.
 
     Raises:
-        ValueError: there is none; the message has the nearest name.
+        ValueError: there is no such system; the message contains the nearest name.
     """
     path, _, value = name.partition(":")
     if path.endswith(".py"):
@@ -41,7 +41,7 @@ def find(name: str) -> System:
 
 
 def complete(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a config's `model`, with those that its run is too old to have.
+    """Add the settings that a run's config lacks because they are newer than the run.
 
     Raises:
         ValueError: there is no such system.
@@ -73,10 +73,10 @@ def _import(file: pathlib.Path) -> ModuleType:
 def build(name: str, config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a system with the settings of a config's `model`.
 
-    A setting that the run is too old to have (`System.later`) has the value of that time.
+    Settings that are newer than the config's run get the values of `System.later`.
 
     Raises:
-        ValueError: no such system, an unknown or missing setting, or a bad value.
+        ValueError: the system or a setting does not exist, or a setting is missing or bad.
     """
     system, config = find(name), complete(name, config)
     known = next(iter(system.sizes.values()))

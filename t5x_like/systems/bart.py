@@ -58,7 +58,7 @@ SIZES: dict[str, dict[str, Any]] = {"base": _size(6, 768, 12), "large": _size(12
 INIT = nn.initializers.normal(0.02)
 GELU = functools.partial(nn.gelu, approximate=False)
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
-_RESERVED = 2  # the first rows of the position table are no position of a text, as in fairseq
+_RESERVED = 2  # unused first rows of the position table, as in fairseq
 loss = autoregressive.loss
 
 
@@ -74,7 +74,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head.
     """
-    if isinstance(config["head"], str):  # and no mapping of tasks
+    if isinstance(config["head"], str):  # not a mapping of tasks
         choose("model.head", config["head"], {**SYSTEM.tasks, "features": None})
     make_encoder = tower(config, layers=config["encoder_layers"])
     make_decoder = tower(config, layers=config["decoder_layers"], reads_memory=True)
@@ -245,6 +245,6 @@ SYSTEM = System(
         "eos_token_id": "sep_id",
         "pad_token_id": "padding",
     },
-    # Of the heads for translation and for a bias of the logits.
+    # The parameters of the head for translation, and the bias of the logits.
     new_parameters=("source/", "lm_head/bias"),
 )

@@ -23,7 +23,7 @@ STARTS: dict[str, str] = {  # initializations of the student (section 3, and the
     "teacher": "every other layer of the teacher, its embeddings and its head",
     "random": "random weights",
 }
-# The settings of the computation, which the student sets for its teacher, too.
+# The settings of the computation, which are the same for the student and its teacher.
 _SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
 
 
@@ -31,7 +31,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a student with half the layers of its teacher (section 3).
 
     Args:
-        system: that of the teacher.
+        system: the system of the teacher.
         teacher: the settings of its `build`.
     """
     kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *_SHARED)
@@ -79,7 +79,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         return Encoder(**student)
     settings = config["teacher"] | {name: config[name] for name in _SHARED}
     system = settings.pop("system")
-    # A factory: Flax names the parameters of a module made inside the student after it.
+    # A factory, since Flax puts the parameters of a module under the module that creates it.
     make_teacher = functools.partial(systems.build, system, settings)
     return Student(**student, make_teacher=make_teacher, layers=config["layers"])
 

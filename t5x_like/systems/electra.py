@@ -80,8 +80,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Args:
         config: its `head` is "pretraining" for both networks, "discriminator" for the one that is
             kept, "masked_lm" for the network with a generator's head, or one of `select_head`;
-            `objective` is that of "pretraining", `generator` the size of its generator as a share
-            of the discriminator's, and `tied` one of TIED.
+            `objective`, used by "pretraining", is one of OBJECTIVES; `generator` is the size of the
+            generator as a share of the discriminator's, and `tied` one of TIED.
 
     Raises:
         ValueError: no such head, objective or tying, a generator whose heads do not divide its
@@ -183,8 +183,8 @@ def loss(
     """The weighted sum of the generator's and the discriminator's mean (section 2).
 
     The discriminator reads the text with a token sampled from the generator at each masked
-    position; no gradient flows through the sample. Metrics of the discriminator have its name in
-    front, all others are the generator's.
+    position; no gradient flows through the sample. Metrics of the discriminator are prefixed with
+    its name; all others are the generator's.
 
     Args:
         rng: key of dropout and of the samples; None in evaluation, where samples are always equal.
@@ -230,7 +230,7 @@ def corrupt(
     tokens = jnp.put_along_axis(
         batch["encoder_target_tokens"],
         masked.positions,
-        # The other positions only fill up the rows.
+        # Positions of weight 0 are padding, where the tokens do not change.
         jnp.where(masked.weights > 0, sampled.astype(masked.targets.dtype), masked.targets),
         axis=1,
         inplace=False,

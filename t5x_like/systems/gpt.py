@@ -174,7 +174,7 @@ def fine_tuning_loss(
     total, weight, metrics = losses.classification(
         outputs["label_logits"], batch["label"], real[:, 0, 0]
     )
-    weights = real[..., 1:].astype(jnp.float32)  # the first token is predicted from nothing
+    weights = real[..., 1:].astype(jnp.float32)  # the first token has no context
     in_row = jnp.maximum(jnp.sum(weights, axis=2, keepdims=True), 1.0)
     rows = jnp.maximum(jnp.sum(real[..., :1], axis=1, keepdims=True), 1)
     text, _, of_text = losses.cross_entropy(

@@ -44,7 +44,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
     Args:
         config: `positions` is the length of the longest text, and `padding` the id of the padding
-            token, as the first `padding` + 1 rows of the position table are no position of a text.
+            token; the first `padding` + 1 rows of the position table are not used for text.
             `head` is "masked_lm", "pretraining", which also predicts the next sentence for the
             formats of pairs (section 4.2), or one of `select_head`.
 

@@ -1,4 +1,4 @@
-"""What a system is: a declared value that holds its sizes, its network and its tasks."""
+"""The contract of systems: a system declares its sizes, its network and its tasks."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ Config = Mapping[str, Any]  # the settings of a config's `model`
 
 # loss(module, params, batch, rng, **settings) -> LossSums: the sum over the batch, the sum of the
 # weights, and metrics as (sum, weight). `rng` is the key of dropout and of sampling, None in
-# evaluation; `settings` are those of a config's `loss`. Where the task has a `carry`, the loss is
-# called with `carry=` too, and returns (LossSums, carry).
+# evaluation; `settings` are a config's `loss` settings. Where the task has a `carry`, the loss gets
+# `carry=`, too, and returns (LossSums, carry).
 Loss = Callable[..., Any]
 
 
@@ -41,7 +41,7 @@ class Task:
             randomly initialized. None: from a folder of the same network, or randomly.
         start_required: the run needs a folder to start from (`initialize`).
         carry: (module, batch) -> the memory before the first batch, for a network that remembers
-            from batch to batch: arrays [B, ...], row r of which belongs to row r of the batches. It
+            from batch to batch: arrays [B, ...], where row r belongs to row r of the batches. It
             depends on the shapes of the batch alone. Its data need `data.continue_rows`.
         prepare: (module, state, batch, rng) -> batch, jitted work before each step that needs the
             newest parameters (`state.params`): sampling, rewards, the answers of a teacher. In
@@ -59,25 +59,25 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
-    """A paper's model: all that is its own.
+    """The declaration of a paper's model.
 
     Attributes:
-        name: of its module in t5x_like.systems, and what a config's `system` is.
+        name: the name of its module in t5x_like.systems, and the value of a config's `system`.
         sizes: the paper's table: settings of `build` by the name of the size.
         build: settings -> the network, a Linen module.
-        later: settings that came to the system after runs of it were trained -> the value that
-            describes those runs, whose config.json lacks the setting. `systems.complete` adds them.
+        later: settings that were added to the system later -> the value that describes earlier
+            runs, whose config.json lacks the setting. `systems.complete` adds them.
         tasks: by the `head` of the settings; a system without heads has one, "".
         generation: generation settings that follow from the model's settings: `eos_token_id` ->
             the model setting with this id.
         new_parameters: beginnings of the paths of parameters that are randomly initialized where
-            the folder that a run starts from lacks them. Those of `head/` always are.
+            the folder that a run starts from lacks them; `head/` need not be listed.
         new_rows: embedding tables, by path, that may have fewer rows in that folder -> the
             settings of its model whose sum is the number of rows. The rest is randomly initialized.
         copied_rows: embedding tables, by path, that may have fewer rows in that folder -> for each
             row here the row there that it is a copy of.
-        heads: for runs of several tasks, the path of the heads in the parameters: those of task x
-            lie under <heads>/x, and no other task reads them. The network then has a field `task`,
+        heads: for runs of several tasks, the path of the heads in the parameters: the head of task
+            x is <heads>/x, and no other task reads it. The network then has a field `task`,
             and `module.clone(task=x)` runs the head of x; `build` gets as `head` a mapping of the
             tasks, x -> {"head", "labels"}, and initialization makes all heads.
     """
@@ -97,7 +97,7 @@ class System:
         """The task of the head that `config` names.
 
         Raises:
-            ValueError: a network with this head is not trained: the message lists those that are.
+            ValueError: the system has no task for this head; the message lists its heads.
         """
         head = config.get("head", "")
         if head not in self.tasks:

@@ -46,7 +46,7 @@ _COMMON: dict[str, Any] = {
 
 loss = autoregressive.loss
 
-MakeInit = Callable[[float], Initializer]  # of a standard deviation
+MakeInit = Callable[[float], Initializer]  # standard deviation -> initializer
 
 
 def _size(layers: int, d_model: int, d_ff: int, heads: int, d_kv: int, **kind: Any) -> dict:

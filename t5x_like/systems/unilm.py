@@ -112,6 +112,6 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
     generation={"eos_token_id": "sep_id"},
-    # The authors' code copies BERT's two segments to those of each language model (section 2.4).
+    # The authors' code initializes each language model's segments with BERT's two (section 2.4).
     copied_rows={"embeddings/token_type/embedding": (0, 1, 0, 0, 0, 1)},
 )

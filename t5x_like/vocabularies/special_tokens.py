@@ -35,7 +35,7 @@ ALBERT_SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 class SpecialTokenVocabulary(Vocabulary):
     """A vocabulary whose file names its special tokens.
 
-    `bos_id` and `eos_id` are those of [CLS] and [SEP] or <s> and </s>, of LLaMA 3's begin and end
+    `bos_id` and `eos_id` are the ids of [CLS] and [SEP] or <s> and </s>, of LLaMA 3's begin and end
     of text, or GPT-2's end of text alone.
 
     Attributes:
