@@ -22,7 +22,8 @@ $(READY): requirements.lock setup.py
 # 3,996 pieces and 100 sentinels are the 4,096 rows of the model.
 # Order only: a renewed .venv must not retrain the vocabulary under a model that uses it.
 $(VOCABULARY): | $(READY)
-	@$(PYTHON_IN_VENV) -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 --output=$@
+	@$(PYTHON_IN_VENV) -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True \
+		--size=3996 --output=$@
 
 demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python documentation, and look at it
 	@$(PYTHON_IN_VENV) -m t5x_like.train --config=configs/t5.py:demo --config.workdir=$(DEMO)

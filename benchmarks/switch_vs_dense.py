@@ -5,7 +5,7 @@
     python -m benchmarks.switch_vs_dense capacity --steps=400 --out=runs/capacity
 
 `claim` is that of Fedus et al. 2022, section 3, and `capacity` is their table 1, at the size of
-`make demo`, whose vocabulary they read; `choice` tries settings for both. The runs of a seed read
+Switch's demo, whose vocabulary they read; `choice` tries settings for both. The runs of a seed read
 the same batches and take turns of a few steps in one process, so that what else the machine does
 slows all of them alike: times are given as ratios of a step to T5's.
 
@@ -34,7 +34,7 @@ from t5x_like import partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import data_side, model_side
 from t5x_like.experiment.model_side import Experiment
-from t5x_like.systems import switch
+from t5x_like.systems import switch, t5
 from t5x_like.training import metrics
 from t5x_like.training.state import TrainState
 
@@ -76,7 +76,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=100, help="steps")
     parser.add_argument("--learning-rate", type=float, default=0.03)
     parser.add_argument("--init-scale", type=float, default=0.1, help="of Switch; the paper: 0.1")
-    parser.add_argument("--vocabulary", default="runs/demo/vocabulary.model")
+    parser.add_argument("--vocabulary", default="runs/switch_demo/vocabulary.model")
     parser.add_argument("--out", type=Path, required=True, help="folder for results and picture")
     arguments = parser.parse_args()
     for name in ("seeds", "steps", "every", "batch"):
@@ -107,12 +107,15 @@ def contenders(arguments: argparse.Namespace) -> dict[str, tuple[dict[str, Any],
 def build(
     own: Mapping[str, Any], arguments: argparse.Namespace, *, learning_rate: float
 ) -> Experiment:
-    """A model at the size of the demo; sparse, if it has settings of its own."""
-    config = load_config("configs/t5.py", "demo")
+    """A model at the size of Switch's demo; sparse, if it has settings of its own."""
+    config = load_config("configs/switch.py", "demo")
+    dense = {name: config.model[name] for name in t5.SIZES["small"]}
     if own:
-        config.system = "switch"
         # Of every kernel's shape as T5's are; their initialization is part of the paper's method.
-        config.model = switch.SIZES["base_8"] | config.model.to_dict() | dict(own)
+        config.model = switch.SIZES["base_8"] | dense | dict(own)
+    else:
+        config.system, config.model = "t5", dense
+    config.loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
     config.data.vocabulary = arguments.vocabulary
     config.data.batch_size = arguments.batch
     config.evaluate.batches = max(1, 160 // arguments.batch)  # the same rows for any batch

@@ -43,8 +43,9 @@ The comparisons of the paper, from the same file:
 Training does not choose a checkpoint: evaluate each with
 `python -m t5x_like.evaluate ... --checkpoint=runs/summaries/checkpoints/5000` and keep the best.
 
-The demo, `make demo`, learns on documentation strings in minutes on 2 CPU cores: expect a
-held-out loss near 4.2 nats where the unigram entropy of the targets is 5.75.
+The demo, `make demo`, learns on sentences of documentation strings in minutes on 2 CPU cores: rows
+of 32 tokens with two spans of two tokens. Expect a held-out loss near 3.06 nats, where the unigram
+entropy of the targets is 4.79 (sentinels included). About one span in twelve is filled exactly.
 """
 
 import ml_collections
@@ -83,17 +84,21 @@ def _fine_tuning() -> ml_collections.ConfigDict:
 
 
 def _demo() -> ml_collections.ConfigDict:
-    # As small as learns in minutes: more steps of few examples beat fewer steps of many here.
+    # In these minutes a model learns most from many small steps on plain sentences in short rows.
     config = recipes.demo(
         get_config("small"), vocabulary="runs/demo/vocabulary.model", d_ff=384, d_kv=32
     )
     config.workdir = "runs/demo"
-    config.data.lengths = {"inputs": 128, "targets": 32}
-    config.data.batch_size = 8
-    config.train.steps = 2500
+    config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
+    config.data.settings.prose = True
+    config.data.objective_settings = {"mean_span": 2.0}
+    config.data.lengths = {"inputs": 32, "targets": 8}
+    config.data.batch_size = 16
+    config.train.steps = 6000
     # A short run gains by ending at a small rate.
     config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.02, warmup_steps=100)}
-    config.evaluate.every = 500
-    config.evaluate.batches = 80
-    config.decode = {"max_new_tokens": 32, "num_beams": 4}
+    config.evaluate.every = 1000
+    config.evaluate.batches = 60
+    config.checkpoint.every = 1000
+    config.decode = {"max_new_tokens": 8, "num_beams": 4}
     return config
