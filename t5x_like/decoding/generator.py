@@ -23,8 +23,8 @@ class _Prefilled(NamedTuple):
 
     Attributes:
         prompt: a language model's own prompt, or the start token of an encoder-decoder's decoder.
-        logits: of the first new token.
-        least, most: new tokens that the settings allow.
+        logits: the logits of the first new token.
+        least, most: the range of the number of new tokens, by the settings.
     """
 
     prompt: Int[np.ndarray, "B P"]
@@ -37,16 +37,16 @@ class _Prefilled(NamedTuple):
 class Generator:
     """Generates with a network and its parameters; code is compiled once for each shape.
 
-    A scanned stack copies a layer's weights and cache out of the stack at every layer, which at one
-    token a row takes most of the time: three times a token's on a CPU. So the scanned layers are
-    unrolled here, once for all calls.
+    A scanned stack copies a layer's weights and cache out of the stack at every layer, which with
+    one token per row takes most of the time (on a CPU three times as long as the computation). So
+    scanned layers are unrolled here, once for all calls.
 
     `generate` and `stream` run on the host. Inside a jitted function call `prefill`, and
     `decoding.generate` with `extend`.
 
     Args:
         module: a network that declares `generates` and the `sides` of a batch that it reads.
-        params: its parameters, unboxed; with parameters on a mesh call all within its layout.
+        params: its parameters, unboxed; if they are on a mesh, call all methods within its layout.
 
     Raises:
         ValueError: the network does not generate text.
@@ -68,8 +68,8 @@ class Generator:
         """Run the forward pass over a prompt: the logits of the next token, and the cache.
 
         Args:
-            arguments: of the module's `prefill`.
-            cache_length: tokens of the prompt and of all that follows it.
+            arguments: the arguments of the module's `prefill`.
+            cache_length: the number of tokens of the prompt and its continuation.
         """
         return self._prefill(self._params, arguments, cache_length=cache_length)
 
@@ -89,13 +89,13 @@ class Generator:
         With several processes call it on all of them, with the same prompts.
 
         Args:
-            tokens: what the encoder reads, or a language model's prompts, padded on the left.
+            tokens: the encoder's inputs, or a language model's prompts, padded on the left.
             mask: True on real tokens.
 
         Returns:
-            Int32 rows as long as the longest: the prompt, or the decoder's start token, then what
-            was generated up to and with the end token, then padding. `num_return_sequences` rows
-            for each prompt, best first.
+            Int32 rows as long as the longest: the prompt, or the decoder's start token, then the
+            generated tokens up to and including the end token, then padding. There are
+            `num_return_sequences` rows for each prompt, best first.
 
         Raises:
             ValueError: the settings leave no room for a new token.
@@ -119,7 +119,7 @@ class Generator:
         *,
         callback: Callable[[StreamStep], bool | None],
     ) -> Generated:
-        """Generate as `generate` does, and call `callback` with every token as it comes.
+        """Generate as `generate` does, and call `callback` with each new token.
 
         For one process.
 

@@ -15,13 +15,14 @@ _OF_BEAMS = ("length_penalty", "length_penalty_kind", "early_stopping")
 
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
-    """How to generate. The defaults are those of Hugging Face.
+    """The settings of text generation, with Hugging Face's defaults.
 
     Attributes:
         max_new_tokens: tokens to generate at most, 20 by default.
         max_length: the same with the prompt counted; max_new_tokens takes precedence.
-        max_extra_tokens: tokens to generate at most beyond as many as are read, padding counted;
-            max_new_tokens holds too. Not Hugging Face's: Vaswani et al. 2017, section 6.1.
+        max_extra_tokens: limits the generated tokens to the number of input tokens, padding
+            included, plus this; max_new_tokens also applies. Hugging Face does not have it (Vaswani
+            et al. 2017, section 6.1).
         min_new_tokens, min_length: tokens before the end token may come.
         num_beams: of beam search; 1 is greedy, or with `do_sample` sampling.
         do_sample: sample tokens, with `temperature`, `top_k` (0: all) and `top_p`.
@@ -31,12 +32,13 @@ class GenerationSettings:
         early_stopping: True, False or "never", see `decoding.beam_search`.
         num_return_sequences: beams or samples to return for each input.
         no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all.
-        eos_token_id: one id, several, or None to go on until max_new_tokens.
+        eos_token_id: one id, several, or None to generate max_new_tokens always.
         pad_token_id: fills rows that have ended.
         decoder_start_token_id: the first token that an encoder-decoder's decoder reads.
-        forced_bos_token_id, forced_eos_token_id: what has to be the first token that is generated,
-            and the last one where no end token came before; None for any.
-        seed: of sampling.
+        forced_bos_token_id: the only token allowed as the first new token; None for any.
+        forced_eos_token_id: the only tokens allowed as the last new token, at the largest length;
+            None for any.
+        seed: the seed of sampling.
     """
 
     max_new_tokens: int | None = None
@@ -62,10 +64,10 @@ class GenerationSettings:
     seed: int = 0
 
     def override(self, settings: Mapping[str, Any]) -> "GenerationSettings":
-        """These, with some changed.
+        """Copy the settings with some of them changed.
 
         Raises:
-            ValueError: a setting that does not exist, that has no effect, or is out of range.
+            ValueError: a setting does not exist, has no effect, or is out of range.
         """
         names = [field.name for field in dataclasses.fields(self)]
         for name in settings:
@@ -81,12 +83,13 @@ class GenerationSettings:
         choose("length_penalty_kind", self.length_penalty_kind, _PENALTIES)
         if self.do_sample and self.num_beams > 1:
             raise ValueError(
-                f"do_sample=True with num_beams={self.num_beams}: sampling or beams, not both"
+                f"do_sample=True with num_beams={self.num_beams}: set either do_sample=False or "
+                "num_beams=1"
             )
         if not self.do_sample and self.num_return_sequences > self.num_beams:
             raise ValueError(
                 f"num_return_sequences={self.num_return_sequences} is more than "
-                f"num_beams={self.num_beams}: ask for more beams, or do_sample=True"
+                f"num_beams={self.num_beams}: set more num_beams, or do_sample=True"
             )
         for switch, on, dependents in [
             ("do_sample=True", self.do_sample, ("temperature", "top_k", "top_p")),
@@ -97,13 +100,14 @@ class GenerationSettings:
                     raise ValueError(f"{name}={given[name]!r} has no effect without {switch}")
 
     def new_tokens(self, *, prompt: int, read: int | None = None) -> tuple[int, int]:
-        """The least and the most tokens to generate after a prompt of that many.
+        """The smallest and the largest number of new tokens after a prompt.
 
         Args:
-            read: tokens of the encoder's inputs, or of a language model's prompt.
+            prompt: the number of tokens of the decoder's prompt.
+            read: the number of input tokens: of the encoder, or of a language model's prompt.
 
         Raises:
-            ValueError: there is no room for any.
+            ValueError: there is no room for a new token.
         """
         most = self.max_new_tokens
         if read is not None and self.max_extra_tokens is not None:
@@ -124,7 +128,7 @@ _DEFAULTS = GenerationSettings()
 
 
 def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> dict[str, Any]:
-    """The arguments for `decoding.beam_search` if there are beams, else `generate` or `stream`."""
+    """The settings as arguments of `decoding.beam_search`, or without beams of `generate`."""
     request: dict[str, Any] = {
         "max_new_tokens": most,
         "eos_ids": () if settings.eos_token_id is None else settings.eos_token_id,

@@ -130,7 +130,7 @@ def cut(
     """Tokenize a text into (id, first character, the one after the last)."""
     encoded = model.Encode(text, out_type="serialized_proto")
     characters = [place for place, one in enumerate(text) for _ in one.encode()]
-    characters.append(len(text))  # by bytes, which is what it counts in
+    characters.append(len(text))  # per byte, the unit of its offsets
     proto = sentencepiece_pb2.SentencePieceText  # type: ignore[attr-defined]  # made at import
     for piece in proto.FromString(encoded).pieces:
         yield piece.id, characters[piece.begin], characters[piece.end]

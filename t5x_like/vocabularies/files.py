@@ -46,15 +46,15 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
         sentinels: the number that is added to T5's pieces or to the bytes, unless the spec sets it.
 
     Raises:
-        ValueError: no such file (the message names the nearest), a file that is not what its name
-            promises, or a SentencePiece model with other ids for padding, end of sequence and
-            unknown.
+        ValueError: the file does not exist (the message names the nearest), its content does not
+            have the format of its name, or a SentencePiece model has other ids for padding, end of
+            sequence and unknown.
     """
     spec = os.fspath(spec)
     name, colon, number = spec.partition(":")
     if name == BYTES:
         if colon and not number.isdecimal():
-            raise ValueError(f"vocabulary={spec!r}: write bytes, or bytes:100 for 100 sentinels.")
+            raise ValueError(f"vocabulary={spec!r}: set bytes, or bytes:100 for 100 sentinels.")
         return Bytes(extra_ids=int(number) if colon else sentinels)
     path = _find(spec)
     endings = (ending for ending in _READERS if path.name.endswith(ending))
@@ -92,7 +92,7 @@ def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
     try:
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
     except (DecodeError, RuntimeError) as error:
-        raise ValueError(f"vocabulary={spec!r} is no SentencePiece model.") from error
+        raise ValueError(f"vocabulary={spec!r} is not a SentencePiece model.") from error
     pieces = {tokenizer.IdToPiece(number) for number in range(len(tokenizer))}
     if set(ALBERT_SPECIAL_TOKENS[2:]) <= pieces:
         return AlbertPieces(model, settings=_settings(path))
@@ -127,7 +127,7 @@ def _tokenizer(path: Path) -> Vocabulary:
     try:
         return TokenizerVocabulary(tokenizers.Tokenizer.from_str(_text(path)))
     except Exception as error:  # the library raises no narrower class
-        raise ValueError(f"is no tokenizer of the library `tokenizers`: {error}.") from error
+        raise ValueError(f"is not a tokenizer of the library `tokenizers`: {error}.") from error
 
 
 _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
@@ -147,9 +147,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(_text(path))
     except ValueError as error:
-        raise ValueError(f"{os.fspath(path)!r} is no JSON: {error}.") from error
+        raise ValueError(f"{os.fspath(path)!r} is not valid JSON: {error}.") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{os.fspath(path)!r} is no JSON object.")
+        raise ValueError(f"{os.fspath(path)!r} is not a JSON object.")
     return content
 
 
@@ -162,4 +162,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{os.fspath(path)!r} is no text: {error}.") from error
+        raise ValueError(f"{os.fspath(path)!r} is not UTF-8 text: {error}.") from error

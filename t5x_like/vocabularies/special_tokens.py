@@ -44,7 +44,7 @@ class SpecialTokenVocabulary(Vocabulary):
 
     Args:
         pieces: all pieces, in the order of their ids.
-        special_tokens: names; those that are no piece are left out.
+        special_tokens: their names; names that are not pieces are left out.
         contents: all that decides how a text is encoded, for equality.
     """
 

@@ -121,7 +121,7 @@ def byte_bpe(
         settings: add_prefix_space of tokenizer_config.json.
 
     Raises:
-        ValueError: a merge has a part or a result that is no piece.
+        ValueError: a part or a result of a merge is not a piece.
     """
     # Without it a byte that has no piece would be left out.
     unknown = "<unk>" if "<unk>" in ids else None

@@ -24,7 +24,7 @@ class WordBpe(TokenizerVocabulary):
         merges: the pairs of merges.txt, in the order in which they are merged.
 
     Raises:
-        ValueError: a merge has a part or a result that is no piece.
+        ValueError: a part or a result of a merge is not a piece.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]):

@@ -87,7 +87,7 @@ def test_a_wrong_argument_of_a_call_is_named(v1_0, models, arguments, message):
         ({"length_penalty": 2.0}, "length_penalty=2.0 has no effect without num_beams"),
         ({"length_penalty_kind": "google_nmt"}, "length_penalty_kind='google_nmt' has no effect"),
         ({"num_beams": 2, "length_penalty_kind": "nmt"}, "length_penalty_kind='nmt' does not exi"),
-        ({"do_sample": True, "num_beams": 2}, "sampling or beams, not both"),
+        ({"do_sample": True, "num_beams": 2}, "set either do_sample=False or num_beams=1"),
         ({"num_return_sequences": 2}, "num_return_sequences=2 is more than num_beams=1"),
         ({"max_length": 1}, "max_length=1: nothing is left to generate after a prompt of 1"),
     ],

@@ -283,11 +283,11 @@ def test_a_folder_stands_for_its_file(tmp_path, albert_path, albert):
     [
         ("vocab.txt", "[PAD]\nthe\n", r"lacks the pieces \[UNK\], \[CLS\], \[SEP\], \[MASK\]"),
         ("vocab.txt", "\n".join([*PIECES, "the"]), "piece 'the' on two lines"),
-        ("vocab.txt", b"\xff\xfe", "is no text"),
-        ("vocab.json", "{", "vocab.json' is no JSON"),
-        ("vocab.json", "[1]", "is no JSON object"),
+        ("vocab.txt", b"\xff\xfe", "is not UTF-8 text"),
+        ("vocab.json", "{", "vocab.json' is not valid JSON"),
+        ("vocab.json", "[1]", "is not a JSON object"),
         ("vocab.json", '{"a": 0}', "merges.txt does not fit"),
-        ("tokenizer.json", "{}", "is no tokenizer of the library"),
+        ("tokenizer.json", "{}", "is not a tokenizer of the library"),
     ],
 )
 def test_a_file_that_is_not_what_its_name_says(tmp_path, name, content, message):

@@ -111,7 +111,7 @@ def test_a_bad_number_of_byte_sentinels(spec):
 
 def test_a_file_that_is_no_model(tmp_path):
     (tmp_path / "text.model").write_text("This is not a protocol buffer.")
-    with pytest.raises(ValueError, match="is no SentencePiece model"):
+    with pytest.raises(ValueError, match="is not a SentencePiece model"):
         vocabularies.load(tmp_path / "text.model")
 
 
