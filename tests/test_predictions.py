@@ -137,7 +137,7 @@ def test_other_mistakes_are_told(predictor):
         ValueError, match=r"predict setting of masked_tokens='tpo' .* Did you mean 'top'"
     ):
         predictor("pretraining", tpo=3)
-    with pytest.raises(ValueError, match=r"model.head='features' does not exist"):
+    with pytest.raises(ValueError, match=r"model.head='features': the system bert is not trained"):
         predictor("features")
 
 

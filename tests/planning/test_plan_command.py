@@ -69,7 +69,8 @@ def tiny(**mesh):
     settings.system = "gpt2"
     settings.model = gpt2.SIZES["small"] | TINY
     settings.data.lengths = {"targets": 16}
-    settings.data.update({"batch_size": 8, "converter": "decoder"})
+    objective = {"objective": "language_modeling", "converter": "decoder"}
+    settings.data.update({"batch_size": 8, **objective})
     settings.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 0.01}
     settings.mesh = {"data": -1} | mesh
     return settings
@@ -154,7 +155,7 @@ def test_the_step_planned_is_the_step_trained():
     ("given", "message"),
     [
         ({"topology": "v7:2x2"}, "--topology='v7' does not exist"),
-        ({"search": True}, "--search needs a --topology"),
+        ({"search": True}, "--search needs --topology"),
         ({"topology": "cpu:3"}, "data.batch_size=8 cannot be cut into"),
         ({"topology": "cpu:8", "search": True, "tries": 0}, "--tries=0 must be 1 or more"),
     ],
