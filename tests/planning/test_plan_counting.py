@@ -9,6 +9,11 @@ from t5x_like import config, systems
 from t5x_like.experiment import model_side
 from t5x_like.planning import counting, report
 
+OBJECTIVES = {
+    "encoder_decoder": "span_corruption",
+    "decoder": "language_modeling",
+    "encoder": "bert",
+}
 ADAM = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
 
 
@@ -16,7 +21,8 @@ def made(system, size, *, converter="decoder", **model):
     settings = config.defaults()
     settings.system = system
     settings.model = systems.find(system).sizes[size] | model
-    settings.data.update({"converter": converter, "objective": "bert", "batch_size": 4})
+    objective = {"converter": converter, "objective": OBJECTIVES[converter]}
+    settings.data.update({**objective, "batch_size": 4})
     settings.data.lengths = {"inputs": 64, "targets": 64}
     settings.optimizer = ADAM
     settings.mesh = report.ONE_DEVICE
