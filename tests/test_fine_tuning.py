@@ -203,7 +203,7 @@ def test_answers_in_long_contexts_or_none(fine_tune):
             "train.jsonl:1: there is no field 'labl'. Did you mean",
         ),
         ({"model__labels": 2}, "model.labels=2, and the data has 3: animal, color, food"),
-        ({"data__settings__labels": ("animal", "color")}, "'food' is none of the labels"),
+        ({"data__settings__labels": ("animal", "color")}, "'food' is not a label. Allowed: animal"),
         ({"data__objective": "regression"}, "train.jsonl:1: there is no field 'value'"),
         ({"data__module": "data/text_files.py"}, "has none for data.objective='classification'"),
         ({"data__lengths__inputs": 4}, "lengths.inputs=4: rows of labelled text need 8 tokens"),
@@ -213,10 +213,11 @@ def test_answers_in_long_contexts_or_none(fine_tune):
 def test_a_mistake_is_one_line_before_training(
     changes, message, tmp_path, pretrained, capsys, monkeypatch
 ):
+    folder = pretrained("bert")
     monkeypatch.setattr(model_side.Experiment, "initial_state", None)
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
-    made = settings(tmp_path, "classification", pretrained=pretrained("bert"), **changes)
+    made = settings(tmp_path, "classification", pretrained=folder, **changes)
     with pytest.raises(SystemExit):
         train.train(made)
     said = capsys.readouterr().err

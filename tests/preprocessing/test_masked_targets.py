@@ -95,7 +95,7 @@ def test_what_cannot_be_is_told_before_anything_is_read(settings, message):
 def test_documents_are_no_pairs():
     objective = objectives.build("masked_targets")
     documents = tf.data.Dataset.from_tensor_slices({"text": ["how do you do ?"]})
-    with pytest.raises(ValueError, match="pairs, and the task's rows lack inputs, targets"):
+    with pytest.raises(ValueError, match="needs pairs; the task's rows lack inputs, targets"):
         objective.preprocessors[1](documents, {"inputs": 99}, {})
 
 
