@@ -59,7 +59,7 @@ def test_where_nothing_is_allowed_no_answer_wins():
     [
         ({"max_length": 0}, "max_length=0"),
         ({"max_length": 3, "null_position": L}, "null_position=9: 0 to 8 allowed"),
-        ({"max_length": 3, "allowed": np.ones((B, 1), bool)}, r"allowed \(32, 1\) must be"),
+        ({"max_length": 3, "allowed": np.ones((B, 1), bool)}, r"allowed \(32, 1\) must have"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
