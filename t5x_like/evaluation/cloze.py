@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from t5x_like.evaluation.documents import exp
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, TextModel, choices_of, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, choices_of, text_of
+from t5x_like.inference.text_model import TextModel
 
 
 @dataclasses.dataclass(frozen=True)

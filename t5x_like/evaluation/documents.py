@@ -8,8 +8,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, TextModel, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
 from t5x_like.inference.likelihood import Pair
+from t5x_like.inference.text_model import TextModel
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,8 @@ import numpy as np
 import sacrebleu
 
 from t5x_like.evaluation import question_answering, rouge
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, TextModel, choices_of, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, choices_of, text_of
+from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 
 BY = ("likelihood", "generation")

@@ -1,10 +1,9 @@
-"""The contract of measures, of the text models that they use, and of the rows that they read."""
+"""The contract of measures, and of the rows that they read."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from t5x_like.inference.likelihood import Pair, Score
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
@@ -31,40 +30,13 @@ class RowMeasure(Measure):
     """A measure that reads rows of the source, before any objective.
 
     Attributes:
-        cleaned: read rows as training reads them (preprocessing/cleaning.py), say without
-            indentation; else as they are in the source.
+        cleaned: read rows as training reads them (preprocessing/cleaning.py), for instance
+            without indentation; else unchanged.
     """
 
     cleaned: bool = dataclasses.field(default=False, kw_only=True)
 
     needs: ClassVar[tuple[str, ...]] = ("text_model", "rows")
-
-
-class TextModel(Protocol):
-    """A model with its vocabulary; see t5x_like.inference.text_model."""
-
-    @property
-    def length(self) -> int:
-        """Tokens of a row: of the prompt, and in a decoder-only model of its continuation too."""
-
-    @property
-    def encodes(self) -> bool:
-        """Whether an encoder reads the prompt."""
-
-    def tokens(self, text: str, *, end: bool) -> list[int]:
-        """The tokens of a text, with `end` the end token after them."""
-
-    def excess(self, prompt: str, continuation: str | None) -> int:
-        """By how many tokens the two are too long; None is the longest text of `generate`."""
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
-        """The likelihood of continuations; of a long prompt the beginning is truncated."""
-
-    def score_tokens(self, pairs: Sequence[Pair]) -> list[Score]:
-        """Like `score`, for tokenized pairs, without truncation."""
-
-    def generate(self, prompts: Sequence[str]) -> list[str]:
-        """Generate a text after each prompt."""
 
 
 def text_of(row: Row, name: str) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import sacrebleu
 
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, TextModel, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
+from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")

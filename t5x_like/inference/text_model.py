@@ -310,7 +310,7 @@ def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
         length=rows["decoder"],
         inputs=rows.get("encoder", 0),
         start=converter.start,
-        sees_prompt=getattr(module, "visibility", "causal") == "prefix",
+        sees_prompt=module.visibility == "prefix",
         ends=(closed, closed),
         begin=(text.vocabulary.required_id("cls_id"),) if text.examples.special_tokens else (),
     )

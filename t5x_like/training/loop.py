@@ -159,7 +159,7 @@ class Log:
         every: steps from one log to the next; the last step is logged too.
         work: of a step of each task, {"": work} in a run of one: for tokens/s, examples/s and
             utilization. The time of compiling and evaluating does not count.
-        hooks: called with the step and the metrics of each log, to show a progress line, say.
+        hooks: called with the step and the metrics of each log, for instance to show progress.
     """
 
     def __init__(

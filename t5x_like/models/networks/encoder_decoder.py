@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.models.attention.cache import Cache, open_cache
-from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.masks import AttentionMask, Visibility
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.embeddings.positions import positions_of
 from t5x_like.models.types import Batch
@@ -25,10 +25,12 @@ class EncoderDecoder(nn.Module):
         make_head: factory of the map from the decoder's output and the embeddings to logits.
         sides: the sides of a batch that it reads.
         generates: it has `prefill` and `extend`, and so generates text.
+        visibility: of the tokens that it generates: each attends to those before it.
     """
 
     sides: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     generates: ClassVar[bool] = True
+    visibility: ClassVar[Visibility] = "causal"
 
     make_embedding: Callable[..., nn.Module]
     make_encoder: Callable[..., nn.Module]

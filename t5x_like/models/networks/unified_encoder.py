@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.models.attention.cache import Cache, open_cache
-from t5x_like.models.attention.masks import AttentionMask, RangeMask
+from t5x_like.models.attention.masks import AttentionMask, RangeMask, Visibility
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch
@@ -43,6 +43,7 @@ class UnifiedEncoder(Encoder):
     """
 
     generates: ClassVar[bool] = True
+    visibility: ClassVar[Visibility] = "causal"  # of the tokens that it generates
 
     mask_id: int = 103
     longest: int = 512

@@ -120,7 +120,7 @@ def spanbert(
     longest: int = 10,
     group: int = 64,
 ) -> Objective:
-    """Masked spans of words, told by their boundaries too (Joshi et al. 2020, sections 3.1 to 3.3).
+    """Masked spans of words, and predicted from their ends (Joshi et al. 2020, sections 3.1-3.3).
 
         inputs:  [CLS] an american [MASK] [MASK] [MASK] game [SEP]
         targets: [CLS] an american foot ##ball ball game [SEP]
