@@ -23,12 +23,16 @@ ARRAYS = [
 
 # Text to batches, and what the commands show and write.
 COMMANDS = [
+    "datasketch>=1.6",
     "etils[epath]>=1.9",
     "matplotlib>=3.9",
     "pyarrow>=18",
     "pyyaml>=6",
     "rich>=13.7",
+    "rouge-score>=0.1.2",
     "sacrebleu>=2.5",
+    "scikit-learn>=1.5",
+    "scipy>=1.14",
     "sentencepiece>=0.2",
     "seqio>=0.0.20",
     "tensorboard>=2.18",
