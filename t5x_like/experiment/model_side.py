@@ -285,11 +285,10 @@ def _optimizer(
     config: ml_collections.ConfigDict, axes: PyTree, *, tasks: Collection[str]
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     """The optimizer and schedule of a run; `tasks` are those with heads of their own."""
-    owners = None
+    owners, folder = None, systems.find(config.system).heads
     if tasks:
-        folder = systems.find(config.system).heads
         owners = task_parameters.owners(axes, tasks=tasks, heads=folder)
-    return optimizers.build(config.optimizer.to_dict(), axes=axes, owners=owners)
+    return optimizers.build(config.optimizer.to_dict(), axes=axes, owners=owners, heads=folder)
 
 
 def _find_task(one: RunTask) -> Task:

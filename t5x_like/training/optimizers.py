@@ -17,6 +17,7 @@ from jaxtyping import Array, Int
 
 from t5x_like import names
 from t5x_like.training import frozen, schedules
+from t5x_like.training.layer_decay import scale_by_layer
 from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
 from t5x_like.training.task_parameters import by_task, keep_absent_heads
 
@@ -28,12 +29,13 @@ _COMMON_SETTINGS = (
     *_SCHEDULE_SETTINGS,
     "clip_norm",
     *_DECAY_SETTINGS,
+    "layer_decay",
     "frozen",
 )
 
 
 def build(
-    config: Mapping[str, Any], *, axes: Any, owners: Any = None
+    config: Mapping[str, Any], *, axes: Any, owners: Any = None, heads: str = "head"
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     """Make the optimizer and its learning-rate schedule.
 
@@ -43,13 +45,16 @@ def build(
             global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
             takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases are
             spared), 0 for none; `weight_decay_power`, 2 for times its square (PaLM; not in lamb);
-            `frozen`, a tuple of paths of parameters that never change (see `frozen.trainable`):
-            they have no optimizer state and are not part of any norm; and the keywords of the
-            optimizer's own function below. A setting that is None has its default.
+            `layer_decay`, the rate of a layer as a share of the rate of the next (see
+            `layer_decay.scale_by_layer`), 1 for one rate; `frozen`, a tuple of paths of parameters
+            that never change (see `frozen.trainable`): they have no optimizer state and are not
+            part of any norm; and the keywords of the optimizer's own function below. A setting
+            that is None has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
         owners: for a run of several tasks, whose heads follow the steps of their own task (see
             `task_parameters.owners`); the optimizer's `update` then needs `task=`.
+        heads: the path of the heads in the parameters, which `layer_decay` leaves alone.
 
     Raises:
         ValueError: an unknown name or setting, or a value out of its range; from the optimizer's
@@ -61,7 +66,7 @@ def build(
         settings["schedule"],
         **{key: settings[key] for key in _SCHEDULE_SETTINGS if key in settings},
     )
-    axes = as_specs(axes)
+    axes = everything = as_specs(axes)
     trained = None
     if settings.get("frozen"):
         trained = frozen.trainable(axes, frozen=settings["frozen"])
@@ -79,6 +84,9 @@ def build(
     optimizer = optax.chain(*transformations)
     if trained is not None:
         optimizer = frozen.leave_out(optimizer, trained=trained)
+    if (decay := settings.get("layer_decay", 1)) != 1:
+        by_layer = scale_by_layer(decay, axes=everything, heads=heads, trained=trained)
+        optimizer = optax.chain(optimizer, by_layer)
     return optimizer, schedule
 
 
