@@ -38,6 +38,7 @@ COMMANDS = [
     "tensorboard>=2.18",
     "tensorflow>=2.18",
     "tensorflow-datasets>=4.9.7",
+    "threadpoolctl>=3.5",
     "tokenizers>=0.21",
 ]
 

@@ -64,7 +64,8 @@ MAY_IMPORT = {
 MAY_IMPORT["inference"] = (*MAY_IMPORT["experiment"], "experiment")
 MAY_IMPORT["evaluation"] = (*MAY_IMPORT["inference"], "inference")
 MAY_IMPORT["planning"] = (*MAY_IMPORT["experiment"], "experiment")
-COMMANDS = {"train", "evaluate", "infer", "convert", "vocabulary", "plan"}
+MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
+COMMANDS = {"train", "evaluate", "infer", "convert", "vocabulary", "plan", "scaling"}
 GROUND = {"__init__", "names", "config", "partitioning"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {"preprocessing", "train"}

@@ -1,0 +1,207 @@
+"""Fit all laws to runs, with intervals: the content of the JSON file that `scaling fit` writes."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from t5x_like.scaling_laws import (
+    bootstrap,
+    cautions,
+    envelope,
+    isoflop,
+    kaplan,
+    parametric,
+    variable_projection,
+)
+from t5x_like.scaling_laws.bootstrap import Statistics
+from t5x_like.scaling_laws.frontier import Frontier
+from t5x_like.scaling_laws.law import Law
+from t5x_like.scaling_laws.runs import Run, columns
+
+Analysis = dict[str, Any]
+APPROACHES = ("approach_1", "approach_2", "approach_3")
+
+
+def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis:
+    """Fit the three approaches, variable projection and Kaplan's form, with and without embeddings.
+
+    Args:
+        runs: checked by `runs.check`.
+        times: bootstrap resamples of each fit; 0 for no intervals.
+        seed: of the bootstrap.
+
+    Returns:
+        As docs/scaling.md has it.
+    """
+    _, _, c, _ = columns(runs)
+    found = {
+        "runs": len(runs),
+        "budgets": len(isoflop.profiles(runs)),
+        "flops": [float(c.min()), float(c.max())],
+        **_fits(runs, times=times, seed=seed),
+        "without_embeddings": None,
+    }
+    found["warnings"] = cautions.of_runs(runs) + cautions.of_fits(runs, found)
+    if all(run.n_without_embeddings is not None for run in runs):
+        bare = [dataclasses.replace(run, n=run.n_without_embeddings) for run in runs]
+        found["without_embeddings"] = _fits(bare, times=times, seed=seed)
+    return found
+
+
+def _fits(runs: Sequence[Run], *, times: int, seed: int) -> Analysis:
+    n, d, _, loss = columns(runs)
+    law = parametric.fit(n, d, loss)
+    projected = variable_projection.fit(n, d, loss)
+
+    def refit(rng: np.random.Generator) -> Statistics:
+        drawn = _draw(rng, len(runs))
+        start = parametric.start_at(law)
+        return _of_law(parametric.fit(n[drawn], d[drawn], loss[drawn], starts=start))
+
+    def reproject(rng: np.random.Generator) -> Statistics:
+        drawn = _draw(rng, len(runs))
+        return _of_law(variable_projection.fit(n[drawn], d[drawn], loss[drawn], start=projected))
+
+    def intervals(statistics: Callable[..., Statistics | None]) -> dict[str, list[float]] | None:
+        return bootstrap.intervals(statistics, times=times, seed=seed)
+
+    found: Analysis = {
+        "approach_1": _approach_1(runs, intervals),
+        "approach_2": _approach_2(runs, law, intervals),
+        "approach_3": _of_law(law) | {"intervals": intervals(refit)},
+        "variable_projection": _of_law(projected) | {"intervals": intervals(reproject)},
+    }
+    return found | {"kaplan": _kaplan(runs, found)}
+
+
+def _draw(rng: np.random.Generator, number: int) -> np.ndarray:
+    return rng.integers(number, size=number)
+
+
+def _of_law(law: Law) -> dict[str, float]:
+    return dataclasses.asdict(law) | {"a": law.a, "b": law.b}
+
+
+def _of_frontier(frontier: Frontier) -> dict[str, float]:
+    names = ("a", "b", "n_scale", "d_scale")
+    return {name: getattr(frontier, name) for name in names}
+
+
+def _approach_1(
+    runs: Sequence[Run], intervals: Callable[..., dict[str, list[float]] | None]
+) -> Analysis | None:
+    frontier = envelope.fit(runs)
+    if frontier is None:
+        return None
+
+    def refit(rng: np.random.Generator) -> Statistics | None:
+        again = envelope.fit([runs[number] for number in _draw(rng, len(runs))])
+        return None if again is None else _of_frontier(again)
+
+    curves = envelope.has_curves(runs)
+    points = len(frontier.flops)
+    found = {"curves": curves, "points": points, "intervals": intervals(refit)}
+    return _of_frontier(frontier) | found
+
+
+def _approach_2(
+    runs: Sequence[Run], law: Law, intervals: Callable[..., dict[str, list[float]] | None]
+) -> Analysis | None:
+    profiles = isoflop.profiles(runs)
+    frontier = isoflop.fit(profiles)
+    if frontier is None:
+        return None
+
+    def refit(rng: np.random.Generator) -> Statistics | None:
+        loss = isoflop.resample(runs, profiles, rng)
+        again = None if loss is None else isoflop.fit(isoflop.profiles(runs, loss))
+        return None if again is None else _of_frontier(again)
+
+    n, d, _, _ = columns(runs)
+    minima = []
+    for one in profiles:
+        group = list(one.numbers)
+        minima.append(
+            {
+                "C": one.flops,
+                "N": one.n,
+                "D": one.d,
+                "loss": one.loss,
+                "used": one.inside,
+                "bias_of_N": isoflop.bias(law, n[group], d[group]),
+            }
+        )
+    return _of_frontier(frontier) | {"minima": minima, "intervals": intervals(refit)}
+
+
+def _kaplan(runs: Sequence[Run], found: Analysis) -> Analysis:
+    """Kaplan's form of the loss, and whether the intervals exclude the published exponent."""
+    n, d, _, loss = columns(runs)
+    law = kaplan.fit(n, d, loss)
+    excludes = {
+        name: bootstrap.excluded(kaplan.PUBLISHED_A, (one.get("intervals") or {}).get("a"))
+        for name in APPROACHES
+        if (one := found[name]) is not None
+    }
+    return dataclasses.asdict(law) | {
+        "a": law.a,
+        "published_a": kaplan.PUBLISHED_A,
+        "published_a_excluded": excludes,
+    }
+
+
+def text(found: Analysis) -> str:
+    """An analysis as text."""
+    low, high = found["flops"]
+    lines = [
+        f"{found['runs']} runs of {low:.3g} to {high:.3g} FLOPs, {found['budgets']} budgets",
+        *_table(found),
+    ]
+    if found["without_embeddings"] is not None:
+        lines += ["", "N without embeddings", *_table(found["without_embeddings"])]
+    lines += [f"warning: {one}" for one in found["warnings"]]
+    return "\n".join(lines)
+
+
+_TITLES = {
+    "approach_1": "1, lowest curves",
+    "approach_2": "2, equal FLOPs",
+    "approach_3": "3, parametric",
+    "variable_projection": "3, least squares",
+}
+
+
+def _table(found: Analysis) -> list[str]:
+    lines = [f"{'approach':<20}{'N_opt ~ C^a':<26}D_opt ~ C^b"]
+    for name, title in _TITLES.items():
+        one = found[name]
+        cells = ("none", "") if one is None else (_cell(one, "a"), _cell(one, "b"))
+        lines.append(f"  {title:<18}{cells[0]:<26}{cells[1]}".rstrip())
+    form = found["kaplan"]
+    of_two = (found["approach_3"], found["variable_projection"])
+    for name, one in zip(("3, parametric", "3, least squares"), of_two, strict=True):
+        lines.append(
+            f"  {name}: L = {one['E']:.4g} + {one['A']:.4g} / N^{one['alpha']:.4f} "
+            f"+ {one['B']:.4g} / D^{one['beta']:.4f}"
+        )
+    lines.append(
+        f"  Kaplan's form: alpha_N {form['alpha_n']:.4f}, alpha_D {form['alpha_d']:.4f}, "
+        f"a {form['a']:.3f}, error {form['error']:.2%} of the loss"
+    )
+    answers = {True: "yes", False: "no", None: "no interval"}
+    excludes = (
+        f"{name.removeprefix('approach_')} {answers[value]}"
+        for name, value in form["published_a_excluded"].items()
+    )
+    lines.append(
+        f"  Kaplan's a = {form['published_a']} excluded by approach: {', '.join(excludes)}"
+    )
+    return lines
+
+
+def _cell(one: Analysis, name: str) -> str:
+    interval = (one["intervals"] or {}).get(name)
+    bounds = "" if interval is None else f" ({interval[0]:.3f}, {interval[1]:.3f})"
+    return f"{one[name]:.3f}{bounds}"

@@ -1,0 +1,47 @@
+"""Bootstrap intervals of what is fitted to runs."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+Statistics = Mapping[str, float]
+LEVEL = 0.95
+_LEAST_SHARE = 0.5  # of the resamples that must have given a fit
+
+
+def intervals(
+    statistics: Callable[[np.random.Generator], Statistics | None], *, times: int, seed: int
+) -> dict[str, list[float]] | None:
+    """The central 95% interval of each statistic over resamples (the percentile bootstrap).
+
+    Args:
+        statistics: draws a resample and computes the statistics of it; None where it has no fit.
+        times: the number of resamples; 0 for no intervals.
+        seed: of the resamples.
+
+    Returns:
+        name -> [low, high]; None where half of the resamples had no fit.
+    """
+    found: list[Statistics] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a resample may be degenerate
+        for rng in np.random.default_rng(seed).spawn(times):
+            one = statistics(rng)
+            if one is not None and all(np.isfinite(list(one.values()))):
+                found.append(one)
+    if not found or len(found) < _LEAST_SHARE * times:
+        return None
+    tail = (1 - LEVEL) / 2
+    return {
+        name: [float(x) for x in np.quantile([one[name] for one in found], (tail, 1 - tail))]
+        for name in found[0]
+    }
+
+
+def excluded(value: float, interval: Iterable[float] | None) -> bool | None:
+    """Whether a value lies outside an interval; None without an interval."""
+    if interval is None:
+        return None
+    low, high = interval
+    return not low <= value <= high

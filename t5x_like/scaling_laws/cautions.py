@@ -1,0 +1,109 @@
+"""Reasons not to trust a fit, each as a sentence that names what to do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from t5x_like.scaling_laws import envelope, isoflop
+from t5x_like.scaling_laws.runs import Run, columns
+
+_FEW = 20  # runs; Hoffmann et al. had over 400
+_DECADES = 2.0
+_BIAS = 0.01
+# A cosine a quarter longer than the run is clearly worse (Hoffmann et al. 2022, appendix B).
+_LONGER = 1.25
+_UNITS = 4.0  # times 6 N D: more than embeddings and attention explain
+
+
+def of_runs(runs: Sequence[Run]) -> list[str]:
+    """What is wrong with the runs, whatever is fitted to them."""
+    n, d, c, _ = columns(runs)
+    found = []
+    if len(runs) < _FEW:
+        found.append(
+            f"few points: 5 constants are fitted to {len(runs)} runs; {_FEW} or more are better"
+        )
+    decades = np.log10(c.max() / c.min())
+    if decades < _DECADES - 1e-6:
+        found.append(
+            f"the runs span {decades:.1f} decades of FLOPs: below {_DECADES:g}, E and the exponents"
+            " cannot be told apart; add a larger or a smaller budget"
+        )
+    ratio = c / (6 * n * d)
+    if ratio.max() > _UNITS or ratio.min() < 1 / _UNITS:
+        found.append(
+            f"C is {ratio.min():.2g} to {ratio.max():.2g} times 6 N D: check that N is parameters, "
+            "D tokens and C FLOPs, without prefixes"
+        )
+    return found + _schedules(runs)
+
+
+def _schedules(runs: Sequence[Run]) -> list[str]:
+    known = [run for run in runs if run.decay_tokens is not None]
+    ratios = np.array([run.decay_tokens / run.d for run in known if run.decay_tokens is not None])
+    off = (ratios >= _LONGER) | (ratios <= 1 / _LONGER)
+    if not off.any():
+        return []
+    worst = known[int(np.argmax(np.abs(np.log(ratios))))]
+    assert worst.decay_tokens is not None
+    times = worst.decay_tokens / worst.d
+    return [
+        f"the learning rate of {int(off.sum())} of {len(known)} runs does not decay with the run "
+        f"({worst.name}: over {times:.2g} times its tokens), which biases a towards Kaplan's; "
+        "train with a cosine as long as the run"
+    ]
+
+
+def of_fits(runs: Sequence[Run], fits: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the fits: `approach_1` to `variable_projection` of an analysis."""
+    found = []
+    if not envelope.has_curves(runs):
+        found.append(
+            "approach 1 has no training curves: it takes the best run of each budget, and a is as "
+            "coarse as the grid of sizes"
+        )
+    profiles = isoflop.profiles(runs)
+    if fits["approach_2"] is None:
+        found.append(
+            f"approach 2 needs two budgets of 3 sizes or more with a minimum inside; there are "
+            f"{sum(one.inside for one in profiles)} of {len(profiles)}"
+        )
+    else:
+        found += _biases(fits["approach_2"]["minima"], profiles)
+    found += _edges(profiles)
+    for name in ("approach_3", "variable_projection"):
+        if fits[name]["E"] < 1e-3:
+            found.append(
+                f"{name} finds E = 0, no irreducible loss: the runs are too small to show it, and "
+                "the exponents are too low"
+            )
+    return found
+
+
+def _edges(profiles: Sequence[isoflop.Profile]) -> list[str]:
+    off = [one for one in profiles if one.best_at_edge or not one.inside]
+    if not off:
+        return []
+    where = ", ".join(f"{one.flops:.3g}" for one in off)
+    return [
+        f"the optimum is at the edge of the sizes at C = {where}: add sizes beyond, a minimum "
+        "outside of them is not used"
+    ]
+
+
+def _biases(minima: Sequence[Mapping[str, Any]], profiles: Sequence[isoflop.Profile]) -> list[str]:
+    """The bias of the worst budget, where it is 1% or more."""
+    sizes = {one.flops: one.sizes for one in profiles}
+    used = [one for one in minima if one["used"] and np.isfinite(one["bias_of_N"])]
+    if not used:
+        return []
+    worst = max(used, key=lambda one: abs(one["bias_of_N"]))
+    if abs(worst["bias_of_N"]) < _BIAS:
+        return []
+    width = isoflop.width(sizes[worst["C"]])
+    return [
+        f"the grid is too wide or off the optimum for a parabola: over sizes x/÷ {width:.3g} at "
+        f"C = {worst['C']:.3g}, approach 2's N is {worst['bias_of_N']:+.1%} off even without noise "
+        "if approach 3's law holds; narrow the grid around the optimum, or use approach 3"
+    ]

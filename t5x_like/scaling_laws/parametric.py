@@ -1,0 +1,104 @@
+"""Approach 3: fit the parametric law to runs, by Huber's loss or by variable projection."""
+
+import functools
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import threadpoolctl
+from jaxtyping import Float
+from scipy import optimize
+
+from t5x_like.scaling_laws.law import Law, Vector
+
+DELTA = 1e-3  # of Huber's loss, in nats of log loss
+_EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0)
+_SCALES = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
+# (alpha, beta, log E, log A, log B): the grid of starts of Hoffmann et al. 2022, appendix D.
+STARTS = tuple(
+    itertools.product(_EXPONENTS, _EXPONENTS, (-1.0, -0.5, 0.0, 0.5, 1.0), _SCALES, _SCALES)
+)
+
+
+def objective(n: Vector, d: Vector, loss: Vector) -> Callable[[Vector], tuple[float, Vector]]:
+    """The sum of Huber's losses of log L(N, D) - log L, and its gradient, in units of DELTA^2.
+
+    A function of (alpha, beta, e, a, b), with E = exp(e), A = exp(a), B = exp(b). It is a sum: the
+    mean over hundreds of runs is so flat that an optimizer with its usual tolerances stops near
+    where it starts (Besiroglu et al. 2024, arXiv:2404.10102).
+    """
+    log_n, log_d, log_loss = np.log(n), np.log(d), np.log(loss)
+
+    def value(point: Vector) -> tuple[float, Vector]:
+        alpha, beta, e, a, b = point
+        terms = np.stack([np.full_like(log_n, e), a - alpha * log_n, b - beta * log_d])
+        largest = terms.max(0)
+        shares = np.exp(terms - largest)
+        total = shares.sum(0)
+        residual = (largest + np.log(total) - log_loss) / DELTA
+        size = np.abs(residual)
+        slope = np.clip(residual, -1, 1) / DELTA
+        shares *= slope / total
+        of_e, of_a, of_b = shares.sum(1)
+        gradient = np.array([-shares[1] @ log_n, -shares[2] @ log_d, of_e, of_a, of_b])
+        return float(np.where(size <= 1, residual**2 / 2, size - 0.5).sum()), gradient
+
+    return value
+
+
+def fit(n: Vector, d: Vector, loss: Vector, *, starts: Vector | None = None) -> Law:
+    """The law of the least summed Huber loss over runs (Hoffmann et al. 2022, section 3.3).
+
+    For each pair of exponents of STARTS, L-BFGS goes to convergence from the best of the starts
+    with this pair. It works on log N and log D less their means, which changes the path and not
+    the minimum: as written, alpha and log A are almost collinear.
+
+    Args:
+        n: parameters of each run.
+        d: tokens.
+        loss: nats.
+        starts: points (alpha, beta, log E, log A, log B) [S, 5] to follow instead.
+    """
+    mean_n, mean_d = np.log(n).mean(), np.log(d).mean()
+    value = objective(n / np.exp(mean_n), d / np.exp(mean_d), loss)
+    points = _best_starts(n, d, loss) if starts is None else np.array(starts, float)
+    points[:, 3] -= points[:, 0] * mean_n
+    points[:, 4] -= points[:, 1] * mean_d
+    # The matrices of L-BFGS are tiny: threads of BLAS would only wait for each other, for seconds.
+    with _libraries().limit(limits=1):
+        best = min((_minimize(value, point) for point in points), key=lambda found: found.fun)
+    alpha, beta, e, a, b = best.x
+    return Law(
+        E=float(np.exp(e)),
+        A=float(np.exp(a + alpha * mean_n)),
+        B=float(np.exp(b + beta * mean_d)),
+        alpha=float(alpha),
+        beta=float(beta),
+    )
+
+
+@functools.cache
+def _libraries() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()
+
+
+def _best_starts(n: Vector, d: Vector, loss: Vector) -> Float[np.ndarray, "25 5"]:
+    """Of STARTS, the one with the least objective for each pair of exponents."""
+    value = objective(n, d, loss)
+    best: dict[tuple[float, float], tuple[float, tuple[float, ...]]] = {}
+    for start in STARTS:
+        found = value(np.array(start))[0], start
+        best[start[:2]] = min(best.get(start[:2], found), found)
+    return np.array([start for _, start in best.values()])
+
+
+def start_at(law: Law) -> Float[np.ndarray, "1 5"]:
+    """The start at a law, to refit it to other runs."""
+    return np.array([[law.alpha, law.beta, *np.log([max(law.E, 1e-9), law.A, law.B])]])
+
+
+def _minimize(
+    value: Callable[[Vector], tuple[float, Vector]], point: Vector
+) -> optimize.OptimizeResult:
+    options = {"maxiter": 5000, "maxfun": 20_000, "ftol": 1e-13, "gtol": 1e-7}
+    return optimize.minimize(value, point, jac=True, method="L-BFGS-B", options=options)

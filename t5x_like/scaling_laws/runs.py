@@ -1,0 +1,156 @@
+"""Training runs as the fits see them: parameters, tokens, FLOPs and loss, read from a CSV file."""
+
+import csv
+import dataclasses
+import math
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from t5x_like.names import hint
+from t5x_like.scaling_laws.law import Vector
+
+COLUMNS = ("N", "D", "C", "loss")
+OPTIONAL = ("N_without_embeddings", "decay_tokens", "run")
+LEAST = 6  # runs for the five constants of the parametric law
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Attributes:
+        name: for messages.
+        n: parameters.
+        d: tokens that it was trained on.
+        c: training FLOPs.
+        loss: at its end, in nats.
+        n_without_embeddings: parameters without embedding tables; None where unknown.
+        decay_tokens: tokens after which the learning rate has decayed; None where unknown,
+            infinity where it does not decay.
+        curve: tokens and loss along the run, ascending; None where unknown.
+    """
+
+    name: str
+    n: float
+    d: float
+    c: float
+    loss: float
+    n_without_embeddings: float | None = None
+    decay_tokens: float | None = None
+    curve: tuple[Vector, Vector] | None = None
+
+
+def columns(runs: Sequence[Run]) -> tuple[Vector, Vector, Vector, Vector]:
+    """Parameters, tokens, FLOPs and loss of the runs."""
+    n, d, c, loss = np.array([(run.n, run.d, run.c, run.loss) for run in runs], float).T
+    return n, d, c, loss
+
+
+def check(runs: Sequence[Run], *, source: str) -> None:
+    """Check that a law can be fitted to the runs.
+
+    Raises:
+        ValueError: too few runs, or of too few sizes or numbers of tokens.
+    """
+    if len(runs) < LEAST:
+        raise ValueError(
+            f"{source} has {len(runs)} runs: the law has 5 constants and needs {LEAST} runs or more"
+        )
+    for name, values in (("sizes N", [r.n for r in runs]), ("numbers of tokens D", _d(runs))):
+        if len(set(values)) < 3:
+            raise ValueError(
+                f"{source} has runs of {len(set(values))} {name}: the law needs 3 or more"
+            )
+
+
+def _d(runs: Sequence[Run]) -> list[float]:
+    return [run.d for run in runs]
+
+
+def read_csv(path: pathlib.Path) -> list[Run]:
+    """Read runs from a CSV file with a header.
+
+    Columns: N parameters, D tokens, C FLOPs and loss in nats. Optional are N_without_embeddings,
+    decay_tokens (the tokens after which the learning rate has decayed), and run: rows with the same
+    value are points of one training curve, whose last is the run. Other columns are ignored.
+
+    Raises:
+        ValueError: a column is missing, or a value is not a positive number.
+        OSError: the file cannot be read.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, skipinitialspace=True)
+        present = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = present
+        missing = [name for name in COLUMNS if name not in present]
+        if missing:
+            raise ValueError(
+                f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}: it has "
+                f"{', '.join(present) or 'none'}, and needs {', '.join(COLUMNS)}"
+                f" (optional: {', '.join(OPTIONAL)})"
+            )
+        runs = [_of_row(row, where=f"{path}, line {reader.line_num}") for row in reader]
+    return _joined(runs) if "run" in present else runs
+
+
+def _of_row(row: dict[str, str], *, where: str) -> Run:
+    values = {name: _number(row, name, where) for name in COLUMNS}
+    body, decay = (
+        _number(row, name, where) if (row.get(name) or "").strip() else None
+        for name in OPTIONAL[:2]
+    )
+    return Run(
+        name=row.get("run") or where,
+        n=values["N"],
+        d=values["D"],
+        c=values["C"],
+        loss=values["loss"],
+        n_without_embeddings=body,
+        decay_tokens=decay,
+    )
+
+
+def _number(row: dict[str, str], name: str, where: str) -> float:
+    text = (row[name] or "").strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    infinite = math.isinf(value) and name != "decay_tokens"
+    if not value > 0 or infinite:
+        raise ValueError(f"{where}: {name}={text!r} must be a number above 0")
+    return value
+
+
+def _joined(points: Sequence[Run]) -> list[Run]:
+    """One run for the points of each curve."""
+    curves: dict[str, list[Run]] = {}
+    for point in points:
+        curves.setdefault(point.name, []).append(point)
+    runs = []
+    for name, curve in curves.items():
+        curve.sort(key=lambda point: point.d)
+        if len({point.n for point in curve}) > 1:
+            raise ValueError(f"run={name!r} has several N: the points of a run have one")
+        tokens = np.array([point.d for point in curve])
+        loss = np.array([point.loss for point in curve])
+        alone = len(curve) == 1
+        runs.append(dataclasses.replace(curve[-1], curve=None if alone else (tokens, loss)))
+    return runs
+
+
+def find_runs(source: str) -> pathlib.Path:
+    """The CSV file or folder of runs with this name.
+
+    Raises:
+        ValueError: there is none; the message has those beside it.
+    """
+    path = pathlib.Path(source).expanduser()
+    if not path.exists():
+        near = [str(one) for one in path.parent.glob("*")] if path.parent.is_dir() else []
+        raise ValueError(
+            f"{source!r} does not exist: give a CSV file or a folder of runs.{hint(source, near)}"
+        )
+    return path

@@ -1,0 +1,47 @@
+"""Runs drawn from a known scaling law, for tests of what recovers it."""
+
+import numpy as np
+
+from t5x_like.scaling_laws.law import Law
+from t5x_like.scaling_laws.runs import Run
+
+
+def scattered(law: Law, number: int, *, noise: float, seed: int = 0):
+    """Parameters, tokens and losses of runs in the range of Hoffmann et al.'s."""
+    rng = np.random.default_rng(seed)
+    n = np.exp(rng.uniform(np.log(5e7), np.log(1.6e10), number))
+    c = np.exp(rng.uniform(np.log(1e19), np.log(3e21), number))
+    d = c / (6 * n)
+    return n, d, law.loss(n, d) * np.exp(noise * rng.standard_normal(number))
+
+
+def grid(
+    law: Law,
+    budgets=(1e18, 1e19, 1e20, 1e21, 1e22),
+    *,
+    sizes: int = 7,
+    reach: float = 4.0,
+    shift: float = 1.0,
+    noise: float = 0.0,
+    seed: int = 0,
+) -> list[Run]:
+    """Runs of equal FLOPs, of sizes around the optimum times `shift`, up to `reach` away."""
+    rng = np.random.default_rng(seed)
+    runs = []
+    for c in budgets:
+        for n in law.optimum(c)[0] * shift * np.geomspace(1 / reach, reach, sizes):
+            d = c / (6 * n)
+            loss = float(law.loss(n, d) * np.exp(noise * rng.standard_normal()))
+            runs.append(Run(f"{c:g} {n:g}", float(n), float(d), float(c), loss))
+    return runs
+
+
+def with_curves(law: Law, sizes, ends) -> list[Run]:
+    """Runs of each size to several numbers of tokens, whose curves are the law's on the way."""
+    runs = []
+    for n in sizes:
+        for d in ends:
+            tokens = np.geomspace(d / 1000, d, 200)
+            curve = (tokens, law.loss(n, tokens))
+            runs.append(Run(f"{n} {d}", n, d, 6 * n * d, float(law.loss(n, d)), curve=curve))
+    return runs
