@@ -44,8 +44,10 @@ def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis
         "without_embeddings": None,
     }
     found["warnings"] = cautions.of_runs(runs) + cautions.of_fits(runs, found)
-    if all(run.n_without_embeddings is not None for run in runs):
-        bare = [dataclasses.replace(run, n=run.n_without_embeddings) for run in runs]
+    sizes = [run.n_without_embeddings for run in runs]
+    if None not in sizes:
+        pairs = zip(runs, sizes, strict=True)
+        bare = [dataclasses.replace(run, n=n) for run, n in pairs if n is not None]
         found["without_embeddings"] = _fits(bare, times=times, seed=seed)
     return found
 
