@@ -1,22 +1,42 @@
 r"""Scaling laws: fit them to runs, train the runs for a fit, and plan a run by them.
 
-    python -m t5x_like.scaling fit RUNS.csv --json=fit.json --figures=figures
-    python -m t5x_like.scaling fit runs/ladder --json=fit.json
+    python -m t5x_like.scaling ladder --system=chinchilla --flops=1e12,4e12,1.6e13 \
+        --sizes=2x64,3x96,4x128,6x192 --output=runs/ladder --run
+    python -m t5x_like.scaling fit runs/ladder --json=fit.json --figures=figures
+    python -m t5x_like.scaling fit RUNS.csv --json=fit.json
+    python -m t5x_like.scaling plan --flops=1e21 --system=chinchilla --topology=v4:4x4x4
+
+`ladder` writes the configs of runs of several sizes at equal counted FLOPs, each with a warmup and
+a cosine as long as the run; --run trains those that are not finished, one after the other, and
+goes on from where it was stopped. --config=FILE:SIZE is the config that they vary (default:
+configs/SYSTEM.py:demo), --config.key=value changes it for all.
 
 `fit` reads a CSV file with the columns N (parameters), D (tokens), C (FLOPs) and loss (nats), or a
 folder of finished runs, and fits the three approaches of Hoffmann et al. 2022 (Chinchilla), with
-bootstrap intervals and warnings where a fit should not be trusted. docs/scaling.md explains it all.
+bootstrap intervals and warnings where a fit should not be trusted.
+
+`plan` prints the best number of parameters and tokens for a budget by a law (--law: a published
+one, or the JSON file of a fit), the nearest size of a system, its chip hours, and the command that
+trains it; with --topology also the least hours there, by compiling the step. --config.key=value
+changes the config of that size. docs/scaling.md explains it all.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from t5x_like.config import one_line_errors
+import ml_collections
+
+from t5x_like.config import check, one_line_errors
+from t5x_like.experiment import command_line
 from t5x_like.names import choose
+
+if TYPE_CHECKING:
+    from t5x_like.scaling_laws.runs import Run
 
 
 def fit(arguments: Sequence[str]) -> None:
@@ -25,6 +45,7 @@ def fit(arguments: Sequence[str]) -> None:
     parser.add_argument("source", metavar="RUNS", help="a CSV file, or a folder of runs")
     parser.add_argument("--json", metavar="FILE", help="JSON file for the fits")
     parser.add_argument("--figures", metavar="FOLDER", help="folder for a figure of each approach")
+    parser.add_argument("--count", default="counted", help="FLOPs of runs: counted, or 6nd")
     parser.add_argument("--bootstrap", type=int, default=200, help="resamples (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the resamples (%(default)s)")
     given = parser.parse_args(arguments)
@@ -34,15 +55,128 @@ def fit(arguments: Sequence[str]) -> None:
     from t5x_like.scaling_laws import analysis, figures, runs
 
     path = runs.find_runs(given.source)
-    found = runs.read_csv(path)
+    found, left_out = _read(path, count=given.count)
     runs.check(found, source=given.source)
     result = analysis.analyse(found, times=given.bootstrap, seed=given.seed)
+    result["warnings"] += left_out
     print(analysis.text(result))
     if given.json:
         pathlib.Path(given.json).write_text(json.dumps(result, indent=2) + "\n")
     if given.figures:
         for file in figures.draw(found, result, pathlib.Path(given.figures)):
             print(f"figure: {file}")
+
+
+def _read(path: pathlib.Path, *, count: str) -> "tuple[list[Run], list[str]]":
+    """The runs of a CSV file or of a folder, and a sentence about each one left out."""
+    choose("--count", count, dict.fromkeys(("counted", "6nd")))
+    if not path.is_dir():
+        from t5x_like.scaling_laws import runs
+
+        return runs.read_csv(path), []
+    _count_on_cpu()
+    from t5x_like.scaling_laws import trained
+
+    return trained.read_folder(path, count=count)
+
+
+def _count_on_cpu() -> None:
+    """Start JAX on the CPU: shapes are counted, and an accelerator stays free."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+
+
+def write_ladder(arguments: Sequence[str]) -> None:
+    """Write the configs of a ladder of runs, and train them with --run."""
+    parser = _Parser(prog="python -m t5x_like.scaling ladder", description=__doc__)
+    parser.add_argument("--system", metavar="NAME", help="for --config=configs/NAME.py:demo")
+    parser.add_argument("--flops", required=True, help="budgets: 1e12,4e12,1.6e13")
+    parser.add_argument("--sizes", required=True, help="LAYERSxWIDTH or names: 2x64,4x128")
+    parser.add_argument("--learning_rates", default="", help="one for each size")
+    parser.add_argument("--ratio", default="0,inf", help="least and most tokens per parameter")
+    parser.add_argument("--corpus_tokens", type=float, default=math.inf, help="tokens of one epoch")
+    parser.add_argument("--count", default="counted", help="equal FLOPs: counted, or 6nd")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="folder of the runs")
+    parser.add_argument("--run", action="store_true", help="train the runs that are not finished")
+    own, of_config = _divide(arguments)
+    given = parser.parse_args(own)
+    base = _base_config(of_config, system=given.system)
+    _count_on_cpu()
+    from t5x_like.scaling_laws import ladder, running
+
+    low_high = _numbers("--ratio", given.ratio)
+    if len(low_high) != 2:
+        raise ValueError(f"--ratio={given.ratio!r} must be two numbers: the least and the most")
+    wanted = ladder.Design(
+        budgets=_numbers("--flops", given.flops),
+        sizes=tuple(given.sizes.split(",")),
+        rates=_numbers("--learning_rates", given.learning_rates),
+        tokens_per_parameter=(low_high[0], low_high[1]),
+        corpus_tokens=given.corpus_tokens,
+        count=given.count,
+    )
+    rungs = ladder.design(base, wanted, folder=pathlib.Path(given.output))
+    ladder.write(rungs)
+    print("\n".join(ladder.table(rungs)), flush=True)
+    if given.run and not running.run(rungs):
+        print("stopped and saved: the same command goes on from there")
+        sys.exit(1)
+
+
+def plan(arguments: Sequence[str]) -> None:
+    """Print the best size and tokens for a budget, and a config of the nearest size."""
+    parser = _Parser(prog="python -m t5x_like.scaling plan", description=__doc__)
+    parser.add_argument("--flops", type=float, required=True, help="the budget")
+    parser.add_argument("--system", default="chinchilla", help="its sizes (%(default)s)")
+    parser.add_argument("--law", default="besiroglu", help="besiroglu, hoffmann or a fit's JSON")
+    parser.add_argument("--utilization", type=float, default=0.4, help="of the peak (%(default)s)")
+    parser.add_argument("--topology", metavar="v4:4x4x4", help="a slice to compile the step for")
+    parser.add_argument("--json", metavar="FILE", help="JSON file for the plan")
+    own, changes = _divide(arguments)
+    given = parser.parse_args(own)
+    _count_on_cpu()
+    from t5x_like.planning import chips
+    from t5x_like.scaling_laws import allocation
+
+    topology = chips.topology(given.topology) if given.topology else None
+    found, settings = allocation.allocate(
+        given.flops,
+        law=allocation.find_law(given.law),
+        system=given.system,
+        changes=changes,
+        utilization=given.utilization,
+    )
+    if topology is not None:
+        topology.devices()
+        found = allocation.on_topology(found, settings, topology)
+    print(allocation.text(found))
+    if given.json:
+        pathlib.Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _divide(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The flags of a command, and those of its config."""
+    of_config = [one for one in arguments if one.startswith("--config")]
+    return [one for one in arguments if one not in of_config], of_config
+
+
+def _base_config(arguments: Sequence[str], *, system: str | None) -> ml_collections.ConfigDict:
+    """The config that the runs of a ladder vary."""
+    if not any(one.startswith("--config=") for one in arguments):
+        if not system:
+            raise ValueError("--system is not set: name a system, or give --config=FILE:SIZE")
+        arguments = [f"--config=configs/{system}.py:demo", *arguments]
+    config, _ = command_line.parse(arguments)
+    check(config)
+    return config
+
+
+def _numbers(flag: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(one) for one in text.split(",") if one)
+    except ValueError as error:
+        raise ValueError(f"{flag}={text!r} must be numbers with commas between them") from error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,7 +193,7 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message} (see --help)")
 
 
-_ACTIONS = {"fit": fit}
+_ACTIONS = {"ladder": write_ladder, "fit": fit, "plan": plan}
 
 
 def main(arguments: Sequence[str]) -> None:

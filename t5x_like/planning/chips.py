@@ -30,6 +30,7 @@ class Chip:
         full: a dimension of a slice is a ring where its length is a multiple of this.
         devices: JAX devices on a chip.
         tpu_config: libtpu's name for the way that the cores are used.
+        kind: what JAX calls a device of it (`device_kind`).
     """
 
     memory: float
@@ -39,6 +40,7 @@ class Chip:
     full: int
     devices: int = 1
     tpu_config: str = "default"
+    kind: str = ""
 
 
 # Memory: what libtpu 0.0.42 reports as available where a program is too large (a test checks it);
@@ -47,12 +49,13 @@ class Chip:
 # Links, and where they close to rings: Austin et al. 2025, "How to Scale Your Model", part 2
 # (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends of
 # whole cubes of 4 by optical switches, the others those of a whole pod's side.
+_CORES_TOGETHER = "megacore"
 CHIPS = {
-    "v3": Chip(15.48 * _GIB, 0.9e12, 1.0e11, dimensions=2, full=32, devices=2),
-    "v4": Chip(30.75 * _GIB, 1.2e12, 4.5e10, dimensions=3, full=4, tpu_config="megacore"),
-    "v5e": Chip(15.75 * _GIB, 8.19e11, 5.0e10, dimensions=2, full=16),
-    "v5p": Chip(95.74 * _GIB, 2.765e12, 1.0e11, dimensions=3, full=4, tpu_config="megacore"),
-    "v6e": Chip(31.25 * _GIB, 1.638e12, 1.0e11, dimensions=2, full=16),
+    "v3": Chip(15.48 * _GIB, 0.9e12, 1.0e11, 2, 32, kind="TPU v3", devices=2),
+    "v4": Chip(30.75 * _GIB, 1.2e12, 4.5e10, 3, 4, kind="TPU v4", tpu_config=_CORES_TOGETHER),
+    "v5e": Chip(15.75 * _GIB, 8.19e11, 5.0e10, 2, 16, kind="TPU v5 lite"),
+    "v5p": Chip(95.74 * _GIB, 2.765e12, 1.0e11, 3, 4, kind="TPU v5", tpu_config=_CORES_TOGETHER),
+    "v6e": Chip(31.25 * _GIB, 1.638e12, 1.0e11, 2, 16, kind="TPU v6 lite"),
 }
 
 

@@ -43,8 +43,13 @@ def peak_flops(device: jax.Device, dtype: Any = jnp.bfloat16) -> float | None:
     """
     if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16):
         return None
+    return peak_of_kind(device.device_kind)
+
+
+def peak_of_kind(name: str) -> float | None:
+    """The same of a device with this `device_kind`, such as "TPU v4", which need not be there."""
     return next(
-        (teraflops * 1e12 for kind, teraflops in _PEAKS if device.device_kind.startswith(kind)),
+        (teraflops * 1e12 for kind, teraflops in _PEAKS if name.startswith(kind)),
         None,
     )
 

@@ -1,0 +1,189 @@
+"""Allocate a budget of FLOPs: size, tokens, chip hours, and the command that trains it."""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import ml_collections
+
+from t5x_like import systems
+from t5x_like.experiment import command_line
+from t5x_like.names import hint
+from t5x_like.planning import report
+from t5x_like.planning.chips import CHIPS, Topology
+from t5x_like.scaling_laws import cost
+from t5x_like.scaling_laws.ladder import LEAST_STEPS
+from t5x_like.scaling_laws.law import PUBLISHED, Law
+from t5x_like.training import flops as flop_counts
+
+_FAR = 10.0  # a size this many times off the optimum is no answer
+
+Allocation = dict[str, Any]
+
+
+def find_law(name: str) -> Law:
+    """A published law by its name, or approach 3 of a JSON file of `scaling fit`.
+
+    Raises:
+        ValueError: there is no such law or file, or the file has no approach 3.
+    """
+    if name in PUBLISHED:
+        return PUBLISHED[name]
+    path = pathlib.Path(name).expanduser()
+    if not path.is_file():
+        raise ValueError(
+            f"--law={name!r} is neither a published law nor a file that `scaling fit --json` wrote."
+            + hint(name, PUBLISHED)
+        )
+    try:
+        fitted = json.loads(path.read_text())["approach_3"]
+        return Law(**{one.name: float(fitted[one.name]) for one in dataclasses.fields(Law)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"--law={name!r} has no approach_3 with E, A, B, alpha and beta: give a file that "
+            "`scaling fit --json` wrote"
+        ) from error
+
+
+def allocate(
+    budget: float, *, law: Law, system: str, changes: Sequence[str] = (), utilization: float
+) -> tuple[Allocation, ml_collections.ConfigDict]:
+    """The best size and tokens for a budget, and a config of the nearest size of a system.
+
+    Args:
+        budget: FLOPs.
+        law: the loss of N parameters and D tokens.
+        system: its sizes are those of configs/SYSTEM.py.
+        changes: `--config.key=value` for that config.
+        utilization: model FLOPs by the chips' peak, for the chip hours.
+
+    Returns:
+        The allocation, with the keys of docs/scaling.md, and the config.
+
+    Raises:
+        ValueError: no size of the system is near the best one, or the budget is too small for it.
+    """
+    if not 0 < budget < math.inf:
+        raise ValueError(f"--flops={budget:g} must be above 0")
+    if not 0 < utilization <= 1:
+        raise ValueError(f"--utilization={utilization:g} must be above 0, up to 1")
+    n, d = law.optimum(budget)
+    size = _nearest(n, system, budget=budget)
+    settings, _ = command_line.parse([f"--config=configs/{system}.py:{size}", *changes])
+    found = cost.of_config(settings)
+    [whole] = cost.tokens_at(settings, [settings.train.steps])
+    each = whole / settings.train.steps
+    steps = round(budget / found.flops_per_token / each)
+    if steps < LEAST_STEPS:
+        raise ValueError(
+            f"--flops={budget:g} is too small for size {size} of {system}: {steps} steps of "
+            f"{each:,.0f} tokens; set a smaller --config.data.batch_size"
+        )
+    settings = settings.copy_and_resolve_references()
+    settings.train.steps = steps
+    optimum = float(law.loss(n, d))
+    half = float(law.loss(n / 2, 2 * d))
+    return {
+        "flops": budget,
+        "law": dataclasses.asdict(law),
+        "N": n,
+        "D": d,
+        "loss": optimum,
+        "half_size": {
+            "loss": half,
+            "lost": half - optimum,
+            "flops_that_reach_it": law.flops_for(half),
+        },
+        "size": size,
+        "parameters": found.parameters,
+        "tokens": steps * each,
+        "steps": steps,
+        "size_loss": float(law.loss(found.parameters, steps * each)),
+        "chip_hours": _chip_hours(budget, utilization),
+        "command": _command(system, size, steps, budget, changes),
+    }, settings
+
+
+def _nearest(n: float, system: str, *, budget: float) -> str:
+    counts = {size: _parameters(system, one) for size, one in systems.find(system).sizes.items()}
+    size = min(counts, key=lambda one: abs(math.log(counts[one] / n)))
+    if not 1 / _FAR < counts[size] / n < _FAR:
+        raise ValueError(
+            f"--flops={budget:g}: the best size has {n:,.0f} parameters, and the nearest one of "
+            f"{system} is {size!r} with {counts[size]:,}: choose another budget or --system"
+        )
+    return size
+
+
+def _parameters(system: str, settings: Mapping[str, Any]) -> int:
+    module = systems.build(system, dict(settings))
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)["params"]))
+
+
+def _chip_hours(budget: float, utilization: float) -> dict[str, float]:
+    """The hours of one chip of each generation at a share of its published peak."""
+    hours = {}
+    for name, chip in CHIPS.items():
+        peak = flop_counts.peak_of_kind(chip.kind)
+        assert peak is not None, name
+        hours[name] = budget / (peak * chip.devices * utilization) / 3600
+    return hours
+
+
+def _command(system: str, size: str, steps: int, budget: float, changes: Sequence[str]) -> str:
+    return " ".join(
+        [
+            "python -m t5x_like.train",
+            f"--config=configs/{system}.py:{size}",
+            f"--config.train.steps={steps}",
+            f"--config.workdir=runs/{system}_{size}_{budget:.0e}",
+            *changes,
+        ]
+    )
+
+
+def on_topology(
+    found: Allocation, settings: ml_collections.ConfigDict, topology: Topology
+) -> Allocation:
+    """Add the hours on a slice: the steps times the least time of a step, which is compiled.
+
+    Raises:
+        ValueError: the config does not fit the topology.
+        NoCompilerError: libtpu is not installed.
+    """
+    plan = report.with_compiler(report.arithmetic(settings), settings, topology)
+    least = plan.get("step_seconds_lower_bound")
+    return found | {
+        "topology": topology.name,
+        "chips": math.prod(topology.shape),
+        "fits": plan["fits"],
+        "verdict": report.verdict(plan),
+        "hours_at_least": None if least is None else least * found["steps"] / 3600,
+    }
+
+
+def text(found: Allocation) -> str:
+    """An allocation as text."""
+    half = found["half_size"]
+    wasted = 1 - half["flops_that_reach_it"] / found["flops"]
+    lines = [
+        f"{'FLOPs':<18}{found['flops']:.4g}",
+        f"{'best size':<18}{found['N']:.4g} parameters, {found['D']:.4g} tokens "
+        f"({found['D'] / found['N']:.1f} a parameter), loss {found['loss']:.4f}",
+        f"{'half that size':<18}loses {half['lost']:.4f} nats, as {wasted:.1%} of the FLOPs",
+        f"{'nearest size':<18}{found['size']}: {found['parameters']:,} parameters, "
+        f"{found['tokens']:,.0f} tokens, {found['steps']:,} steps, loss {found['size_loss']:.4f}",
+        f"{'chip hours':<18}"
+        + ", ".join(f"{name} {hours:,.3g}" for name, hours in found["chip_hours"].items()),
+    ]
+    if "topology" in found:
+        hours = found["hours_at_least"]
+        how = "no time is known" if hours is None else f"at least {hours:,.3g} hours"
+        lines.append(f"{found['topology']:<18}{found['chips']:,} chips, {how}; {found['verdict']}")
+    return "\n".join([*lines, "", found["command"]])

@@ -1,0 +1,88 @@
+"""What a run of a config costs: parameters, tokens and FLOPs, counted from shapes."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import ml_collections
+
+from t5x_like import config, partitioning
+from t5x_like.experiment import model_side
+from t5x_like.names import choose
+from t5x_like.planning import batches, counting, report
+
+COUNTS = ("counted", "6nd")
+_LOOKED_UP = ("embedding", "positions", "head")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The cost of a network and of a token that it is trained on.
+
+    Attributes:
+        parameters: of the whole network.
+        without_embeddings: without embedding tables, positions and output layer, as Kaplan et al.
+            2020 count them.
+        flops_per_token: of the matrix products of the loss and its gradient, masked positions
+            included (`training.flops`): the FLOPs of Hoffmann et al. 2022, appendix F, without
+            lookups in the embedding and softmax. With the count `6nd`, 6 times the parameters.
+    """
+
+    parameters: int
+    without_embeddings: int
+    flops_per_token: float
+
+
+def of_config(settings: ml_collections.ConfigDict, *, count: str = "counted") -> Cost:
+    """The cost of a run of one task.
+
+    Args:
+        count: how FLOPs are counted, one of COUNTS.
+
+    Raises:
+        ValueError: a setting that does not exist or does not fit the others.
+    """
+    choose("--count", count, dict.fromkeys(COUNTS))
+    stored = config.to_dict(settings)
+    # Only these matter, so that runs of one network are counted once.
+    parts = {name: stored[name] for name in ("system", "model", "loss", "data", "tasks")}
+    found = _counted(json.dumps(parts, sort_keys=True))
+    if count == "6nd":
+        return dataclasses.replace(found, flops_per_token=6.0 * found.parameters)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _counted(text: str) -> Cost:
+    settings = config.defaults()
+    parts: dict[str, Any] = json.loads(text)
+    for name, part in parts.items():
+        settings[name] = part
+    settings.mesh = report.ONE_DEVICE
+    # Any optimizer: it does not count.
+    settings.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1.0}
+    model = model_side.build(settings, devices=jax.devices("cpu")[:1])
+    found = counting.parameters(model.shapes.params, model.axes.params, config=settings)
+    fields = batches.batch(settings)
+    with partitioning.layout(model.mesh):
+        flops = model.flops(fields)
+    return Cost(
+        parameters=sum(one.size for one in found),
+        without_embeddings=sum(one.size for one in found if one.part not in _LOOKED_UP),
+        flops_per_token=flops / batches.tokens(fields),
+    )
+
+
+def tokens_at(settings: ml_collections.ConfigDict, steps: Sequence[int]) -> list[int]:
+    """The tokens that a run has been trained on after each of these steps."""
+    phases = [
+        (phase.first, phase.last, batches.tokens(batches.batch(phase.settings)))
+        for phase in config.phases(settings)
+    ]
+    return [
+        sum(each * max(0, min(step, last) - first) for first, last, each in phases)
+        for step in steps
+    ]

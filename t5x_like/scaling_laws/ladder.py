@@ -1,0 +1,242 @@
+"""Design a ladder: runs of several sizes and budgets, each budget of equal counted FLOPs."""
+
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_collections
+
+from t5x_like import config, systems
+from t5x_like.names import hint
+from t5x_like.scaling_laws import cost
+from t5x_like.scaling_laws.cost import Cost
+
+LEAST_STEPS = 50  # of a run
+LEAST_SIZES = 3  # of a budget
+_LOGS = 100  # of a run: the points of its training curve
+
+
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    """One run of a ladder.
+
+    Attributes:
+        size: its name.
+        budget: FLOPs as given; `flops` are those of whole steps.
+        cost: of a token.
+        tokens: that it is trained on.
+        config: of the run, with its folder.
+    """
+
+    size: str
+    budget: float
+    cost: Cost
+    tokens: int
+    config: ml_collections.ConfigDict
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder of the run."""
+        return pathlib.Path(self.config.workdir)
+
+    @property
+    def flops(self) -> float:
+        """The FLOPs of the run."""
+        return self.cost.flops_per_token * self.tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """The settings of a ladder.
+
+    Attributes:
+        budgets: FLOPs.
+        sizes: names of sizes of the system, or `4x256`: layers and width.
+        rates: a learning rate for each size; none for the config's.
+        tokens_per_parameter: the least and most of a run; others are left out.
+        corpus_tokens: the tokens of the corpus: runs that would read it twice are left out.
+        count: how FLOPs are counted, one of `cost.COUNTS`.
+    """
+
+    budgets: tuple[float, ...]
+    sizes: tuple[str, ...]
+    rates: tuple[float, ...] = ()
+    tokens_per_parameter: tuple[float, float] = (0.0, float("inf"))
+    corpus_tokens: float = float("inf")
+    count: str = "counted"
+
+
+def design(base: ml_collections.ConfigDict, ladder: Design, *, folder: pathlib.Path) -> list[Rung]:
+    """The runs of a ladder, the smallest budget first.
+
+    Each is the base config with the size, the steps of its budget, and a warmup and a cosine of the
+    base config's shape that end with the run.
+
+    Raises:
+        ValueError: a size that the system does not have, a schedule that is no cosine, a budget
+            that is too small for a size or leaves fewer than three of them, or settings that do
+            not fit.
+    """
+    _check(base, ladder)
+    rungs = []
+    for budget in sorted(ladder.budgets):
+        kept = []
+        for number, size in enumerate(ladder.sizes):
+            rate = ladder.rates[number] if ladder.rates else base.optimizer.learning_rate
+            rung = _rung(base, size, budget, rate=rate, ladder=ladder, folder=folder)
+            kept += [rung] if _is_wanted(rung, ladder) else []
+        if len(kept) < LEAST_SIZES:
+            raise ValueError(
+                f"--flops={budget:g} has {len(kept)} of the --sizes within --ratio and "
+                f"--corpus_tokens, and {LEAST_SIZES} is the least for a parabola: add sizes, or "
+                "widen the limits"
+            )
+        for rung in kept:
+            _check_steps(rung)
+        rungs += kept
+    return rungs
+
+
+def _is_wanted(rung: Rung, ladder: Design) -> bool:
+    low, high = ladder.tokens_per_parameter
+    within = low <= rung.tokens / rung.cost.parameters <= high
+    return within and rung.tokens <= ladder.corpus_tokens
+
+
+def _check(base: ml_collections.ConfigDict, ladder: Design) -> None:
+    for budget in ladder.budgets:
+        if not 0 < budget < float("inf"):
+            raise ValueError(f"--flops={budget:g} must be above 0")
+    if ladder.rates and len(ladder.rates) != len(ladder.sizes):
+        raise ValueError(
+            f"--learning_rates has {len(ladder.rates)} values for {len(ladder.sizes)} --sizes: "
+            "give one for each, or none for the config's"
+        )
+    if base.optimizer.get("schedule") != "cosine":
+        raise ValueError(
+            f"optimizer.schedule={base.optimizer.get('schedule')!r} must be 'cosine', which ends "
+            "with each run: set --config.optimizer.schedule=cosine and its learning_rate"
+        )
+    if base.train.phases:
+        raise ValueError("the config has phases, and the runs of a ladder have none")
+
+
+def _rung(
+    base: ml_collections.ConfigDict,
+    size: str,
+    budget: float,
+    *,
+    rate: float,
+    ladder: Design,
+    folder: pathlib.Path,
+) -> Rung:
+    settings = base.copy_and_resolve_references()
+    settings.unlock()
+    settings.model.update(model_settings(base, size))
+    found = cost.of_config(settings, count=ladder.count)
+    [each] = cost.tokens_at(settings, [1])
+    steps = max(1, round(budget / (found.flops_per_token * each)))
+    share = base.optimizer.get("warmup_steps", 0) / base.train.steps
+    end = base.optimizer.get("end_learning_rate", 0.0) / base.optimizer.learning_rate
+    settings.train.steps = steps
+    settings.train.log_every = max(1, steps // _LOGS)
+    settings.evaluate.every = 0
+    settings.checkpoint.every = max(100, steps // 4)
+    settings.checkpoint.keep = 1
+    settings.optimizer.update(
+        {
+            "learning_rate": rate,
+            "end_learning_rate": rate * end,
+            "warmup_steps": max(1, round(share * steps)),
+            "decay_steps": steps,
+        }
+    )
+    settings.workdir = str(folder / f"{budget:.2e}_{size}")
+    return Rung(size, budget, found, steps * each, settings)
+
+
+def _check_steps(rung: Rung) -> None:
+    steps = rung.config.train.steps
+    if steps < LEAST_STEPS:
+        raise ValueError(
+            f"--flops={rung.budget:g} is too small for size {rung.size} of "
+            f"{rung.cost.parameters:,} parameters: {steps} steps of "
+            f"{rung.tokens // steps:,} tokens, and {LEAST_STEPS} is the least; leave the size out, "
+            "raise the budget or set a smaller data.batch_size"
+        )
+
+
+def model_settings(base: ml_collections.ConfigDict, size: str) -> dict[str, Any]:
+    """The settings of the model of a size: those of the system's table, or of `4x256`.
+
+    Layers and width keep the base config's ratio of d_ff to d_model, and its width of a head.
+
+    Raises:
+        ValueError: there is no such size, or the width is no multiple of a head's.
+    """
+    table = systems.find(base.system).sizes
+    shape = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", size)
+    if size in table:
+        keep = {"vocab_size": base.model.vocab_size} if "vocab_size" in base.model else {}
+        return {**table[size], "dtype": base.model.get("dtype", "float32"), **keep}
+    if shape is None:
+        raise ValueError(
+            f"--sizes: {base.system} has no size {size!r}; write LAYERSxWIDTH, as 4x256, or a name."
+            + hint(size, table)
+        )
+    layers, width = int(shape[1]), int(shape[2])
+    model = base.model.to_dict()
+    found = {
+        name: layers for name in ("layers", "encoder_layers", "decoder_layers") if name in model
+    }
+    return found | _widths(model, size, width)
+
+
+def _widths(model: Mapping[str, Any], size: str, width: int) -> dict[str, int]:
+    head = model["d_model"] // model["heads"] if "heads" in model else 1
+    if width % head:
+        raise ValueError(
+            f"--sizes: the width of {size} must be a multiple of {head}, the width of a head in "
+            "the config (d_model / heads)"
+        )
+    found = {"d_model": width, "d_ff": round(model["d_ff"] * width / model["d_model"])}
+    if "heads" in model:
+        found["heads"] = width // head
+    if model.get("kv_heads") == model.get("heads", 0):
+        found["kv_heads"] = width // head
+    return found
+
+
+def write(rungs: Sequence[Rung]) -> None:
+    """Write the config.json of each run, which `configs/run.py` reads.
+
+    Raises:
+        ValueError: a folder has a run of other settings.
+    """
+    for rung in rungs:
+        path = rung.folder / "config.json"
+        if path.exists() and json.loads(path.read_text()) != config.to_dict(rung.config):
+            raise ValueError(
+                f"{path} is of a run with other settings: choose another --output, or remove it"
+            )
+    for rung in rungs:
+        rung.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(config.to_dict(rung.config), indent=2)
+        (rung.folder / "config.json").write_text(text + "\n")
+
+
+def table(rungs: Sequence[Rung]) -> Iterator[str]:
+    """The lines of a table of the runs."""
+    yield (
+        f"{'run':<22}{'N':>14}{'without emb.':>14}{'tokens':>16}{'steps':>9}{'FLOPs':>11}"
+        f"{'6 N D':>11}{'D / N':>8}"
+    )
+    for rung in rungs:
+        n, d = rung.cost.parameters, rung.tokens
+        yield (
+            f"{rung.folder.name:<22}{n:>14,}{rung.cost.without_embeddings:>14,}{d:>16,}"
+            f"{rung.config.train.steps:>9,}{rung.flops:>11.3g}{6 * n * d:>11.3g}{d / n:>8.1f}"
+        )
