@@ -3,7 +3,8 @@ r"""ELECTRA, pretrained by detecting the tokens that a generator replaced.
     python -m t5x_like.train --config=configs/electra.py:small --config.workdir=runs/electra_small \
         --config.data.vocabulary=vocab.txt
 
-Sizes: `demo`, `small`, `base`, `large`. All but the demo follow the paper (Clark et al. 2020, table
+Sizes: `demo`, `small`, `base`, `large`, and each as `<size>_first_stage` and `<size>_second_stage`
+(below). All but the demo follow the paper (Clark et al. 2020, table
 6), on C4 in place of the text of BERT, and for `large` of XLNet:
 
 | table 6 | small | base | large | here |
@@ -26,6 +27,14 @@ The steps from BERT to ELECTRA (section 3.5, table 5), each one setting:
     --config.model.objective=replace_mlm      (82.4)
     --config.model.objective=all_tokens_mlm   (84.3)
     --config.model.objective=electra          (85.0, the default)
+
+Training in two stages (section 3.2): first the generator alone, of the discriminator's size, then
+the discriminator, which begins with the generator's weights, on the samples of the frozen
+generator. The stages have half of the steps each:
+
+    python -m t5x_like.train --config=configs/electra.py:small_first_stage ...
+    python -m t5x_like.train --config=configs/electra.py:small_second_stage \
+        --config.initialize=runs/electra_small_first_stage ...
 
 The demo learns on documentation strings in some five minutes on 2 free CPU cores:
 
@@ -53,7 +62,14 @@ _TRAINING = {
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
-    """The config of one of the sizes above."""
+    """The config of one of the sizes above, or of one of its two stages."""
+    for ending, change in (("_first_stage", _first_stage), ("_second_stage", _second_stage)):
+        if size.endswith(ending):
+            config = get_config(size.removesuffix(ending))
+            config.workdir = f"runs/electra_{size}"
+            config.train.steps //= 2
+            change(config)
+            return config
     if size == "demo":
         return _demo()
     config = recipes.pretraining("electra", size)
@@ -72,6 +88,18 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         **recipes.linear(config, learning_rate, warmup_steps=10_000),
     }
     return config
+
+
+def _first_stage(config: ml_collections.ConfigDict) -> None:
+    config.model.head = "masked_lm"
+    config.loss = {"predicted": config.loss.get_oneway_ref("predicted")}
+
+
+def _second_stage(config: ml_collections.ConfigDict) -> None:
+    config.initialize = config.workdir.replace("_second_stage", "_first_stage")
+    config.model.update({"head": "second_stage", "generator": 1.0, "tied": "none"})
+    config.loss.update({"generator": 0.0, "discriminator": 1.0})
+    config.optimizer.frozen = ("generator",)
 
 
 def _demo() -> ml_collections.ConfigDict:

@@ -17,6 +17,7 @@ PAPER_SYSTEMS = sorted(
 # What a file has besides the sizes of its system.
 OTHERS = {
     "bart": ("pairs", "translation", "translation_base", "translation_all"),
+    "electra": ("demo_first_stage", "demo_second_stage", "small_first_stage", "large_second_stage"),
     "gpt": ("classification", "entailment", "similarity", "multiple_choice"),
     "t5": ("fine_tuning",),
     "transformer": ("d_smoothing_0.0", "d_smoothing_0.2"),

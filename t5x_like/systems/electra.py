@@ -7,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses
 from t5x_like.models.heads.encoder_heads import (
@@ -25,7 +25,7 @@ from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import Config, ReadPart, System, Task
 
 
 def _size(layers: int, d_model: int, heads: int, *, generator: float) -> dict[str, Any]:
@@ -78,28 +78,37 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
-        config: its `head` is "pretraining" for both networks, "discriminator" for the one that is
-            kept, "masked_lm" for the network with a generator's head, or one of `select_head`;
-            `objective`, used by "pretraining", is one of OBJECTIVES; `generator` is the size of the
-            generator as a share of the discriminator's, and `tied` one of TIED.
+        config: its `head` is "pretraining" for both networks trained together, "second_stage" for
+            both in the second of two stages, "discriminator" for the one that is kept, "masked_lm"
+            for the network with a generator's head, or one of `select_head`; `objective`, used by
+            the first two, is one of OBJECTIVES; `generator` is the size of the generator as a share
+            of the discriminator's, and `tied` one of TIED.
 
     Raises:
         ValueError: no such head, objective or tying, a generator whose heads do not divide its
-            width, or one of another size with all weights tied.
+            width, one of another size with all weights tied or in the second stage, or one that
+            cannot be frozen there since its weights are tied.
     """
     choose("model.objective", config["objective"], OBJECTIVES)
     tied = choose("model.tied", config["tied"], TIED)
-    if config["tied"] == "all" and config["generator"] != 1:
+    second = config["head"] == "second_stage"
+    if config["generator"] != 1 and (second or config["tied"] == "all"):
+        setting = "head='second_stage'" if second else "tied='all'"
         raise ValueError(
-            f"model.tied='all' needs a generator of the discriminator's size, model.generator=1, "
+            f"model.{setting} needs a generator of the discriminator's size, model.generator=1, "
             f"not {config['generator']}"
+        )
+    if second and tied:
+        raise ValueError(
+            f"model.head='second_stage' freezes the generator, so that the discriminator cannot "
+            f"share its weights: set model.tied='none', not {config['tied']!r}"
         )
     discriminator = {
         "make_embeddings": bert.embeddings({**config, "d_model": config["d_embedding"]}),
         "make_head": _head(config),
         **_layers(config),
     }
-    if config["head"] != "pretraining":
+    if config["head"] not in ("pretraining", "second_stage"):
         return Encoder(**discriminator)
     return GeneratorAndDiscriminator(
         **discriminator,
@@ -157,9 +166,10 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         kernel_init=bert.INIT,
         dropout=config["dropout"],
     )
+    predicting = {"replace_mlm": masked_lm, "all_tokens_mlm": copying}
     own = {
-        "pretraining": {"replace_mlm": masked_lm, "all_tokens_mlm": copying}.get(
-            config["objective"], replaced
+        **dict.fromkeys(
+            ("pretraining", "second_stage"), predicting.get(config["objective"], replaced)
         ),
         "discriminator": replaced,
         "masked_lm": masked_lm,
@@ -168,6 +178,20 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     return select_head(
         config, own, make_pooler=make_pooler, kernel_init=bert.INIT, make_row=make_row
     )
+
+
+def start_second_stage(module: nn.Module, config: Config, read: ReadPart) -> PyTree:
+    """A trained generator, and a discriminator that begins with its weights (section 3.2).
+
+    The discriminator's head is randomly initialized.
+
+    Raises:
+        ValueError: the folder does not contain a generator of this size by itself.
+    """
+    del module, config
+    generator = read("generator", system="electra")
+    copied = {part: generator[part] for part in TIED["all"] if part in generator}
+    return {**copied, "generator": generator}
 
 
 def loss(
@@ -267,6 +291,7 @@ SYSTEM = System(
     later={"dropout_broadcast": True, "tied": "embeddings"},
     tasks={
         "pretraining": Task(loss=loss),
+        "second_stage": Task(loss=loss, start=start_second_stage, start_required=True),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },

@@ -9,6 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import electra as configs
+from t5x_like import partitioning
+from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import to_dict
+from t5x_like.experiment import model_side
 from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import electra
@@ -253,6 +258,86 @@ def test_without_a_discriminator_there_is_none_to_save(tmp_path):
     config = TINY | {"objective": "replace_mlm"}
     with pytest.raises(ValueError, match="objective='replace_mlm' trains no discriminator"):
         Pretrained(module, params, system="electra", config=config).save_pretrained(tmp_path)
+
+
+def stage(number, **model):
+    config = configs.get_config(f"small_{number}_stage")
+    own = {name: config.model[name] for name in ("head", "tied", "generator")}
+    config.model = TINY | own | {"dropout": 0.0} | model
+    config.loss.predicted = 0.5
+    return config
+
+
+def trained(config, *, steps):
+    """The parameters before and after some steps of a run, and its train state."""
+    model = model_side.build(config)
+    state = model.initial_state()
+    before = jax.device_get(state.params)
+    rows = {name: np.repeat(value, 8, axis=0) for name, value in batch().items()}
+    with partitioning.layout(model.mesh):
+        for _ in range(steps):
+            state, _ = model.train_step(state, model.put(rows))
+    return before, jax.device_get(state.params), state
+
+
+@pytest.fixture(scope="module")
+def first_stage(tmp_path_factory):
+    """The folder of a trained generator, and its parameters."""
+    folder, config = tmp_path_factory.mktemp("first"), stage("first")
+    _, params, state = trained(config, steps=2)
+    with Checkpoints(folder, metadata={"config": to_dict(config)}) as saver:
+        saver.save(2, state, {0: b""})
+    return str(folder), params
+
+
+def test_in_two_stages_the_discriminator_begins_as_the_generator_that_stays(first_stage, tmp_path):
+    folder, generator = first_stage
+    config = stage("second")
+    config.initialize = folder
+    before, after, state = trained(config, steps=2)
+    same = functools.partial(jax.tree.map, np.testing.assert_array_equal)
+    same(before["generator"], generator)
+    for part in ("embeddings", "projection", "encoder"):
+        same(before[part], generator[part])
+    assert before["head"].keys() == {"transform", "replaced"}
+    same(after["generator"], generator)
+    moved = jax.tree.map(lambda x, y: np.abs(x - y).max(), before, after)
+    kernels = (moved["encoder"]["layers"]["block"]["feed_forward"]["wi"], moved["head"]["replaced"])
+    assert min(moved["embeddings"]["token"]["embedding"], *(k["kernel"] for k in kernels)) > 0
+    # No optimizer state for the generator.
+    students = sum(leaf.size for leaf in jax.tree.leaves(after | {"generator": {}}))
+    assert sum(x.size for x in jax.tree.leaves(state.opt_state) if x.ndim) == 2 * students
+    with Checkpoints(tmp_path / "run", metadata={"config": to_dict(config)}) as saver:
+        saver.save(2, state, {0: b""})
+    from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "out")
+    kept = from_pretrained(tmp_path / "out")
+    assert kept.config["head"] == "discriminator"
+    same(kept.params["encoder"], after["encoder"])
+
+
+def test_the_second_stage_s_loss_is_the_discriminator_s_alone(first_stage):
+    config = stage("second")
+    config.initialize = first_stage[0]
+    model = model_side.build(config)
+    params = model.initial_state().params
+    total, weight, metrics = model.loss(params, batch(), None)
+    found, number = metrics["discriminator/cross_entropy"]
+    np.testing.assert_allclose(total / weight, found / number, rtol=1e-6)
+
+
+def test_a_second_stage_that_would_change_the_generator_is_refused(first_stage):
+    with pytest.raises(ValueError, match=r"second_stage' needs .* model.generator=1, not 0.5"):
+        model_side.build(stage("second", generator=0.5))
+    with pytest.raises(ValueError, match=r"set model.tied='none', not 'embeddings'"):
+        model_side.build(stage("second", tied="embeddings"))
+    config = stage("second")
+    config.initialize = ""
+    with pytest.raises(ValueError, match="initialize is not set"):
+        model_side.build(config)
+    wider = stage("second", d_ff=32)
+    wider.initialize = first_stage[0]
+    with pytest.raises(ValueError, match="feed_forward"):
+        model_side.build(wider).initial_state()
 
 
 def test_unknown_objectives_and_uneven_generators_are_refused():

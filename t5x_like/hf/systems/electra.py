@@ -9,7 +9,8 @@ from t5x_like.systems.electra import SIZES
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
-    if settings["head"] == "pretraining" and settings["objective"] not in ("electra", "electra_15"):
+    both = settings["head"] in ("pretraining", "second_stage")
+    if both and settings["objective"] not in ("electra", "electra_15"):
         raise ValueError(
             f"model.objective={settings['objective']!r} trains no discriminator: load the model "
             "with from_pretrained(folder, head='features') and save that"
@@ -62,6 +63,6 @@ FORMAT = HuggingFaceFormat(
         "generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",  # a copy
     },
     unused=("electra.embeddings.position_ids", "embeddings.position_ids"),
-    exported_as={"pretraining": "discriminator"},
+    exported_as={"pretraining": "discriminator", "second_stage": "discriminator"},
     not_exported=("generator",),
 )
