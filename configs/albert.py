@@ -61,9 +61,16 @@ def _demo() -> ml_collections.ConfigDict:
         positions=64,
         embedding=64,
     )
+    config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
+    config.data.settings.prose = True  # sentences, whose order can be seen
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 1500
-    config.optimizer.update({"learning_rate": 0.01, "warmup_steps": 100})
+    config.optimizer = {
+        "name": "adamw",
+        "b2": 0.98,
+        "weight_decay": 0.01,
+        **recipes.linear(config, 2e-3, warmup_steps=100),
+    }
     config.evaluate.every = 250
     return config

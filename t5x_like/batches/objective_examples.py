@@ -64,6 +64,10 @@ def _roberta(format: str = "full_sentences") -> Examples:  # noqa: A002, as the 
     return _masked("label") if format in ("segment_pair", "sentence_pair") else _masked()
 
 
+def _albert(sentences: str = "order") -> Examples:
+    return _bert(next_sentence=sentences != "none")
+
+
 def _decoder_rows(rows: int) -> Examples:
     """Rows of a decoder, `rows` of them an example."""
     return Examples(
@@ -99,7 +103,7 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "bert": _bert,
     "roberta": _roberta,
     "spanbert": _masked("span_left", "span_right"),
-    "albert": _masked("token_types", "label"),
+    "albert": _albert,
     "structbert": _masked("token_types", "shuffled", "label"),
     "electra": _masked("token_types"),
     "unilm": _masked("token_types", "label"),

@@ -147,7 +147,9 @@ def loss(
     *,
     predicted: float = 0.2,
 ) -> losses.LossSums:
-    """The sum of two means: masked tokens, and the order of two segments (section 3.1).
+    """The sum of two means: masked tokens, and the class of a pair of segments (section 3.1).
+
+    The class is their order, or with another objective whether the second follows the first.
 
     Args:
         rng: key of dropout; None in evaluation.
@@ -160,7 +162,7 @@ def loss(
     return losses.combine(
         {
             "masked_lm": (1.0, masked.cross_entropy(outputs["logits"])),
-            "sentence_order": (1.0, losses.sentence_pairs(outputs, batch)),
+            "sentences": (1.0, losses.sentence_pairs(outputs, batch)),
         }
     )
 

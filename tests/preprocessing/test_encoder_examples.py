@@ -136,6 +136,19 @@ def test_albert_by_eye(monkeypatch):
     assert {(row["inputs"], *row["label"]) for row in found} == {(in_order, 0), (swapped, 1)}
 
 
+def test_albert_by_eye_with_berts_label_and_with_none(monkeypatch):
+    [row] = rows("albert", [STORE], sentences="next", **ONLY_MASKS)
+    in_order = "[CLS] the man went to the store . [SEP] he bought a gallon of milk . [SEP]"
+    assert (row["targets"], row["label"]) == (in_order, [0])
+    noise_at(monkeypatch, "spans", (1, 2, 3))
+    [row] = rows("albert", [STORE], sentences="none", **ONLY_MASKS)
+    assert row["inputs"] == (
+        "[CLS] [MASK] [MASK] [MASK] to the store . he bought a gallon of milk . [SEP]"
+    )
+    assert "label" not in row
+    assert not any(row["token_types"])
+
+
 def test_structbert_by_eye(monkeypatch):
     noise_at(monkeypatch, "single_tokens", (1,))
     noise_at(monkeypatch, "spans", (3, 4, 5))
@@ -214,6 +227,7 @@ def test_sentences_end_at_line_breaks_and_full_stops(text, expected):
         ("electra", {"group": 0}, "electra: group=0 must be 1 or more"),
         ("spanbert", {"span_p": 1}, "span_p=1 must lie between 0 and 1"),
         ("albert", {"longest": 0}, "longest=0 must be 1 or more"),
+        ("albert", {"sentences": "ordered"}, "mean 'order'"),
         ("structbert", {"shuffle_rate": 1}, "shuffle_rate=1 must be 0 or more"),
         ("unilm", {"ngram_rate": 2}, "ngram_rate=2 must be from 0 to 1"),
         ("unilm", {"left_to_right": 0.5}, "must be 0 or more and sum to 1"),

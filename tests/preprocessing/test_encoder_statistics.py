@@ -67,26 +67,32 @@ def share(part, whole, expected):
 
 
 ONE_KIND = dict.fromkeys(formats.SEGMENTS, 0.0) | {"bidirectional": 1.0}
-PAIRS = {"bert": {}, "albert": {}, "structbert": {}, "unilm": ONE_KIND}
+# Objectives of pairs, their settings, and what the labels 0, 1, ... say of B.
+PAIRS = [
+    ("bert", {}, ["next", "random"]),
+    ("albert", {}, ["next", "previous"]),
+    ("albert", {"sentences": "next"}, ["next", "random"]),
+    ("structbert", {}, ["next", "previous", "random"]),
+    ("unilm", ONE_KIND, ["next", "random"]),
+]
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_labels_of_pairs_are_true(name):
-    batch = rows(name, **PAIRS[name])
+@pytest.mark.parametrize(("name", "settings", "kinds"), PAIRS)
+def test_labels_of_pairs_are_true(name, settings, kinds):
+    batch = rows(name, **settings)
+    assert set(batch["label"][:, 0]) == set(range(len(kinds)))
     for row, label in zip(batch["targets"], batch["label"][:, 0], strict=True):
         a, b = segments(row)
         assert row[0] == CLS
         same = places(a[0])[0] == places(b[0])[0]
         # Where the longer segment was cut to fit, some tokens are missing between the two.
         order = "next" if b[0] > a[-1] else "previous"
-        kind = order if same else "random"
-        names = {"albert": ["next", "previous"], "structbert": ["next", "previous", "random"]}
-        assert kind == names.get(name, ["next", "random"])[label]
+        assert kinds[label] == (order if same else "random")
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_rows_of_pairs_are_full_or_short_or_end_a_document(name):
-    batch = rows(name, **PAIRS[name])
+@pytest.mark.parametrize(("name", "settings", "kinds"), PAIRS)
+def test_rows_of_pairs_are_full_or_short_or_end_a_document(name, settings, kinds):
+    batch = rows(name, **settings)
     sizes = (batch["targets"] >= 0).sum(axis=1)
     assert sizes.max() == 64
     assert (sizes >= 62).mean() > 0.65
@@ -194,6 +200,22 @@ def test_noise_is_15_percent_of_the_text_of_each_row_and_never_a_mark(name):
     np.testing.assert_array_equal(batch["inputs"][untouched], batch["targets"][untouched])
 
 
+def test_albert_masks_the_same_n_grams_whatever_its_label():
+    """Spans of one, two and three words, 6 : 3 : 2 (section 4.1), by how long runs of noise are."""
+    found = {}
+    for sentences in ("order", "next", "none"):
+        batch = rows("albert", rate=0.05, sentences=sentences, epochs=2)
+        words = VOCABULARY.word_starts[np.maximum(batch["targets"], 0)]
+        noise = (batch["loss_weights"] > 0) & (batch["targets"] > MASK)
+        first = noise.copy()
+        first[:, 1:] &= ~noise[:, :-1]
+        number = np.cumsum(first, axis=1) + 1000 * np.arange(len(first))[:, None]
+        sizes = np.unique(number[noise & words], return_counts=True)[1]
+        found[sentences] = np.bincount(sizes, minlength=4)[1:4] / len(sizes)
+    np.testing.assert_allclose(found["next"], found["order"], atol=0.03)
+    np.testing.assert_allclose(found["none"], found["order"], atol=0.03)
+
+
 def test_noise_is_masked_random_or_kept():
     batch = rows("bert", epochs=4)
     noise = batch["loss_weights"] > 0
@@ -232,7 +254,14 @@ def test_electra_masks_all_of_its_noise_in_one_segment_or_two():
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [("bert", {"whole_word": True}), ("spanbert", {}), ("albert", {})]
+    ("name", "settings"),
+    [
+        ("bert", {"whole_word": True}),
+        ("spanbert", {}),
+        ("albert", {}),
+        ("albert", {"sentences": "next"}),
+        ("albert", {"sentences": "none"}),
+    ],
 )
 def test_words_are_noise_as_a_whole(name, settings):
     batch = rows(name, **settings)

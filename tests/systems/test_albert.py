@@ -124,7 +124,7 @@ def test_the_loss_is_the_mean_of_masked_tokens_and_the_mean_of_orders():
     assert weight == 3
     np.testing.assert_allclose(total / weight, -np.mean(masked) - np.mean(order), rtol=1e-5)
     np.testing.assert_allclose(metrics["cross_entropy"][0] / 3, -np.mean(masked), rtol=1e-5)
-    found, number = metrics["sentence_order/cross_entropy"]
+    found, number = metrics["sentences/cross_entropy"]
     np.testing.assert_allclose(found / number, -np.mean(order), rtol=1e-5)
 
 
@@ -148,7 +148,7 @@ def test_each_dropout_changes_the_loss_and_only_in_training():
         )
         metrics = noisy(params, batch(), jax.random.key(1))[2]
         losses[name] = {name: float(value) for name, (value, _) in metrics.items()}
-    order, tokens = "sentence_order/cross_entropy", "cross_entropy"
+    order, tokens = "sentences/cross_entropy", "cross_entropy"
     # That of the head is behind the last layer, so that no token notices.
     assert losses["head_dropout"][tokens] == pytest.approx(float(quiet[tokens][0]))
     assert losses["head_dropout"][order] != pytest.approx(float(quiet[order][0]))

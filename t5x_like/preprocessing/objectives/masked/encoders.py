@@ -170,6 +170,7 @@ def albert(
     random_rate: float = 0.1,
     kept_rate: float = 0.1,
     longest: int = 3,
+    sentences: str = "order",
     short_rate: float = 0.1,
     group: int = 64,
 ) -> Objective:
@@ -183,15 +184,22 @@ def albert(
     Args:
         rate, random_rate, kept_rate, short_rate, group: see above.
         longest: words of an n-gram at most.
+        sentences: what the label is (section 4.6, table 5): "order" as above; "next", BERT's pairs
+            and label; "none", no label, in rows of one segment (`short_rate` concerns pairs alone).
     """
     settings = dict(locals())
     _check("albert", **settings)
     if longest < 1:
         raise ValueError(f"albert: longest={longest} must be 1 or more words")
+    table = {
+        "order": _pairs(formats.next_or_previous, short_rate=short_rate),
+        "next": _pairs(formats.next_or_random, short_rate=short_rate),
+        "none": Format(formats.doc_sentences),
+    }
     noise = masking.spans_at(rate, masking.harmonic(longest))
     return objective_over_groups(
         "albert",
-        row_format=_pairs(formats.next_or_previous, short_rate=short_rate),
+        row_format=choose("albert's sentences", sentences, table),
         corrupt=_masked(noise, Writing(random_rate=random_rate, kept_rate=kept_rate)),
         settings=settings,
     )
