@@ -17,7 +17,7 @@ from jaxtyping import Array, PyTree
 from t5x_like import partitioning, systems
 from t5x_like.experiment.tasks import RunTask, heads, run_tasks
 from t5x_like.pretrained.loading import load, load_part
-from t5x_like.pretrained.weight_source import open_source
+from t5x_like.pretrained.weight_source import Source, open_source
 from t5x_like.systems.system import Task
 from t5x_like.training import flops, frozen, metrics, optimizers, state, step, task_parameters
 from t5x_like.training.metrics import Metrics
@@ -124,24 +124,12 @@ class Experiment:
 
         A head that the folder lacks is randomly initialized.
         """
-        source = open_source(pathlib.Path(self.config.initialize).expanduser())
-        if self.start is not None:
-
-            def read(part: str, *, system: str) -> PyTree:
-                return load_part(
-                    source, self.network, part=part, system=system, dtype=np.float32, mesh=self.mesh
-                )
-
-            return self.start(self.network, self.settings, read)
-        return load(
-            source,
-            self.network,
-            system=self.config.system,
-            config=self.settings,
-            dtype=np.float32,
-            mesh=self.mesh,
-            seed=self.config.train.seed,
+        read = _Reader(
+            self.network, self.config, self.settings, self.mesh, _open(self.config.initialize)
         )
+        if self.start is not None:
+            return self.start(self.network, self.settings, read)
+        return read.others()
 
     @functools.cached_property
     def train_step(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
@@ -215,6 +203,39 @@ class Experiment:
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Put this process's rows of a batch onto the mesh, as global arrays."""
         return partitioning.shard_batch(batch, self.mesh)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """Reads the parameters of a run's network: a `systems.system.ReadPart`."""
+
+    network: nn.Module
+    config: ml_collections.ConfigDict
+    settings: Mapping[str, Any]
+    mesh: Mesh
+    source: Source
+
+    def __call__(self, part: str, *, system: str, folder: str = "") -> PyTree:
+        source = _open(folder) if folder else self.source
+        return load_part(
+            source, self.network, part=part, system=system, dtype=np.float32, mesh=self.mesh
+        )
+
+    def others(self, *parts: str) -> PyTree:
+        return load(
+            self.source,
+            self.network,
+            system=self.config.system,
+            config=self.settings,
+            dtype=np.float32,
+            mesh=self.mesh,
+            seed=self.config.train.seed,
+            without=parts,
+        )
+
+
+def _open(folder: str) -> Source:
+    return open_source(pathlib.Path(folder).expanduser())
 
 
 def build(

@@ -1,5 +1,6 @@
 """The losses of an encoder's heads for labelled text, the same for every system."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -8,31 +9,42 @@ import jax
 from t5x_like.losses import labels
 from t5x_like.losses.forward import forward
 from t5x_like.losses.sums import LossSums
-from t5x_like.models.types import Batch
+from t5x_like.models.types import Batch, Outputs
 
 
-def classification(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:
+def classification(outputs: Outputs, batch: Batch) -> LossSums:
     """The class `label` [B] of a text or a pair of texts (Devlin et al. 2018, section 4.1)."""
-    logits = forward(module, params, batch, rng)["logits"]
-    return labels.classification(logits, batch["label"], labels.real_rows(batch))
+    return labels.classification(outputs["logits"], batch["label"], labels.real_rows(batch))
 
 
-def regression(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:
+def regression(outputs: Outputs, batch: Batch) -> LossSums:
     """The number `value` [B] of a text or a pair of texts."""
-    predictions = forward(module, params, batch, rng)["logits"][:, 0]
-    return labels.regression(predictions, batch["value"], labels.real_rows(batch))
+    return labels.regression(outputs["logits"][:, 0], batch["value"], labels.real_rows(batch))
 
 
-def tagging(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:
+def tagging(outputs: Outputs, batch: Batch) -> LossSums:
     """The tags `encoder_target_tokens` [B, L], where `encoder_loss_weights` is not 0."""
-    logits = forward(module, params, batch, rng)["logits"]
-    return labels.tagging(logits, batch["encoder_target_tokens"], batch["encoder_loss_weights"])
+    tags, weights = batch["encoder_target_tokens"], batch["encoder_loss_weights"]
+    return labels.tagging(outputs["logits"], tags, weights)
 
 
-def question_answering(
-    module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
-) -> LossSums:
+def question_answering(outputs: Outputs, batch: Batch) -> LossSums:
     """The first and last token of `answer` [B, 2]; 0, 0 for none (sections 4.2 and 4.3)."""
-    outputs = forward(module, params, batch, rng)
     real = batch["encoder_segment_ids"] > 0
     return labels.spans(outputs["start_logits"], outputs["end_logits"], batch["answer"], real)
+
+
+# By head, from its outputs and the labels of the batch.
+OF_OUTPUTS: Mapping[str, Callable[[Outputs, Batch], LossSums]] = {
+    "classification": classification,
+    "regression": regression,
+    "tagging": tagging,
+    "question_answering": question_answering,
+}
+
+
+def loss(
+    head: str, module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
+) -> LossSums:
+    """The loss of a head in `OF_OUTPUTS`; `rng` is the key of dropout, None in evaluation."""
+    return OF_OUTPUTS[head](forward(module, params, batch, rng), batch)

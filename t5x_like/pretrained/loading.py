@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -87,6 +87,7 @@ def load(
     dtype: Any,
     mesh: Mesh | None,
     seed: int = 0,
+    without: Collection[str] = (),
 ) -> PyTree:
     """Read the parameters of a module; those of a head that the source lacks may be new.
 
@@ -96,14 +97,16 @@ def load(
     Args:
         system, config: the module's system and settings.
         seed: the seed of the initialization of new parameters.
+        without: submodules to leave out.
 
     Raises:
         ValueError: as `from_pretrained`.
     """
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
+    shapes = {name: part for name, part in shapes.items() if name not in without}
     wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
     if _kind(source.system, source.config) == _kind(system, config):
-        found = _read(source, wanted, system=system, whole=True)
+        found = _read(source, wanted, system=system, whole=not without)
     else:
         found = _read_known(source, module, wanted, system=system, mesh=mesh, seed=seed)
     return flax.traverse_util.unflatten_dict(found, sep="/")

@@ -1,5 +1,6 @@
 """DistilBERT: Sanh et al. 2019, "DistilBERT, a distilled version of BERT" (arXiv:1910.01108)."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses, systems
 from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Pooler, select_head
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.student import Student
-from t5x_like.models.types import Batch
+from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
@@ -23,6 +24,9 @@ STARTS: dict[str, str] = {  # initializations of the student (section 3, and the
     "teacher": "every other layer of the teacher, its embeddings and its head",
     "random": "random weights",
 }
+# The heads under which a fine-tuned teacher has a distribution to learn from.
+DISTILLED = ("classification", "tagging", "question_answering")
+_NEVER = -1e9  # a logit of what is not there
 # The settings of the computation, which are the same for the student and its teacher.
 _SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
 
@@ -53,13 +57,18 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a config with the keys of SIZES: BERT without segments and pooler.
 
     Args:
-        config: its `head` is "pretraining", for the student with its teacher; without a teacher
-            "masked_lm", or one of `select_head`.
+        config: its `head` is "pretraining", for the student with its teacher; "masked_lm", or one
+            of `select_head`. A `folder` in `teacher` has a teacher fine-tuned under the same head,
+            one of DISTILLED, from which a student with this head learns.
 
     Raises:
-        ValueError: no such head or start, or no such system or setting of the teacher.
+        ValueError: no such head or start, no such system or setting of the teacher, or a teacher
+            that was fine-tuned otherwise.
     """
     choose("model.start", config["start"], STARTS)
+    fine_tuned = config["head"] != "pretraining" and "folder" in config["teacher"]
+    if fine_tuned:
+        _check_fine_tuned(config)
     dtype = jnp.dtype(config["dtype"])
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
     make_pooler = functools.partial(Pooler, activation=nn.relu, kernel_init=bert.INIT, dtype=dtype)
@@ -75,13 +84,30 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "make_encoder": bert.tower(config),
         "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
     }
-    if config["head"] != "pretraining":
+    if config["head"] != "pretraining" and not fine_tuned:
         return Encoder(**student)
-    settings = config["teacher"] | {name: config[name] for name in _SHARED}
+    settings = {**config["teacher"], **{name: config[name] for name in _SHARED}}
+    settings.pop("folder", None)
     system = settings.pop("system")
     # A factory, since Flax puts the parameters of a module under the module that creates it.
     make_teacher = functools.partial(systems.build, system, settings)
     return Student(**student, make_teacher=make_teacher, layers=config["layers"])
+
+
+def _check_fine_tuned(config: Mapping[str, Any]) -> None:
+    teacher, head = config["teacher"], config["head"]
+    if head not in DISTILLED:
+        raise ValueError(
+            f"model.head={head!r}: a student learns from a fine-tuned teacher "
+            f"(model.teacher.folder) under {', '.join(DISTILLED)}"
+        )
+    same = ("head", "vocab_size", *(("labels",) if head != "question_answering" else ()))
+    for setting in same:
+        if teacher[setting] != config[setting]:
+            raise ValueError(
+                f"the teacher in model.teacher.folder={teacher['folder']!r} has {setting} "
+                f"{teacher[setting]!r}, and the student {config[setting]!r}: they must be the same"
+            )
 
 
 def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
@@ -139,6 +165,96 @@ def loss(
     )
 
 
+def start_fine_tuning(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+    """The folder's student, and its fine-tuned teacher if it has one.
+
+    Raises:
+        ValueError: the teacher's folder has another system, or no such network.
+    """
+    del module
+    teacher = config["teacher"]
+    if "folder" not in teacher:
+        return read.others()
+    read_teacher = read("teacher", system=teacher["system"], folder=teacher["folder"])
+    return {**read.others("teacher"), "teacher": read_teacher}
+
+
+def fine_tuning_loss(
+    head: str,
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    labels: float | None = None,
+    soft_targets: float | None = None,
+    temperature: float | None = None,
+) -> losses.LossSums:
+    """The loss of the labels, or with a teacher also the divergence from it (section 4.1, table 2).
+
+    The divergence is that of `losses.distillation`, over the rows of a classifier, the words of a
+    tagger, and the mean of an answer's first and last token over the positions of the row. The
+    weights and the temperature are by default 0.5, 0.5 and 2, as in the authors' code.
+
+    Args:
+        head: one of DISTILLED.
+        rng: key of the student's dropout; None in evaluation.
+        labels, soft_targets: the weights.
+        temperature: of both softmaxes in the divergence.
+
+    Raises:
+        ValueError: a weight or a temperature without a teacher, or a temperature not above 0.
+    """
+    given = {"labels": labels, "soft_targets": soft_targets, "temperature": temperature}
+    if not isinstance(module, Student):
+        for name in (name for name, value in given.items() if value is not None):
+            raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")
+        return losses.fine_tuning.loss(head, module, params, batch, rng)
+    defaults = {"labels": 0.5, "soft_targets": 0.5, "temperature": 2.0}
+    chosen = {name: defaults[name] if value is None else value for name, value in given.items()}
+    student, teacher = losses.forward(module, params, batch, rng, method="compare")
+    divergence = _divergence(head, student, teacher, batch, temperature=chosen["temperature"])
+    of_labels = losses.fine_tuning.OF_OUTPUTS[head](student, batch)
+    return losses.combine(
+        {
+            "labels": (chosen["labels"], of_labels),
+            "soft_targets": (chosen["soft_targets"], divergence),
+        }
+    )
+
+
+def _divergence(
+    head: str, student: Outputs, teacher: Outputs, batch: Batch, *, temperature: float
+) -> losses.LossSums:
+    weights = losses.real_rows(batch)
+    if head == "tagging":
+        weights = batch["encoder_loss_weights"]
+    if head == "question_answering":
+        weights = jnp.stack([weights] * 2, axis=1)
+    return losses.distillation.soft_targets(
+        _logits(head, student, batch),
+        _logits(head, teacher, batch),
+        weights,
+        temperature=temperature,
+    )
+
+
+def _logits(head: str, outputs: Outputs, batch: Batch) -> Float[Array, "..."]:
+    """The logits to compare: of classes, of tags, or of an answer's first and last token."""
+    if head != "question_answering":
+        return outputs["logits"]
+    ends = jnp.stack([outputs["start_logits"], outputs["end_logits"]], axis=1)
+    return jnp.where((batch["encoder_segment_ids"] > 0)[:, None], ends, _NEVER)
+
+
+def _distilled(head: str) -> Task:
+    return dataclasses.replace(
+        ENCODER_TASKS[head],
+        loss=functools.partial(fine_tuning_loss, head),
+        start=start_fine_tuning,
+    )
+
+
 SYSTEM = System(
     name="distilbert",
     sizes=SIZES,
@@ -150,5 +266,6 @@ SYSTEM = System(
         ),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
+        **{head: _distilled(head) for head in DISTILLED},
     },
 )

@@ -21,10 +21,17 @@ Loss = Callable[..., Any]
 
 
 class ReadPart(Protocol):
-    """Reads the parameters of one submodule from the folder that a run starts from."""
+    """Reads the parameters that a run starts from."""
 
-    def __call__(self, part: str, *, system: str) -> PyTree:
-        """The parameters of the submodule `part`, which is a network of `system`."""
+    def __call__(self, part: str, *, system: str, folder: str = "") -> PyTree:
+        """The parameters of the submodule `part`, which is a network of `system`.
+
+        Args:
+            folder: where they are, if not in the folder that the run starts from.
+        """
+
+    def others(self, *parts: str) -> PyTree:
+        """All parameters but those of some submodules, as a run without `Task.start` reads them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
