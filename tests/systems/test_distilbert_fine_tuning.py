@@ -89,19 +89,19 @@ def test_a_fine_tuned_teacher_adds_its_distribution_to_the_labels(head):
         run(alone, own, labelled(head), None, soft_targets=0.5)
 
 
+def save(folder, system, module, params, config):
+    Pretrained(module, params, system=system, config=config).save_pretrained(folder)
+
+
 def test_a_student_is_fine_tuned_beside_a_teacher_from_another_folder(tmp_path):
     """From two folders to a checkpoint, its student, and Hugging Face's format."""
     head = "classification"
     _, params, _ = apart(head)
-    teacher_config = TEACHER | {"head": head, "labels": 3}
-    Pretrained(
-        bert.build(teacher_config), params["teacher"], system="bert", config=teacher_config
-    ).save_pretrained(tmp_path / "teacher")
-    student = {"head": "masked_lm", "teacher": TINY["teacher"]}
+    config = TEACHER | {"head": head, "labels": 3}
+    save(tmp_path / "teacher", "bert", bert.build(config), params["teacher"], config)
+    config = TINY | {"head": "masked_lm"}
     begun = {name: part for name, part in start()[1].items() if name != "teacher"}
-    Pretrained(
-        distilbert.build(TINY | student), begun, system="distilbert", config=TINY | student
-    ).save_pretrained(tmp_path / "student")
+    save(tmp_path / "student", "distilbert", distilbert.build(config), begun, config)
 
     made = configs.get_config(str(tmp_path / "teacher"))
     made.initialize = str(tmp_path / "student")
@@ -158,9 +158,7 @@ def test_without_a_fine_tuned_teacher_a_folder_is_read_as_for_every_encoder(tmp_
     config = settings(tmp_path / "student", head="classification", labels=3)
     student = TINY | {"head": "masked_lm"}
     begun = {name: part for name, part in start()[1].items() if name != "teacher"}
-    Pretrained(
-        distilbert.build(student), begun, system="distilbert", config=student
-    ).save_pretrained(tmp_path / "student")
+    save(tmp_path / "student", "distilbert", distilbert.build(student), begun, student)
     config.optimizer.frozen = ()
     params = model_side.build(config).initial_state().params
     assert "teacher" not in params
