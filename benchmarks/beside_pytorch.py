@@ -9,7 +9,6 @@ medians, and the ratio is ours to theirs. Decoding is greedy with a cache, witho
 tokens that the two write are compared as well, and so are the losses of the first training step.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -24,6 +23,7 @@ import torch
 import transformers
 
 from t5x_like import systems
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.training import optimizers, state, step
 
@@ -53,11 +53,11 @@ ROWS, LENGTH = 4, 128  # of a training batch
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ArgumentParser(__doc__, prog="python benchmarks/beside_pytorch.py")
     parser.add_argument("what", choices=("decode", "train"))
     parser.add_argument("--systems", nargs="+", default=None, choices=tuple(SHAPES))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--batches", type=count, nargs="+", default=[1, 8])
     arguments = parser.parse_args()
     default = list(SHAPES) if arguments.what == "decode" else ["gpt2", "llama"]
     for system in arguments.systems or default:

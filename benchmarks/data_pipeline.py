@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from t5x_like import vocabularies
+from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
@@ -24,8 +26,10 @@ from t5x_like.preprocessing.pipeline import Batches
 def main() -> None:
     """Prints the figures of a pipeline, one a line."""
     flags = _parse()
-    module = sources.load_module(flags.data)
-    module.register(vocabularies.load(flags.vocabulary), objectives.build(flags.objective))
+    with one_line_errors():
+        module = sources.load_module(flags.data)
+        sources.check_settings(module.register, {})
+        module.register(vocabularies.load(flags.vocabulary), objectives.build(flags.objective))
 
     def make() -> Batches:
         return Batches(
@@ -38,7 +42,8 @@ def main() -> None:
             shuffle_buffer=flags.shuffle_buffer,
         )
 
-    batches = make()
+    with one_line_errors():
+        batches = make()
     report("first batch", lambda: tokens_in(next(batches)))
     report("steady state", lambda: sum(tokens_in(next(batches)) for _ in range(flags.batches)))
     position = report("save the position", batches.state)
@@ -68,7 +73,7 @@ def report(what: str, work: Callable[[], Any]) -> Any:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.data_pipeline")
     parser.add_argument("--vocabulary", required=True)
     for name, default in {
         "data": "data/pydocs.py",
@@ -78,11 +83,13 @@ def _parse() -> argparse.Namespace:
         "targets": 114,
         "batch_size": 32,
         "batches": 1500,
-        "pack": 0,
         "shards": 1,
         "shuffle_buffer": 10_000,
     }.items():
-        parser.add_argument(f"--{name}", default=default, type=type(default))
+        parser.add_argument(
+            f"--{name}", default=default, type=str if isinstance(default, str) else count
+        )
+    parser.add_argument("--pack", default=0, type=int, choices=(0, 1))
     return parser.parse_args()
 
 

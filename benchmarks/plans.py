@@ -7,7 +7,6 @@ Each is a process of its own, since a large step takes gigabytes to compile. Wha
 in runs/plans/, and the page has all of it.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.plans import TOPOLOGIES
+from t5x_like.experiment.command_line import ArgumentParser
+from t5x_like.names import hint
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "runs" / "plans"
@@ -28,11 +29,11 @@ def main() -> None:
 
     Exits with status 1 where one does not fit.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.plans")
     parser.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
     names = parser.parse_args().names or list(TOPOLOGIES)
     if unknown := [name for name in names if name not in TOPOLOGIES]:
-        parser.error(f"unknown plan {unknown[0]!r}: choose from {', '.join(TOPOLOGIES)}")
+        parser.error(f"the plan {unknown[0]!r} does not exist.{hint(unknown[0], TOPOLOGIES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     fit = [compile_plan(name) for name in names]
     found = {name: read(name) for name in TOPOLOGIES if (RESULTS / f"{name}.json").exists()}

@@ -6,7 +6,6 @@
 The two take turns in one process; medians, and ratios of the medians.
 """
 
-import argparse
 import functools
 import statistics
 import time
@@ -21,6 +20,7 @@ import ml_collections
 from benchmarks.train_step import load_config, random_batch
 from t5x_like import partitioning
 from t5x_like.experiment import model_side
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.systems import switch
@@ -29,11 +29,11 @@ from t5x_like.training import flops
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--experts", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=4)
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.sparse_overhead")
+    parser.add_argument("--experts", type=count, default=8)
+    parser.add_argument("--batch", type=count, default=4)
     parser.add_argument("--loop", choices=("scan", "unroll"), default="scan")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=count, default=7)
     parser.add_argument("--parts", action="store_true")
     arguments = parser.parse_args()
     if arguments.parts:

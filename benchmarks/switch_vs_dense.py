@@ -33,6 +33,7 @@ from benchmarks.train_step import load_config
 from t5x_like import partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import data_side, model_side
+from t5x_like.experiment.command_line import ArgumentParser, check_folder, count
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.systems import switch, t5
 from t5x_like.training import metrics
@@ -45,8 +46,8 @@ TURN = 10  # steps
 def main() -> None:
     """Runs, prints and draws a comparison."""
     arguments = read_arguments()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     with one_line_errors():
+        check_folder("--out", arguments.out)
         models = {
             name: build(own, arguments, learning_rate=rate)
             for name, (own, rate) in contenders(arguments).items()
@@ -56,6 +57,7 @@ def main() -> None:
             race(models, seed=seed, steps=arguments.steps, every=arguments.every)
             for seed in range(first, first + arguments.seeds)
         ]
+    arguments.out.mkdir(parents=True, exist_ok=True)
     rows = [{name: dataclasses.asdict(run) for name, run in runs.items()} for runs in seeds]
     (arguments.out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
     report(seeds)
@@ -64,25 +66,19 @@ def main() -> None:
 
 def read_arguments() -> argparse.Namespace:
     """The command line, checked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.switch_vs_dense")
     parser.add_argument("comparison", choices=("choice", "claim", "capacity"))
-    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--seeds", type=count, default=1, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--every", type=int, default=100, help="steps between evaluations")
-    parser.add_argument("--batch", type=int, default=8, help="rows of 128 inputs and 32 targets")
+    parser.add_argument("--steps", type=count, default=400)
+    parser.add_argument("--every", type=count, default=100, help="steps between evaluations")
+    parser.add_argument("--batch", type=count, default=8, help="rows of 128 inputs and 32 targets")
     parser.add_argument("--warmup", type=int, default=100, help="steps")
     parser.add_argument("--learning-rate", type=float, default=0.03)
     parser.add_argument("--init-scale", type=float, default=0.1, help="of Switch; the paper: 0.1")
     parser.add_argument("--vocabulary", default="runs/switch_demo/vocabulary.model")
     parser.add_argument("--out", type=Path, required=True, help="folder for results and picture")
-    arguments = parser.parse_args()
-    for name in ("seeds", "steps", "every", "batch"):
-        if getattr(arguments, name) < 1:
-            parser.error(f"--{name}={getattr(arguments, name)}: 1 or more")
-    return arguments
+    return parser.parse_args()
 
 
 def contenders(arguments: argparse.Namespace) -> dict[str, tuple[dict[str, Any], float]]:

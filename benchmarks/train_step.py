@@ -7,7 +7,6 @@ The step is compared with the machine's own peak, a large product of matrices ti
 before and after it. Medians of the steps.
 """
 
-import argparse
 import importlib.util
 import resource
 import statistics
@@ -22,7 +21,9 @@ import ml_collections
 import numpy as np
 
 from t5x_like import partitioning
+from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
+from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.training import flops
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,13 +31,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ArgumentParser(__doc__, prog="python benchmarks/train_step.py")
     parser.add_argument("--size", default="small")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--batch", type=count, default=4)
+    parser.add_argument("--steps", type=count, default=10)
     parser.add_argument("--compile", action="store_true")
     arguments = parser.parse_args()
-    config = load_config("configs/t5.py", arguments.size)
+    with one_line_errors():
+        config = load_config("configs/t5.py", arguments.size)
     config.data.batch_size = arguments.batch
     if not arguments.compile:
         measure_steps(config, steps=arguments.steps)

@@ -127,8 +127,17 @@ def source(
         paths["validation"] = _expand("validation_files", validation_files)
     every_path = sorted({*paths["train"], *paths["validation"]})
     form = _form(every_path)
+    for split, of_split in paths.items():
+        if not any(tf.io.gfile.stat(path).length for path in of_split):
+            raise ValueError(f"files: all of the split {split!r} are empty: {', '.join(of_split)}")
     for path in every_path:
-        _check_columns(path, columns, found=form.columns(path))
+        try:
+            found = form.columns(path)
+        except OSError as error:
+            raise ValueError(f"files: {path} cannot be read: {error}") from error
+        except pyarrow.ArrowInvalid as error:
+            raise ValueError(f"files: {path} is not a Parquet file: {error}") from error
+        _check_columns(path, columns, found=found)
 
     def examples(rows: tf.data.Dataset, split: str) -> tf.data.Dataset:
         def choose(batch: Any) -> dict[str, tf.Tensor]:

@@ -108,6 +108,18 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     ),
 }
 
+# The range of each setting that is a number, where nothing but the number decides.
+_MOST = 2**31 - 1
+_RANGES = {
+    **dict.fromkeys(("train.steps", "train.microbatches", "train.log_every"), (1, _MOST)),
+    **dict.fromkeys(("data.shuffle_buffer", "checkpoint.keep"), (1, _MOST)),
+    **dict.fromkeys(("train.seed", "data.seed", "data.shards"), (0, _MOST)),
+    **dict.fromkeys(("checkpoint.every", "checkpoint.keep_every"), (0, _MOST)),
+    **dict.fromkeys(("evaluate.every", "evaluate.batches"), (0, _MOST)),
+}
+# Settings with a part for each name that the user gives.
+_NAMED = ("tasks", "phases", "evaluate.measures")
+_KINDS = {bool: "True or False", int: "a whole number", str: "a text", tuple: "a tuple"}
 
 _RENAMED = {"score": "evaluate.measures: name -> kind and settings (docs/evaluation.md)"}
 
@@ -124,6 +136,8 @@ def _with_defaults(tree: dict[str, Any]) -> ml_collections.ConfigDict:
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ValueError(f"{parent}={node!r} must be a dict of settings")
         node.setdefault(last, value)
     return ml_collections.ConfigDict(tree)
 
@@ -136,9 +150,11 @@ def check(config: ml_collections.ConfigDict) -> None:
     """
     for key in config:
         _check_key(key, config[key])
-    for key in ("steps", "microbatches", "log_every"):
-        if config.train[key] < 1:
-            raise ValueError(f"train.{key}={config.train[key]} must be 1 or more")
+    for key, (least, most) in _RANGES.items():
+        section, name = key.split(".")
+        if not least <= (value := config[section][name]) <= most:
+            limit = f"{least} or more" if value < least else f"at most {most}"
+            raise ValueError(f"{key}={value} must be {limit}")
     for phase in phases(config):
         where = f"phases.{phase.name}: " if phase.name else ""
         batch_size = phase.settings.data.batch_size
@@ -253,6 +269,7 @@ def _changed(
 
 def _check_key(key: str, value: Any) -> None:
     if key in SETTINGS:
+        _check_kind(key, value)
         return
     check_renamed(key)
     children = [name for name in SETTINGS if name.startswith(key + ".")]
@@ -260,6 +277,21 @@ def _check_key(key: str, value: Any) -> None:
         raise ValueError(f"the config has an unknown setting {key!r}.{hint(key, SETTINGS)}")
     for name in value:
         _check_key(f"{key}.{name}", value[name])
+
+
+def _check_kind(key: str, value: Any) -> None:
+    """Raise ValueError for a value of another type than the setting's default."""
+    if isinstance(SETTINGS[key][0], dict):
+        parts = {key: value}
+        if isinstance(value, ml_collections.ConfigDict) and key in _NAMED:
+            parts |= {f"{key}.{name}": part for name, part in value.items()}
+        for name, part in parts.items():
+            if not isinstance(part, ml_collections.ConfigDict):
+                raise ValueError(f"{name}={part!r} must be a dict of settings")
+        return
+    kind: Any = type(SETTINGS[key][0])
+    if not (isinstance(value, tuple | list) if kind is tuple else type(value) is kind):
+        raise ValueError(f"{key}={value!r} must be {_KINDS[kind]}")
 
 
 def check_renamed(key: str) -> None:
@@ -278,12 +310,14 @@ def load(path: pathlib.Path | str) -> ml_collections.ConfigDict:
     """The config that a run wrote (config.json); settings newer than it have their defaults.
 
     Raises:
-        ValueError: the file is not JSON.
+        ValueError: the file is not a JSON object of settings.
     """
     try:
         stored = json.loads(pathlib.Path(path).read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"{path} has a JSON {type(stored).__name__}, and no settings")
     if score := stored.pop("score", {}):  # what older configs have for evaluate.measures
         stored["evaluate"]["predictions"] = score.pop("predictions", "")
         stored["evaluate"]["measures"] = {score["kind"]: score}

@@ -10,7 +10,6 @@ as, where several systems share its model_type: `unilm` for a folder of `bert`. 
 the newest N checkpoints of a run.
 """
 
-import argparse
 import dataclasses
 import pathlib
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from t5x_like.config import one_line_errors
+from t5x_like.experiment import command_line
 from t5x_like.names import choose
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ def convert(
             such network.
     """
     write = choose("--format", form, {"hf": _write_hugging_face, "t5x_like": _write_checkpoint})
+    command_line.check_folder("--to", target)
     if target.is_dir() and any(target.iterdir()):
-        raise ValueError(f"--to={target} is not empty: choose a new folder")
+        raise ValueError(f"--to={str(target)!r} is not empty: choose a new folder")
     # JAX takes seconds to import: after the arguments have been checked, and not for --help.
     from t5x_like.pretrained import from_pretrained
 
@@ -81,11 +82,7 @@ def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        prog="python -m t5x_like.convert",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.convert")
     parser.add_argument("--from", dest="source", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--format", default="hf", help="hf (default) or t5x_like")

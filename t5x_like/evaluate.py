@@ -45,7 +45,7 @@ from t5x_like.config import one_line_errors
 from t5x_like.evaluation import measures
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
-from t5x_like.experiment import completion, model_side
+from t5x_like.experiment import command_line, completion, model_side
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.hf import folder as files
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -58,6 +58,9 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
     predictions: list[dict[str, Any]] = []
     with one_line_errors():
         settings = completion.complete(settings)
+        command_line.check_file("--output", _output(settings))
+        if settings.evaluate.predictions:
+            command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
         path = completion.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
         chosen = {one.name: _measures(one.settings) for one in run_tasks(settings)}
         models, step = _models(path, settings)
@@ -92,9 +95,11 @@ def _models(
             )
             for name, one in experiments.items()
         }, step
+    mesh = partitioning.make_mesh(settings.mesh.to_dict())
+    partitioning.check_batch(settings.data.batch_size, mesh.shape)
     pretrained = from_pretrained(
         path,
-        mesh=partitioning.make_mesh(settings.mesh.to_dict()),
+        mesh=mesh,
         param_dtype="float32",
         average=average,
         **settings.model.to_dict(),
@@ -131,7 +136,7 @@ def _measure(
 def _write(
     results: Mapping[str, Mapping[str, float]], step: int, settings: ml_collections.ConfigDict
 ) -> None:
-    path = pathlib.Path(flags.FLAGS.output or pathlib.Path(settings.workdir) / "evaluation.json")
+    path = _output(settings)
     for task, values in results.items():
         print(f"{task} at step {step}:")
         for name, value in values.items():
@@ -139,6 +144,11 @@ def _write(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"step": step, "tasks": results}, indent=2) + "\n")
     print(f"written to {path}")
+
+
+def _output(settings: ml_collections.ConfigDict) -> pathlib.Path:
+    """The file for the numbers."""
+    return pathlib.Path(flags.FLAGS.output or pathlib.Path(settings.workdir) / "evaluation.json")
 
 
 def _write_predictions(

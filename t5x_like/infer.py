@@ -59,11 +59,12 @@ from absl import flags
 
 from t5x_like import config
 from t5x_like.config import one_line_errors
-from t5x_like.experiment import completion, data_side, model_side, text_data
+from t5x_like.experiment import command_line, completion, data_side, model_side, text_data
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference import example_display, interactive, predictions, text_model
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
+from t5x_like.names import hint
 from t5x_like.pretrained import Pretrained, from_pretrained
 
 T = TypeVar("T")
@@ -81,8 +82,7 @@ def infer(settings: ml_collections.ConfigDict) -> None:
     """Generate or predict for each input, in batches."""
     arguments = flags.FLAGS
     with one_line_errors():
-        if sum(map(bool, (arguments.input, arguments.examples, arguments.interactive))) != 1:
-            raise ValueError("one of --input=FILE (or -), --examples=N, --interactive is needed")
+        _check_flags()
         settings = completion.complete(settings)
         settings = config.phases(settings)[-1].settings
         path = completion.model_folder(settings, checkpoint=arguments.checkpoint)
@@ -98,6 +98,32 @@ def infer(settings: ml_collections.ConfigDict) -> None:
                     f"--{name} needs a model that generates text; this one predicts {predicted}"
                 )
         _predict(pretrained, settings, text)
+
+
+def _check_flags() -> None:
+    """Check the flags beside the config.
+
+    Raises:
+        ValueError: they contradict each other, or a file cannot be read or written.
+    """
+    given = flags.FLAGS
+    if sum(map(bool, (given.input, given.examples, given.interactive))) != 1:
+        raise ValueError("one of --input=FILE (or -), --examples=N, --interactive is needed")
+    if given.examples < 0:
+        raise ValueError(f"--examples={given.examples} must be 1 or more")
+    as_text = next((name for name in ("interactive", "examples", "stream") if given[name]), "")
+    if given.log_probs and as_text:
+        raise ValueError(f"--log_probs is for lines of JSON, and --{as_text} shows texts: omit one")
+    if given.stream and given.examples:
+        raise ValueError("--stream shows the answers to --input, and --examples its own: omit one")
+    reads_terminal = given.interactive or given.input == "-"
+    if reads_terminal and (sys.stdin is None or sys.stdin.closed):
+        raise ValueError("standard input is closed: give texts with --input=FILE")
+    if given.output != "-":
+        command_line.check_file("--output", given.output)
+        paths = {pathlib.Path(one).resolve() for one in (given.input or "-", given.output)}
+        if len(paths) == 1:
+            raise ValueError(f"--output={given.output!r} is also the --input: give another file")
 
 
 def _predict(pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData) -> None:
@@ -248,8 +274,10 @@ def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
             _object(line, where=where) if with_objects and line.startswith("{") else line
             for line in stream
         )
-    path = pathlib.Path(name)
-    lines = path.read_text().splitlines()
+    path = pathlib.Path(name).expanduser()
+    lines = _text(path).splitlines()
+    if not lines:
+        raise ValueError(f"--input={name!r} is empty: give a file with a text on each line")
     if path.suffix != ".jsonl":
         return lines
     rows = [_object(line, where=f"{name}:{n}") for n, line in enumerate(lines, start=1)]
@@ -258,7 +286,22 @@ def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
     for number, row in enumerate(rows, start=1):
         if "inputs" not in row and "text" not in row:
             raise ValueError(f"{name}:{number} has neither 'inputs' nor 'text', but {list(row)}")
+        field = "inputs" if "inputs" in row else "text"
+        if not isinstance(row[field], str):
+            raise ValueError(f"{name}:{number} has {field}={row[field]!r}, which is no text")
     return [row["inputs"] if "inputs" in row else row["text"] for row in rows]
+
+
+def _text(path: pathlib.Path) -> str:
+    """The text of the file `--input`."""
+    if not path.is_file():
+        beside = [str(one) for one in path.parent.glob("*") if one.suffix in (".txt", ".jsonl")]
+        raise ValueError(f"--input={str(path)!r} is not a file.{hint(str(path), beside)}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ValueError(f"{path}:{line} is not UTF-8 text: {error.reason}") from error
 
 
 def _object(line: str, *, where: str) -> dict[str, Any]:

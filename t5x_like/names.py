@@ -1,10 +1,22 @@
-"""Look-ups by name, whose errors suggest the nearest valid name."""
+"""Look-ups by name, with errors that suggest the nearest: values, settings, files of the user."""
 
+import collections.abc
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+import functools
+import importlib.util
+import inspect
+import numbers
+import pathlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
+_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
 
 
 def hint(name: str, allowed: Iterable[str]) -> str:
@@ -22,6 +34,107 @@ def choose(setting: str, name: str, table: Mapping[str, T]) -> T:
         ValueError: the table has no such name; the message contains the setting, the nearest name
             and all allowed names.
     """
-    if name in table:
+    if isinstance(name, collections.abc.Hashable) and name in table:
         return table[name]
     raise ValueError(f"{setting}={name!r} does not exist.{hint(name, table)}")
+
+
+def check_settings(
+    where: str,
+    function: Callable[..., Any],
+    settings: Mapping[str, Any],
+    *,
+    given: Iterable[str] = (),
+) -> None:
+    """Check settings of a config against the arguments of the function or class that gets them.
+
+    Settings of a function that takes any keyword are not checked by name: another one does.
+
+    Args:
+        where: the part of the config that the settings are in, such as "data.settings".
+        given: arguments that do not come from the config.
+
+    Raises:
+        ValueError: the function has no such argument, the value has another type than its
+            annotation, or an argument without a default is not set.
+    """
+    arguments = inspect.signature(function).parameters.values()
+    own = {one.name: one for one in arguments if one.name not in given}
+    any_keyword = [name for name, one in own.items() if one.kind is one.VAR_KEYWORD]
+    for name in any_keyword:
+        del own[name]
+    kinds = _annotations(function)
+    for name, value in settings.items():
+        if name not in own and not any_keyword:
+            raise ValueError(f"{where}.{name} does not exist.{hint(name, own)}")
+        if name in own and not _fits(value, kinds.get(name, Any)):
+            raise ValueError(f"{where}.{name}={value!r} must be {_describe(kinds[name])}")
+    for name, one in own.items():
+        if one.default is one.empty and name not in settings:
+            raise ValueError(f"{where}.{name} is not set")
+
+
+def import_file(setting: str, path: pathlib.Path | str, *, name: str) -> types.ModuleType:
+    """Import a Python file that a setting names, as the module `name`.
+
+    Raises:
+        ValueError: it is not a Python file, or whatever is wrong in the user's file.
+    """
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{setting}={str(path)!r} is not a Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.setdefault(name, module)  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        if before is module:
+            del sys.modules[name]
+        problem = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{setting}={str(path)!r} cannot be read: {problem}") from error
+    return module
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a function's arguments, of a class's those of its fields."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        return typing.get_type_hints(function)
+    except NameError:  # a name that is imported for type checkers alone
+        return {}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value has a type; true of types that no setting in a config has."""
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in parts)
+    if origin is typing.Literal:
+        return value in parts
+    if origin in _LISTS:
+        own = [one for one in parts if one is not ...] or [Any]
+        return isinstance(value, list | tuple) and all(
+            any(_fits(one, part) for part in own) for one in value
+        )
+    if origin in (dict, collections.abc.Mapping):
+        return isinstance(value, Mapping)
+    if origin in (int, float):
+        numeric = numbers.Integral if origin is int else numbers.Real
+        return isinstance(value, numeric) and not isinstance(value, bool)
+    return origin not in (bool, str, types.NoneType) or isinstance(value, origin)
+
+
+def _describe(kind: Any) -> str:
+    """The words of an error message for a type that `_fits` compares with."""
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_describe(one) for one in parts)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, parts))
+    if origin in _LISTS:
+        own = dict.fromkeys(_describe(one) for one in parts if one is not ...)
+        return f"a list of {' or '.join(own)}" if own else "a list"
+    if origin in (dict, collections.abc.Mapping):
+        return "a dict"
+    return _WORDS.get(origin, "None" if origin is types.NoneType else str(origin))

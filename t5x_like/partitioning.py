@@ -64,6 +64,20 @@ def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None)
         ValueError: an unknown axis, a size below 1, or a product unlike the number of devices.
     """
     devices = jax.devices() if devices is None else devices
+    sizes = mesh_sizes(shape, number=len(devices))
+    # Placed as by `jax.make_mesh`, which refuses axes of other sizes than those of a TPU's torus.
+    placed = mesh_utils.create_device_mesh(
+        tuple(sizes.values()), devices, allow_split_physical_axes=True
+    )
+    return Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
+
+
+def mesh_sizes(shape: Mapping[str, int], *, number: int) -> dict[str, int]:
+    """The size of each axis of a mesh of `number` devices, as `make_mesh` makes it.
+
+    Raises:
+        ValueError: as `make_mesh`.
+    """
     unknown = [name for name in shape if name not in MESH_AXES]
     if unknown:
         raise ValueError(
@@ -75,15 +89,11 @@ def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None)
         raise ValueError(f"mesh={dict(shape)}: sizes are 1 or more, and at most one of them is -1")
     fixed = math.prod(size for size in sizes.values() if size != -1)
     if free:
-        sizes[free[0]] = len(devices) // fixed
-    if math.prod(sizes.values()) != len(devices):
+        sizes[free[0]] = number // fixed
+    if math.prod(sizes.values()) != number:
         wanted = f"a multiple of {fixed}" if free else fixed
-        raise ValueError(f"mesh={dict(shape)} asks for {wanted} devices; there are {len(devices)}")
-    # Placed as by `jax.make_mesh`, which refuses axes of other sizes than those of a TPU's torus.
-    placed = mesh_utils.create_device_mesh(
-        tuple(sizes.values()), devices, allow_split_physical_axes=True
-    )
-    return Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
+        raise ValueError(f"mesh={dict(shape)} asks for {wanted} devices; there are {number}")
+    return sizes
 
 
 @contextlib.contextmanager
@@ -120,6 +130,19 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
 def batch_parts(shape: Mapping[str, int]) -> int:
     """The number of shards of a batch on a mesh of these sizes; absent axes are 1."""
     return math.prod(shape.get(axis, 1) for axis in BATCH_AXES)
+
+
+def check_batch(rows: int, shape: Mapping[str, int]) -> None:
+    """Check that a mesh of these sizes divides the rows of a batch.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if rows % (parts := batch_parts(shape)):
+        raise ValueError(
+            f"data.batch_size={rows} cannot be cut into mesh.{'*'.join(BATCH_AXES)}={parts} equal "
+            "parts"
+        )
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

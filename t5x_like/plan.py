@@ -25,6 +25,7 @@ if __name__ == "__main__":
         tries=(6, "layouts that --search compiles"),
     )
 
+import contextlib
 import json
 import pathlib
 import sys
@@ -34,6 +35,7 @@ import ml_collections
 from absl import flags
 
 from t5x_like.config import one_line_errors
+from t5x_like.experiment import command_line
 from t5x_like.planning import chips, report, search
 from t5x_like.planning.chips import NoCompilerError, Topology
 from t5x_like.planning.report import Plan
@@ -47,16 +49,25 @@ def plan(settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         if given.search and not given.topology:
             raise ValueError("--search needs --topology, the devices to search layouts for")
+        if given.json:
+            command_line.check_file("--json", given.json)
+        if given.tries < 1:
+            raise ValueError(f"--tries={given.tries} must be 1 or more")
         topology = chips.topology(given.topology) if given.topology else None
-        if topology is not None and topology.chip is None:
-            topology.devices()  # before JAX starts with one
+        if topology is not None:
+            with contextlib.suppress(NoCompilerError):  # the counts need no compiler
+                topology.devices()  # simulated ones before JAX starts with one
+            if not given.search:
+                report.check_layout(settings, topology)
         found = report.arithmetic(settings)
     if topology is not None:
         with one_line_errors():
             found = _on_topology(found, settings, topology)
     print(report.text(found))
     if given.json:
-        pathlib.Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+        path = pathlib.Path(given.json)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=2) + "\n")
     if found.get("fits") is False:
         sys.exit(1)
 

@@ -17,7 +17,6 @@ if __name__ == "__main__":
     CONFIG = command_line.read(__doc__)
 
 import contextlib
-import json
 import logging
 import pathlib
 from collections.abc import Callable, Mapping
@@ -28,15 +27,16 @@ import ml_collections
 import numpy as np
 from clu import metric_writers
 
-from t5x_like import checkpoints, config, partitioning
+from t5x_like import config, partitioning
 from t5x_like.checkpoints import Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
-from t5x_like.experiment import completion, data_side, model_side, reporting
+from t5x_like.experiment import completion, data_side, model_side, reporting, run_folder
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.preprocessing import cleaning
+from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
@@ -54,24 +54,27 @@ def train(settings: ml_collections.ConfigDict) -> None:
     partitioning.connect_processes()
     with one_line_errors():
         settings = completion.complete(settings)
-        workdir = _workdir(settings)
+        workdir = run_folder.find(settings)
+        shards = run_folder.stored_shards(workdir, settings)
         models = model_side.build_tasks(settings)
         first = next(iter(models.values()))
         phases = config.phases(settings)
-        shards = _stored_shards(workdir)
         parts = [_data(phase, first, shards=shards) for phase in phases]
-        saver = _saver(settings, workdir, shards=_any(parts[0]).shards)
-    writer = open_writer(workdir)
-    with partitioning.layout(first.mesh), saver, contextlib.closing(writer):
+    with partitioning.layout(first.mesh), contextlib.ExitStack() as opened:
         with one_line_errors():
             # All of them now: tracing the model shows what does not fit in a later phase.
-            logs = [_log(models, data, writer) for data in parts]
+            works = [_works(models, data) for data in parts]
             memories = [_abstract_carry(models, data) for data in parts]
             _check_memories(memories, phases)
-            _check_rows_continue(models, parts)
+            _check_data(models, parts)
+            saver = opened.enter_context(_saver(settings, workdir, shards=_any(parts[0]).shards))
             state, position = _start(first, memories[0], saver)
+            # After all checks: a mistake leaves an earlier run's files as they were.
+            if jax.process_index() == 0:
+                run_folder.write_config(settings, workdir)
+            writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
         outcome = Outcome(state, interrupted=False)
-        for phase, data, log in zip(phases, parts, logs, strict=True):
+        for phase, data, work in zip(phases, parts, works, strict=True):
             if outcome.state.step < phase.last and not outcome.interrupted:
                 outcome, batches = _train_phase(
                     outcome.state,
@@ -79,40 +82,14 @@ def train(settings: ml_collections.ConfigDict) -> None:
                     phase=phase,
                     data=data,
                     position=position,
-                    log=log,
+                    log=_log(models, work, writer),
                     saver=saver,
                 )
                 if phase.last < settings.train.steps:  # another phase may read on
                     position = dict(batches.state() or {})
                     for inputs in data.values():
                         inputs.stop_reading()
-    step = int(np.asarray(outcome.state.step))
-    if not outcome.interrupted:
-        _report(step, workdir, parts[-1])
-    elif jax.process_index() == 0:
-        print(f"\nstopped and saved at step {step}: the same command resumes from there")
-
-
-def _workdir(settings: ml_collections.ConfigDict) -> pathlib.Path:
-    if not settings.workdir:
-        raise ValueError("workdir is not set: --config.workdir=FOLDER")
-    if "://" in settings.workdir:  # as a path it would be a folder of this machine named "gs:"
-        raise ValueError(
-            f"workdir={settings.workdir!r} must be a folder of this machine: mount the bucket and "
-            "give a folder in it (docs/launching.md)"
-        )
-    workdir = pathlib.Path(settings.workdir)
-    workdir.mkdir(parents=True, exist_ok=True)
-    if jax.process_index() == 0:
-        text = json.dumps(config.to_dict(settings), indent=2)
-        (workdir / "config.json").write_text(text + "\n")
-    return workdir
-
-
-def _stored_shards(workdir: pathlib.Path) -> int | None:
-    if not checkpoints.checkpoint_steps(workdir / "checkpoints"):
-        return None
-    return checkpoints.read_metadata(workdir / "checkpoints")["data_shards"]
+    _report(outcome, workdir, parts[-1])
 
 
 def _saver(
@@ -158,6 +135,8 @@ def _any(data: Data) -> Inputs:
 
 def _data(phase: Phase, model: Experiment, *, shards: int | None) -> dict[str, Inputs]:
     """The data of the tasks in a phase."""
+    for task in run_tasks(phase.settings):
+        partitioning.check_batch(task.settings.data.batch_size, model.mesh.shape)
     return {
         task.name: data_side.build(task.settings, model.mesh, shards=shards, phase=phase.reading)
         for task in run_tasks(phase.settings)
@@ -212,14 +191,15 @@ def _check_memories(memories: list[Any], phases: list[Phase]) -> None:
             )
 
 
-def _check_rows_continue(models: Models, parts: list[dict[str, Inputs]]) -> None:
-    """Check that the data of a task with a memory run on from batch to batch.
+def _check_data(models: Models, parts: list[dict[str, Inputs]]) -> None:
+    """Check that there are held-out data, and data that run on for a task with a memory.
 
     Raises:
-        ValueError: they do not.
+        ValueError: there are none.
     """
     for data in parts:
         for name, model in models.items():
+            data[name].check_held_out()
             remembers = model.task.carry is not None
             if remembers and not data[name].config.data.continue_rows:
                 raise ValueError(
@@ -260,7 +240,7 @@ def _train_phase(
             state = state.replace(carry=_initial_carry(models, data))
     if phase.name and jax.process_index() == 0:
         print(f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True)
-    with one_line_errors(FloatingPointError, CheckpointWriteError):
+    with one_line_errors(FloatingPointError, CheckpointWriteError, NoExampleError):
         outcome = fit(
             state,
             train_steps={name: model.train_step for name, model in models.items()},
@@ -285,15 +265,20 @@ def _batches(phase: Phase, data: Data, *, step: int) -> TaskBatches:
     )
 
 
-def _log(models: Models, data: Data, writer: Writers) -> Log:
+def _log(models: Models, work: dict[str, Work], writer: Writers) -> Log:
     """The log of a phase."""
     train = next(iter(models.values())).config.train
     return Log(
         writer,
         every=train.log_every,
-        work={name: _work(model, data[name]) for name, model in models.items()},
+        work=work,
         hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(models))],
     )
+
+
+def _works(models: Models, data: Data) -> dict[str, Work]:
+    """The work of a step of each task."""
+    return {name: _work(model, data[name]) for name, model in models.items()}
 
 
 def _work(model: Experiment, data: Inputs) -> Work:
@@ -338,8 +323,13 @@ def _evaluation(
     return measure
 
 
-def _report(step: int, workdir: pathlib.Path, data: Data) -> None:
+def _report(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
     """Print the results of a run, and the files that it wrote."""
+    step = int(np.asarray(outcome.state.step))
+    if outcome.interrupted:
+        if jax.process_index() == 0:
+            print(f"\nstopped and saved at step {step}: the same command resumes from there")
+        return
     entropies = {name: _held_out_entropy(inputs) for name, inputs in data.items()}
     if jax.process_index() != 0:
         return
@@ -349,8 +339,9 @@ def _report(step: int, workdir: pathlib.Path, data: Data) -> None:
     for name, inputs in data.items():
         prefix = f"{name}/" if name else ""
         task = f"{prefix}{inputs.eval_tasks[0]}"
-        held_out = log.get(f"{task}/cross_entropy", log[f"{task}/loss"])
-        print(f"{name} held-out loss {held_out[max(held_out)]:.3f} at step {step}".lstrip())
+        held_out = log.get(f"{task}/cross_entropy", log.get(f"{task}/loss"))
+        if held_out:  # the log of a run that had ended may be gone
+            print(f"{name} held-out loss {held_out[max(held_out)]:.3f} at step {step}".lstrip())
     read = {name: log[name][max(log[name])] for name in log if name.startswith(_EPOCHS)}
     if read:
         epochs = (f"{value:.2f} of {name.removeprefix(_EPOCHS)}" for name, value in read.items())

@@ -29,11 +29,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import command_line
-from t5x_like.names import choose, hint
+from t5x_like.names import choose
 
 KINDS = (
     "unigram",
@@ -170,7 +170,11 @@ def _is_made(output: str, settings: dict[str, Any]) -> bool:
         return False
     made: dict[str, Any] = {}
     with contextlib.suppress(FileNotFoundError):
-        made = json.loads(_record(output).read_text())
+        text = _record(output).read_text()
+        try:
+            made = json.loads(text)
+        except ValueError:
+            made = {}
     other = [
         f"{name} was {before!r} and is now {value!r}"
         for name, value in settings.items()
@@ -187,19 +191,9 @@ def _is_made(output: str, settings: dict[str, Any]) -> bool:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(
-        prog="python -m t5x_like.vocabulary",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.vocabulary")
     for name, options in _FLAGS.items():
         parser.add_argument(name, **options)
-    known = [*_FLAGS, "--help"]
-    arguments = sys.argv[1:] if arguments is None else arguments
-    for name in (argument.partition("=")[0] for argument in arguments):
-        if name.startswith("--") and name not in known:
-            raise ValueError(f"the flag {name!r} does not exist.{hint(name, known)}")
     flags = parser.parse_args(arguments)
     for name, least in (("size", 4), ("limit_chars", 1)):
         if getattr(flags, name) < least:
@@ -213,6 +207,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if ending != ".txt" if flags.kind == "wordpiece" else ending in (".txt", ".json"):
         needed = "end in .txt" if flags.kind == "wordpiece" else f"not end in {ending}"
         raise ValueError(f"output={flags.output!r} must {needed} for kind={flags.kind!r}.")
+    command_line.check_folder("output", Path(flags.output).parent)
     flags.set = dict(_setting(text) for text in flags.set)
     return flags
 
@@ -226,13 +221,6 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return name, value
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors, which `one_line_errors` prints as for every command."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see --help)")
 
 
 if __name__ == "__main__":

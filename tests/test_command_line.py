@@ -115,7 +115,7 @@ def test_a_mistake_is_named_with_what_is_allowed(arguments, message):
 
 def test_a_config_file_that_fails_is_named(tmp_path):
     (tmp_path / "mine.py").write_text("import nothing_of_this_name\n")
-    with pytest.raises(ValueError, match=r"mine.py cannot be read: ModuleNotFoundError: No module"):
+    with pytest.raises(ValueError, match=r"mine.py. cannot be read: ModuleNotFoundError: No"):
         command_line.parse([f"--config={tmp_path}/mine.py"])
 
 

@@ -7,7 +7,6 @@ subclass `Converter` and add a line to `CONVERTERS`.
 """
 
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from t5x_like.batches.conversion import (
     Rows,
     Sequences,
 )
-from t5x_like.names import choose
+from t5x_like.names import check_settings, choose
 
 LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
@@ -341,9 +340,7 @@ def build(name: str, **settings: Any) -> Converter:
         ValueError: no converter has this name, or it has no such setting, or a bad value.
     """
     converter = find(name)
-    known = inspect.signature(converter).parameters
-    for setting in settings:
-        choose(f"setting of the converter {name}", setting, known)
+    check_settings("data.converter_settings", converter, settings)
     return converter(**settings)
 
 
@@ -376,6 +373,8 @@ def check(
             f"examples have {', '.join(features)}. Converters that read these: "
             f"{', '.join(fitting) or 'none, as they are set'}"
         )
+    for feature in lengths:
+        choose("data.lengths", feature, dict.fromkeys(("inputs", "targets", *converter.features)))
     known = converter.feature_lengths(lengths)
     for feature in converter.features:
         if known.get(feature, 0) < 1:

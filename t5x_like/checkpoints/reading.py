@@ -204,9 +204,10 @@ def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
             found.append(candidate)
         else:
             problems.append(f"{candidate} is damaged: {problem}")
-            logging.error("checkpoint %s; trying the one before", problems[-1])
     if not found:
         raise DamagedCheckpointError(f"no intact checkpoint at {path}: {'; '.join(problems)}")
+    for problem in problems:
+        logging.error("checkpoint %s; using the one before", problem)
     return found
 
 

@@ -1,16 +1,24 @@
 """The settings of generation, by Hugging Face's names, as arguments of the decoders."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
 from t5x_like import decoding
-from t5x_like.names import choose, hint
+from t5x_like.names import check_settings, choose, hint
 
 _PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
 _OF_BEAMS = ("length_penalty", "length_penalty_kind", "early_stopping")
+_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("num_beams", "num_return_sequences"), (1, math.inf)),
+    **dict.fromkeys(("max_new_tokens", "max_length"), (1, math.inf)),
+    **dict.fromkeys(("min_new_tokens", "min_length", "max_extra_tokens"), (0, math.inf)),
+    **dict.fromkeys(("no_repeat_ngram_size", "top_k", "seed"), (0, math.inf)),
+    **dict.fromkeys(("top_p",), (0, 1)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +88,15 @@ class GenerationSettings:
         return new
 
     def _check(self, given: Mapping[str, Any]) -> None:
+        check_settings("generation", GenerationSettings, given)
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                limit = f"from {low} to {high}" if high < math.inf else f"{low} or more"
+                raise ValueError(f"{name}={value} must be {limit}")
+        if self.temperature <= 0 or self.top_p <= 0:
+            name = "temperature" if self.temperature <= 0 else "top_p"
+            raise ValueError(f"{name}={getattr(self, name)} must be above 0")
         choose("length_penalty_kind", self.length_penalty_kind, _PENALTIES)
         if self.do_sample and self.num_beams > 1:
             raise ValueError(

@@ -13,7 +13,6 @@
 Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective.
 """
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +23,7 @@ from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.question_answering import Squad
 from t5x_like.evaluation.translation import Translation
-from t5x_like.names import choose
+from t5x_like.names import check_settings, choose
 from t5x_like.systems.system import Task
 
 MEASURES: dict[str, type[Measure]] = {
@@ -62,7 +61,6 @@ def make(name: str, settings: Mapping[str, Any]) -> Measure:
     """
     kind = settings.get("kind", name)
     measure = choose(f"evaluate.measures.{name}.kind", kind, MEASURES)
-    known = dict.fromkeys(["kind", *inspect.signature(measure).parameters])
-    for setting in settings:
-        choose(f"setting of evaluate.measures.{name}", setting, known)
-    return measure(**{key: value for key, value in settings.items() if key != "kind"})
+    own = {key: value for key, value in settings.items() if key != "kind"}
+    check_settings(f"evaluate.measures.{name}", measure, own)
+    return measure(**own)

@@ -3,6 +3,7 @@
 A command calls `read` before it imports JAX and TensorFlow, so that help and errors are quick.
 """
 
+import argparse
 import ast
 import contextlib
 import importlib.util
@@ -12,14 +13,14 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
 
 import ml_collections
 from absl import flags, logging
 
 from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
-from t5x_like.names import hint
+from t5x_like.names import hint, import_file
 
 _CONFIG = "config"
 _HELP = {"--help", "-help", "-h", "--helpshort", "--helpfull"}
@@ -39,6 +40,7 @@ def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.
     if _HELP & set(sys.argv[1:]):
         sys.stdout.write(f"{description}\n{_help(options)}")
         sys.exit(0)
+    end_quietly_on_interrupt()
     logging.set_verbosity(logging.WARNING)
     logging.use_absl_handler()
     silence_tensorflow()
@@ -114,7 +116,8 @@ def load_file(text: str) -> ml_collections.ConfigDict:
         files = [str(one) for one in folder.glob("*.py")]
         wrong = f"--config={text!r}: {file!r} does not exist" if file else "--config is not set"
         raise ValueError(f"{wrong}; give a FILE or FILE:SIZE.{hint(file, files)}")
-    get_config = getattr(_import(path), "get_config", None)
+    module = import_file("--config", path, name=f"{_CONFIG}_{path.stem}")
+    get_config = getattr(module, "get_config", None)
     if get_config is None:
         raise ValueError(f"--config={text!r}: {file} has no function get_config")
     given = [size] if size else []
@@ -123,20 +126,6 @@ def load_file(text: str) -> ml_collections.ConfigDict:
     except TypeError as error:
         raise ValueError(f"--config={text!r}: get_config of {file}: {error}") from error
     return get_config(*given)
-
-
-def _import(path: pathlib.Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{_CONFIG}_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"--config={str(path)!r} is not a Python file: its name must end in .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever is wrong in the user's file
-        raise ValueError(f"--config={path} cannot be read: {type(error).__name__}: {error}") from (
-            error
-        )
-    return module
 
 
 def set_value(config: ml_collections.ConfigDict, key: str, text: str) -> None:
@@ -193,6 +182,81 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def end_quietly_on_interrupt() -> None:
+    """Let Ctrl-C end this process with status 130 and without a traceback."""
+    hook = sys.excepthook
+
+    def quiet(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            hook(kind, error, trace)
+
+    sys.excepthook = quiet
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """The parser of a command without a config: a wrong argument is one line, and status 2."""
+
+    def __init__(self, description: str | None, *, prog: str):
+        super().__init__(
+            prog=prog,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments of the command line, by default those of this process."""
+        end_quietly_on_interrupt()
+        known = [flag for action in self._actions for flag in action.option_strings]
+        for word in sys.argv[1:] if args is None else args:
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and flag not in known:
+                self.error(f"the flag {flag!r} does not exist.{hint(flag, known)}")
+        return super().parse_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, and exit with status 2."""
+        sys.stderr.write(f"error: {message} (see --help)\n")
+        sys.exit(2)
+
+
+def count(text: str) -> int:
+    """Read the value of a flag that counts something: a `type` of `ArgumentParser`."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer, 1 or more")
+    return int(text)
+
+
+def check_file(setting: str, path: str | os.PathLike[str]) -> None:
+    """Check that a command can write a file, before it begins the work that the file is for.
+
+    Raises:
+        ValueError: the path is a folder, or something on it forbids the file.
+    """
+    file = pathlib.Path(path).expanduser()
+    if file.is_dir():
+        raise ValueError(f"{setting}={str(path)!r} is a folder: give a file")
+    if file.exists() and not os.access(file, os.W_OK):
+        raise ValueError(f"{setting}={str(path)!r} may not be written: change its permissions")
+    check_folder(setting, file.parent)
+
+
+def check_folder(setting: str, path: str | os.PathLike[str]) -> None:
+    """Check that a command can write into a folder, which need not exist.
+
+    Raises:
+        ValueError: something on the path is a file, or may not be written.
+    """
+    folder = pathlib.Path(path).expanduser().absolute()
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    problem = "may not be written: change its permissions, or"
+    if not there.is_dir():
+        problem = "is a file:"
+    elif os.access(there, os.W_OK | os.X_OK):
+        return
+    raise ValueError(f"{setting}={str(path)!r}: {there} {problem} give another folder")
 
 
 def _help(options: dict[str, tuple[Any, str]]) -> str:

@@ -88,6 +88,19 @@ class Inputs:
             self._kept[task] = list(itertools.islice(self._pass(task), few))
         return self._kept[task]
 
+    def check_held_out(self) -> None:
+        """Check that there is something to evaluate on; it reads the first batch of each task.
+
+        Raises:
+            ValueError: a task has no held-out example.
+        """
+        for task in self.eval_tasks:
+            if next(iter(self.eval_batches(task)), None) is None:
+                raise ValueError(
+                    f"data.task={task!r} has no example in its split 'validation' to evaluate on: "
+                    "hold out more of the text, or set evaluate.tasks"
+                )
+
     def part(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """This process's rows of a global batch."""
         index, number = self.slice

@@ -14,7 +14,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from t5x_like import partitioning, systems
+from t5x_like import names, partitioning, systems
 from t5x_like.experiment.tasks import RunTask, heads, run_tasks
 from t5x_like.pretrained.loading import load, load_part
 from t5x_like.pretrained.weight_source import Source, open_source
@@ -22,6 +22,9 @@ from t5x_like.systems.system import Task
 from t5x_like.training import flops, frozen, metrics, optimizers, state, step, task_parameters
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
+
+# The arguments of a loss that are not settings (`systems.system.Loss`).
+_OF_LOSSES = ("module", "params", "batch", "rng", "carry")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,7 +331,9 @@ def _loss(
     config: ml_collections.ConfigDict, task: Task, module: nn.Module, axes: PyTree
 ) -> Callable[..., Any]:
     """The loss of a task, with its settings."""
-    loss: Callable[..., Any] = functools.partial(task.loss, module, **config.loss.to_dict())
+    settings = config.loss.to_dict()
+    names.check_settings("loss", task.loss, settings, given=_OF_LOSSES)
+    loss: Callable[..., Any] = functools.partial(task.loss, module, **settings)
     if still := config.optimizer.get("frozen"):
         loss = frozen.without_gradient(loss, trained=frozen.trainable(axes, frozen=still))
     return loss

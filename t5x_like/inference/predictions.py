@@ -1,6 +1,5 @@
 """The predictions by name: what a system's task declares as its `prediction`."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses
 from t5x_like.inference.encoder_predictions import Answers, Classes, MaskedTokens, Number, Tags
 from t5x_like.inference.predictor import Prediction, Predictor
-from t5x_like.names import choose
+from t5x_like.names import check_settings, choose
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
 
@@ -64,9 +63,7 @@ def make(
             the special tokens that it needs.
     """
     kind = choose("prediction", name, PREDICTIONS)
-    own = set(inspect.signature(kind).parameters) - {"vocabulary", "labels", "length"}
-    for setting in settings:
-        choose(f"predict setting of {name}", setting, dict.fromkeys(sorted(own)))
+    check_settings("predict", kind, settings, given=("vocabulary", "labels", "length"))
     return kind(vocabulary=vocabulary, labels=labels, length=length, **settings)
 
 
@@ -79,6 +76,8 @@ def build(
         ValueError: as `name_of` and `make`; or a vocabulary that does not exist.
     """
     name = name_of(pretrained)
+    if name == TEXT:
+        raise ValueError(f"this {pretrained.system} generates text, and has no labels to predict")
     kind = choose("prediction", name, PREDICTIONS)
     text = text or text_data.build(settings)
     prediction = make(

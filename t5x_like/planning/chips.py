@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import math
 import os
 import re
 
@@ -89,6 +90,11 @@ class Topology:
             0 if size == 1 else 2 if (all(rings) if cubes else ring) and size > 2 else 1
             for size, ring in zip(self.shape, rings, strict=True)
         )
+
+    @property
+    def number(self) -> int:
+        """The number of devices."""
+        return math.prod(self.shape) * (1 if self.chip is None else self.chip.devices)
 
     def devices(self) -> list[jax.Device]:
         """The devices: descriptions for a TPU, simulated devices for `cpu:8`.

@@ -6,7 +6,6 @@ import jax
 import ml_collections
 
 from t5x_like import partitioning
-from t5x_like.config import Phase
 from t5x_like.experiment import model_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.planning import batches, compiling, counting
@@ -64,14 +63,13 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
     """Add memory, collectives and time bounds of the step, compiled for a topology.
 
     Raises:
-        ValueError: a mesh that does not fit the topology, the model or the batch.
+        ValueError: a mesh that does not fit the topology or the model.
         NoCompilerError: the topology is a TPU's, and libtpu is not installed.
     """
     devices = topology.devices()
     phase = batches.largest(config)
     model = model_side.build(phase.settings, devices=devices)
     fields = batches.batch(phase.settings)
-    _check_batch(phase, model)
     layout = {
         "topology": topology.name,
         "devices": len(devices),
@@ -102,14 +100,15 @@ def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
     }
 
 
-def _check_batch(phase: Phase, model: Experiment) -> None:
-    parts = partitioning.batch_parts(model.mesh.shape)
-    rows = phase.settings.data.batch_size
-    if rows % parts:
-        raise ValueError(
-            f"data.batch_size={rows} cannot be cut into mesh.{'*'.join(partitioning.BATCH_AXES)}="
-            f"{parts} equal parts"
-        )
+def check_layout(config: ml_collections.ConfigDict, topology: Topology) -> None:
+    """Check that the mesh fits the topology and divides the batch; nothing is compiled.
+
+    Raises:
+        ValueError: it does not.
+    """
+    settings = batches.largest(config).settings
+    sizes = partitioning.mesh_sizes(settings.mesh.to_dict(), number=topology.number)
+    partitioning.check_batch(settings.data.batch_size, sizes)
 
 
 def _reason(error: TooLargeError) -> str:

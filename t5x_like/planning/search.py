@@ -62,8 +62,6 @@ def best(plan: Plan, config: ml_collections.ConfigDict, topology: Topology, *, t
     Raises:
         ValueError: no layout divides the model and the batch, or none is estimated to fit.
     """
-    if tries < 1:
-        raise ValueError(f"--tries={tries} must be 1 or more")
     left = _estimates(plan, config, topology)
     _print(f"{len(left)} layouts may fit {topology.name}; compiling the {tries} likeliest")
     plans: list[Plan] = []

@@ -6,13 +6,12 @@ preprocessing, when a mixture is read and not when it is registered, since a sou
 count its examples.
 """
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import seqio
 
-from t5x_like.names import choose, hint
+from t5x_like.names import check_settings, choose, hint
 
 Provider: TypeAlias = "seqio.Task | seqio.Mixture"
 Rate = Callable[[Provider], float]
@@ -63,12 +62,7 @@ def rate(name: str, **settings: Any) -> Rate:
         ValueError: there is no such rate, it has no such setting, or lacks one.
     """
     factory = choose("rate", name, RATES)
-    known = inspect.signature(factory).parameters
-    for setting in settings:
-        choose(f"setting of the rate {name}", setting, known)
-    for setting, parameter in known.items():
-        if parameter.default is parameter.empty and setting not in settings:
-            raise ValueError(f"the rate {name} needs a value for {setting!r}")
+    check_settings(f"rate {name}", factory, settings)
     return factory(**settings)
 
 

@@ -13,9 +13,7 @@ Registering again replaces the tasks, so that a notebook can change a setting an
 """
 
 import functools
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +22,8 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from t5x_like.names import choose, hint
+from t5x_like import names
+from t5x_like.names import choose, hint, import_file
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
@@ -53,21 +52,16 @@ def load_module(path: str) -> ModuleType:
     file = Path(path).expanduser()
     if not file.is_file():
         beside = [str(other) for other in file.parent.glob("*.py")]
-        raise ValueError(f"The data module {path!r} does not exist.{hint(path, beside)}")
+        raise ValueError(f"data.module={path!r} does not exist.{hint(path, beside)}")
     return _import(file.resolve())
 
 
 @functools.cache
 def _import(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"data.{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None  # the file exists and is a Python file
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(spec.name, module)
-    spec.loader.exec_module(module)
+    module = import_file("data.module", file, name=f"data.{file.stem}")
     missing = [name for name in ("register", "documents") if not hasattr(module, name)]
     if missing:
-        raise ValueError(f"The data module {str(file)!r} lacks the function {missing[0]!r}.")
+        raise ValueError(f"data.module={str(file)!r} lacks the function {missing[0]!r}.")
     return module
 
 
@@ -75,17 +69,12 @@ def check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) ->
     """Check the settings of a data module against the arguments of one of its functions.
 
     Raises:
-        ValueError: the function has no such argument, or a required argument is not set.
+        ValueError: as `names.check_settings`.
     """
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return  # another function checks the settings
-    known = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
-    for name in settings:
-        choose("data setting", name, known)
-    for name, parameter in known.items():
-        if parameter.default is parameter.empty and name not in settings:
-            raise ValueError(f"The data setting {name!r} is not set.")
+    arguments = inspect.signature(function).parameters.values()
+    keywords = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    given = [one.name for one in arguments if one.kind not in keywords]
+    names.check_settings("data.settings", function, settings, given=given)
 
 
 def held_out(text: tf.Tensor, *, fraction: float) -> tf.Tensor:

@@ -45,6 +45,10 @@ with contextlib.suppress(RuntimeError):
     tf.config.set_visible_devices([], "GPU")
 
 
+class NoExampleError(ValueError):
+    """A shard of the data has no example."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Reading:
     """The settings for reading a task.
@@ -268,7 +272,7 @@ class TaskStream:
     def _end_epoch(self) -> None:
         reading = self._reader.reading
         if not self._fetched:
-            raise ValueError(
+            raise NoExampleError(
                 f"shard {self._shard} of {reading.shards} of split {reading.split!r} of task "
                 f"{self.task.name!r} has no example: set fewer data.shards, or check what its "
                 "preprocessors drop"

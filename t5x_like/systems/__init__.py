@@ -2,20 +2,22 @@
 
 import functools
 import importlib
-import importlib.util
 import pathlib
 import pkgutil
-import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 import flax.linen as nn
 
-from t5x_like.names import choose, hint
+from t5x_like.names import choose, hint, import_file
 from t5x_like.systems.system import System
 
 _PARTS = ("system", "encoder_tasks")  # files that are not systems
+
+# The ends of the names of settings that count something a network cannot do without.
+_SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width", "buckets")
+_DTYPES = ("float32", "bfloat16")
 
 
 def names() -> list[str]:
@@ -56,18 +58,38 @@ def _in_file(file: pathlib.Path, name: str) -> System:
         raise ValueError(f"system={str(file)!r} does not exist.{hint(str(file), beside)}")
     values = vars(_import(file.resolve()))
     systems = {key: value for key, value in values.items() if isinstance(value, System)}
-    return choose(f"system in {file}", name, systems)
+    if name not in systems:
+        raise ValueError(f"system={str(file)!r} has no System named {name!r}.{hint(name, systems)}")
+    return systems[name]
 
 
 @functools.cache
 def _import(file: pathlib.Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"user_systems.{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None  # the name ends in .py
-    imported = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(spec.name, imported)
-    spec.loader.exec_module(imported)
-    return imported
+    return import_file("system", file, name=f"user_systems.{file.stem}")
+
+
+def _check_value(setting: str, value: Any, published: Any) -> None:
+    """Check the type and range of a setting of `model`, whose published value it replaces.
+
+    Raises:
+        ValueError: it has another type, or is out of range.
+    """
+    allowed = ""
+    if type(published) is bool and type(value) is not bool:
+        allowed = "True or False"
+    elif type(published) is int:
+        least = 1 if setting.endswith(_SIZES) else 0
+        if type(value) is not int or value < least:
+            allowed = f"an integer, {least} or more"
+    elif type(published) is float:
+        if type(value) not in (int, float) or value < 0:
+            allowed = "a number, 0 or more"
+        elif setting.endswith("dropout") and value >= 1:
+            allowed = "a number below 1"
+    elif setting == "dtype" and value not in _DTYPES:
+        allowed = " or ".join(_DTYPES)
+    if allowed:
+        raise ValueError(f"model.{setting}={value!r} must be {allowed}")
 
 
 def build(name: str, config: Mapping[str, Any]) -> nn.Module:
@@ -80,8 +102,10 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
     """
     system, config = find(name), complete(name, config)
     known = next(iter(system.sizes.values()))
-    for setting in config:
-        choose(f"model setting of {name}", setting, known)
+    for setting, value in config.items():
+        if setting not in known:
+            raise ValueError(f"model.{setting} is no setting of {name}.{hint(setting, known)}")
+        _check_value(setting, value, known[setting])
     if missing := [setting for setting in known if setting not in config]:
         raise ValueError(
             f"model lacks {', '.join(missing)}: start from one of the sizes of system {name!r}, "

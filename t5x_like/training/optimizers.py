@@ -263,13 +263,19 @@ def _own_settings(
     if unknown := [key for key in settings if key not in allowed]:
         hint = names.hint(unknown[0], allowed)
         raise ValueError(f"optimizer.{unknown[0]} is not a setting of {settings['name']}.{hint}")
-    return make, {key: settings[key] for key in own if key in settings}
+    of_make, of_schedule = (
+        {key: settings[key] for key in keys if key in settings}
+        for keys in (own, _SCHEDULE_SETTINGS)
+    )
+    names.check_settings("optimizer", make, of_make, given=("axes",))
+    names.check_settings("optimizer", schedules.build, of_schedule, given=("name",))
+    return make, of_make
 
 
 def _not_negative(settings: Mapping[str, Any], key: str) -> float:
     value = settings.get(key, 0.0)
-    if value < 0:
-        raise ValueError(f"optimizer.{key} is {value}; it must be 0 (off) or more")
+    if type(value) not in (int, float) or value < 0:
+        raise ValueError(f"optimizer.{key} is {value!r}; it must be 0 (off) or more")
     return value
 
 

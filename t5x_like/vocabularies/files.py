@@ -51,6 +51,8 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
             sequence and unknown.
     """
     spec = os.fspath(spec)
+    if not spec:
+        raise ValueError("data.vocabulary is not set: name a file, a folder, or bytes")
     name, colon, number = spec.partition(":")
     if name == BYTES:
         if colon and not number.isdecimal():

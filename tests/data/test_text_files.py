@@ -163,7 +163,7 @@ WRONG = {
     "two formats": ({"files": ["{}/lines.txt", "{}/rows.jsonl"]}, "differ in format"),
     "held_out": ({"files": "{}/lines.txt", "held_out": 2}, "held_out=2 must be from 0 to 1"),
     "a setting": ({"file": "{}/lines.txt"}, "'file' does not exist. Did you mean 'files'"),
-    "nothing": ({}, "'files' is not set"),
+    "nothing": ({}, "files is not set"),
 }
 
 

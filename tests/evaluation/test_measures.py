@@ -47,7 +47,7 @@ def test_a_measure_has_the_kind_of_its_name_or_another():
             {"kind": "los"},
             "evaluate.measures.x.kind='los' does not exist. Did you mean 'loss'",
         ),
-        ("loss", {"stride": 1}, "setting of evaluate.measures.loss='stride' does not exist"),
+        ("loss", {"stride": 1}, "evaluate.measures.loss.stride does not exist"),
         ("documents", {"strid": 1}, "'strid' does not exist. Did you mean 'stride'"),
     ],
 )

@@ -262,7 +262,7 @@ def test_marked_pairs_by_eye_and_cut_to_fit():
         ("mass", {"random_rate": 0.6, "kept_rate": 0.6}, "together at most 1"),
         ("mass", {"lengths": {"inputs": 24, "targets": 11}}, "has 12, more than lengths.targets"),
         ("mass", {"lengths": {"inputs": 4, "targets": 9}}, "lengths.inputs of 8 or more, got 4"),
-        ("mass", {"token": 3}, "setting of the objective mass"),
+        ("mass", {"token": 3}, "data.objective_settings.token does not exist"),
     ],
 )
 def test_what_cannot_be_is_told_before_anything_is_read(name, settings, message):

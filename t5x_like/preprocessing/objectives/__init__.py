@@ -14,11 +14,10 @@ A new objective is a function that returns an `Objective`, a line in `OBJECTIVES
 `batches.objective_examples`, which declares without TensorFlow what its examples contain.
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from t5x_like.names import choose
+from t5x_like.names import check_settings, choose
 from t5x_like.preprocessing.objectives.labels import decoder_rows, labelled
 from t5x_like.preprocessing.objectives.masked import encoders, masked_targets
 from t5x_like.preprocessing.objectives.objective import Objective
@@ -81,7 +80,5 @@ def build(name: str, **settings: Any) -> Objective:
         ValueError: no objective has this name, or it has no such setting, or a bad value.
     """
     factory = get(name)
-    known = inspect.signature(factory).parameters
-    for setting in settings:
-        choose(f"setting of the objective {name}", setting, known)
+    check_settings("data.objective_settings", factory, settings)
     return factory(**settings)

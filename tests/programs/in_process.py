@@ -1,0 +1,61 @@
+"""Runs a command in this process as `python -m` does, for tests of many command lines."""
+
+import contextlib
+import dataclasses
+import io
+import runpy
+import sys
+from collections.abc import Iterator
+from unittest import mock
+
+from absl import flags, logging
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """A command that has ended: its exit status, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+def run(module: str, *arguments: str, stdin: str = "") -> Done:
+    """Runs `python -m module arguments`; an error that the command does not catch is raised."""
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    with (
+        mock.patch.object(sys, "argv", [module, *arguments]),
+        mock.patch.object(sys, "stdin", io.StringIO(stdin)),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        _logging_there(),
+        _without_flags(),
+    ):
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=False)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _logging_there() -> Iterator[None]:
+    """Absl logs to the standard error that there was when it was imported."""
+    handler = logging.get_absl_handler().python_handler
+    before = handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        handler.setStream(before)
+
+
+@contextlib.contextmanager
+def _without_flags() -> Iterator[None]:
+    """A process has the flags of one command."""
+    before = set(flags.FLAGS)
+    try:
+        yield
+    finally:
+        for name in set(flags.FLAGS) - before:
+            delattr(flags.FLAGS, name)

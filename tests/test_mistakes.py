@@ -1,0 +1,163 @@
+"""The mistakes of users: each ends a command with one line and status 2, before any work begins."""
+
+import functools
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from t5x_like import config
+from t5x_like.checkpoints import Checkpoints
+from t5x_like.decoding.generator import Generator
+from t5x_like.experiment import model_side
+from t5x_like.inference.predictor import Predictor
+from t5x_like.planning import compiling
+from t5x_like.pretrained import from_pretrained
+from t5x_like.training import loop
+from t5x_like.vocabularies import trainers
+from tests.programs import in_process, tiny_encoder, tiny_t5
+
+ROOT = pathlib.Path(__file__).parents[1]
+WORDS = [*tiny_t5.WORDS, "good", "bad"]
+ROWS = [{"text_a": f"one {word}", "label": "yes" if word > "five" else "no"} for word in WORDS * 4]
+
+# The command lines of mistakes.txt begin with these. {made} is a folder with the models and
+# texts of the fixture, {new} an empty one.
+BEGINNINGS = {
+    "train": "--config=tests/programs/tiny_t5.py:{made} --config.workdir={new}/run",
+    "resume": "--config=tests/programs/tiny_t5.py:{made}",
+    "fine_tune": "--config=configs/fine_tuning.py:classification --config.workdir={new}/run "
+    "--config.initialize={made}/bert --config.data.settings.train={made}/rows.jsonl",
+    "evaluate": "--config=tests/programs/tiny_t5.py:{made}",
+    "infer": "--config=tests/programs/tiny_t5.py:{made} --input={made}/prompts.txt",
+    "infer_from": "--config=configs/pretrained.py --config.data.vocabulary=bytes "
+    "--input={made}/prompts.txt",
+    "convert": "--from={made}/run --to={new}/out",
+    "vocabulary": "--data=data/text_files.py --size=90 --output={new}/v.model",
+    "plan": "--config=tests/programs/tiny_t5.py:{made}",
+}
+MODULES = {
+    **dict.fromkeys(("resume", "fine_tune"), "t5x_like.train"),
+    "infer_from": "t5x_like.infer",
+    **{
+        name: f"benchmarks.{name}"
+        for name in ("data_pipeline", "plans", "train_step", "switch_vs_dense")
+    },
+}
+
+
+def read_table():
+    """The mistakes of mistakes.txt: "command, name" -> the arguments and the words."""
+    lines = (ROOT / "tests" / "mistakes.txt").read_text().splitlines()
+    lines = [line for line in lines if line and not line.startswith("#")]
+    pairs = [line.partition(": ") for line in lines[::2]]
+    return {
+        name: (arguments, words.strip())
+        for (name, _, arguments), words in zip(pairs, lines[1::2], strict=True)
+    }
+
+
+MISTAKES = read_table()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with models that nobody trained, copies with something wrong, and texts."""
+    made = tmp_path_factory.mktemp("made")
+    _write_run(made)
+    tiny_encoder.write(made / "bert", "bert", words=WORDS)
+    from_pretrained(made / "run").save_pretrained(made / "hf")
+    for name in ("no_config", "no_weights", "truncated", "wider", "deberta"):
+        shutil.copytree(made / "hf", made / name)
+    (made / "no_config" / "config.json").unlink()
+    (made / "no_weights" / "model.safetensors").unlink()
+    weights = made / "truncated" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-50])
+    for name, changes in (("wider", {"d_ff": 56}), ("deberta", {"model_type": "deberta"})):
+        settings = json.loads((made / name / "config.json").read_text())
+        (made / name / "config.json").write_text(json.dumps(settings | changes))
+    for name, text in (("listed", "[1]"), ("typed", '{"train": {"steps": "many"}}')):
+        (made / name).mkdir()
+        (made / name / "config.json").write_text(text)
+    (made / "flat").mkdir()
+    (made / "flat" / "config.json").write_text('{"train": []}')
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    (made / "rows.jsonl").write_text(lines)
+    (made / "cut.jsonl").write_text(lines + '{"text_a": \n')
+    (made / "latin.jsonl").write_bytes(lines.encode() + b'{"text_a": "caf\xe9", "label": "no"}\n')
+    (made / "none.jsonl").write_text("")
+    (made / "numbers.jsonl").write_text('{"inputs": 3}\n')
+    (made / "prompts.txt").write_text("one two\nthree four\n")
+    (made / "broken.py").write_text("def f(:\n")
+    (made / "empty.py").write_text("")
+    return made
+
+
+def _write_run(made):
+    """Writes a run of no step, its weights as `convert` writes them, and a damaged copy."""
+    settings = tiny_t5.get_config(str(made))
+    state = model_side.build(settings).initial_state()
+    own = config.to_dict(settings)
+    for name, metadata in (("run", {"data_shards": 2}), ("converted", {})):
+        folder = made / name / "checkpoints"
+        with Checkpoints(folder, every=2, metadata={"config": own, **metadata}) as saver:
+            saver.save(2, state)
+    (made / "run" / "config.json").write_text(json.dumps(own))
+    shutil.copytree(made / "run", made / "damaged")
+    (made / "damaged" / "checkpoints" / "2" / "manifest.json").unlink()
+
+
+@pytest.fixture(autouse=True)
+def nothing_begins(monkeypatch):
+    """Work that takes long where a model is large: none of it may begin."""
+    monkeypatch.chdir(ROOT)
+    begun = functools.partial(pytest.fail, "the work has begun")
+    for place, name in (
+        (loop, "fit"),
+        (model_side.Experiment, "measure"),
+        (Generator, "generate"),
+        (Generator, "stream"),
+        (Predictor, "__call__"),
+        (compiling, "compile_step"),
+        (trainers, "train"),
+    ):
+        monkeypatch.setattr(place, name, lambda *_, **__: begun())
+
+
+def files(folder):
+    """All files of a folder, with what changes when they are written."""
+    stats = ((path, path.stat()) for path in folder.rglob("*"))
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_before_any_work(name, made, tmp_path):
+    arguments, words = MISTAKES[name]
+    command = name.partition(", ")[0]
+    if not arguments.startswith("--config="):
+        arguments = f"{BEGINNINGS.get(command, '')} {arguments}"
+    folders = {"{made}": str(made), "{new}": str(tmp_path)}
+    arguments = re.sub(r"{made}|{new}", lambda found: folders[found[0]], arguments).split()
+    before = files(made), files(tmp_path)
+    module = MODULES.get(command, f"t5x_like.{command}")
+    done = in_process.run(module, *arguments)
+    assert done.status == 2, done
+    assert done.err.count("\n") == 1, done.err
+    assert done.err.startswith("error: ")
+    parts = map(re.escape, words.split("..."))
+    assert re.search(".*".join(parts), done.err), done.err
+    assert (files(made), files(tmp_path)) == before
+
+
+def test_the_table_covers_all_commands():
+    assert len(MISTAKES) > 100
+    assert {name.partition(", ")[0] for name in MISTAKES} >= {
+        "train",
+        "evaluate",
+        "infer",
+        "convert",
+        "vocabulary",
+        "plan",
+    }
