@@ -111,7 +111,9 @@ def _check_flags() -> None:
         raise ValueError("one of --input=FILE (or -), --examples=N, --interactive is needed")
     if given.examples < 0:
         raise ValueError(f"--examples={given.examples} must be 1 or more")
-    as_text = next((name for name in ("interactive", "examples", "stream") if given[name]), "")
+    as_text = next(
+        (name for name in ("interactive", "examples", "stream") if getattr(given, name)), ""
+    )
     if given.log_probs and as_text:
         raise ValueError(f"--log_probs is for lines of JSON, and --{as_text} shows texts: omit one")
     if given.stream and given.examples:
@@ -119,7 +121,7 @@ def _check_flags() -> None:
     reads_terminal = given.interactive or given.input == "-"
     if reads_terminal and (sys.stdin is None or sys.stdin.closed):
         raise ValueError("standard input is closed: give texts with --input=FILE")
-    if given.output != "-":
+    if given.output and given.output != "-":
         command_line.check_file("--output", given.output)
         paths = {pathlib.Path(one).resolve() for one in (given.input or "-", given.output)}
         if len(paths) == 1:

@@ -21,7 +21,7 @@ from tests.programs import in_process, tiny_encoder, tiny_t5
 
 ROOT = pathlib.Path(__file__).parents[1]
 WORDS = [*tiny_t5.WORDS, "good", "bad"]
-ROWS = [{"text_a": f"one {word}", "label": "yes" if word > "five" else "no"} for word in WORDS * 4]
+ROWS = [{"text_a": f"{n} {WORDS[n % 12]}", "label": ("no", "yes", "so")[n % 3]} for n in range(48)]
 
 # The command lines of mistakes.txt begin with these. {made} is a folder with the models and
 # texts of the fixture, {new} an empty one.
