@@ -111,11 +111,9 @@ def _check_flags() -> None:
         raise ValueError("one of --input=FILE (or -), --examples=N, --interactive is needed")
     if given.examples < 0:
         raise ValueError(f"--examples={given.examples} must be 1 or more")
-    as_text = next(
-        (name for name in ("interactive", "examples", "stream") if getattr(given, name)), ""
-    )
-    if given.log_probs and as_text:
-        raise ValueError(f"--log_probs is for lines of JSON, and --{as_text} shows texts: omit one")
+    for name in ("interactive", "examples", "stream"):
+        if given.log_probs and getattr(given, name):
+            raise ValueError(f"--log_probs is for lines of JSON, and --{name} shows texts: omit one")
     if given.stream and given.examples:
         raise ValueError("--stream shows the answers to --input, and --examples its own: omit one")
     reads_terminal = given.interactive or given.input == "-"

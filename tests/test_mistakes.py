@@ -118,7 +118,6 @@ def nothing_begins(monkeypatch):
         (loop, "fit"),
         (model_side.Experiment, "measure"),
         (Generator, "generate"),
-        (Generator, "stream"),
         (Predictor, "__call__"),
         (compiling, "compile_step"),
         (trainers, "train"),
