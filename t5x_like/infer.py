@@ -113,7 +113,7 @@ def _check_flags() -> None:
         raise ValueError(f"--examples={given.examples} must be 1 or more")
     for name in ("interactive", "examples", "stream"):
         if given.log_probs and getattr(given, name):
-            raise ValueError(f"--log_probs is for lines of JSON, and --{name} shows texts: omit one")
+            raise ValueError(f"--log_probs is for lines of JSON, --{name} shows texts: omit one")
     if given.stream and given.examples:
         raise ValueError("--stream shows the answers to --input, and --examples its own: omit one")
     reads_terminal = given.interactive or given.input == "-"

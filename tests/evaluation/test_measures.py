@@ -48,7 +48,7 @@ def test_a_measure_has_the_kind_of_its_name_or_another():
             "evaluate.measures.x.kind='los' does not exist. Did you mean 'loss'",
         ),
         ("loss", {"stride": 1}, "evaluate.measures.loss.stride does not exist"),
-        ("documents", {"strid": 1}, "'strid' does not exist. Did you mean 'stride'"),
+        ("documents", {"strid": 1}, "strid does not exist. Did you mean 'stride'"),
     ],
 )
 def test_an_error_names_the_nearest_that_there_is(name, settings, message):
