@@ -89,14 +89,14 @@ class GenerationSettings:
 
     def _check(self, given: Mapping[str, Any]) -> None:
         check_settings("generation", GenerationSettings, given)
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
+        for name in given.keys() & _RANGES.keys():
+            (low, high), value = _RANGES[name], given[name]
+            if not low <= value <= high:
                 limit = f"from {low} to {high}" if high < math.inf else f"{low} or more"
                 raise ValueError(f"{name}={value} must be {limit}")
-        if self.temperature <= 0 or self.top_p <= 0:
-            name = "temperature" if self.temperature <= 0 else "top_p"
-            raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+        for name in ("temperature", "top_p"):
+            if given.get(name, 1) <= 0:
+                raise ValueError(f"{name}={given[name]} must be above 0")
         choose("length_penalty_kind", self.length_penalty_kind, _PENALTIES)
         if self.do_sample and self.num_beams > 1:
             raise ValueError(

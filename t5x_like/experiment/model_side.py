@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,9 +23,6 @@ from t5x_like.systems.system import Task
 from t5x_like.training import flops, frozen, metrics, optimizers, state, step, task_parameters
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
-
-# The arguments of a loss that are not settings (`systems.system.Loss`).
-_OF_LOSSES = ("module", "params", "batch", "rng", "carry")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,7 +330,9 @@ def _loss(
 ) -> Callable[..., Any]:
     """The loss of a task, with its settings."""
     settings = config.loss.to_dict()
-    names.check_settings("loss", task.loss, settings, given=_OF_LOSSES)
+    # A loss gets the module, parameters, batch and key, and perhaps a memory: no settings.
+    given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
+    names.check_settings("loss", task.loss, settings, given=given)
     loss: Callable[..., Any] = functools.partial(task.loss, module, **settings)
     if still := config.optimizer.get("frozen"):
         loss = frozen.without_gradient(loss, trained=frozen.trainable(axes, frozen=still))

@@ -78,7 +78,7 @@ def _check_value(setting: str, value: Any, published: Any) -> None:
     if type(published) is bool and type(value) is not bool:
         allowed = "True or False"
     elif type(published) is int:
-        least = 1 if setting.endswith(_SIZES) else 0
+        least = 1 if published and setting.endswith(_SIZES) else 0
         if type(value) is not int or value < least:
             allowed = f"an integer, {least} or more"
     elif type(published) is float:

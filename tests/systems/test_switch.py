@@ -275,7 +275,7 @@ def test_the_post_norm_layers_of_an_encoder_can_be_sparse_and_learn():
         ({"router": "switsch"}, r"model.router='switsch' .*Did you mean 'switch'"),
         ({"dispatch": "dropples"}, r"model.dispatch='dropples' .*Did you mean 'dropless'"),
         ({"sparse_every": 3}, r"model.encoder_layers=2 must be a multiple of model.sparse_every=3"),
-        ({"experts": 0}, r"model.experts=0 must be at least 1"),
+        ({"experts": 0}, r"model.experts=0 must be an integer, 1 or more"),
         ({"init_scale": 0.0}, r"model.init_scale=0.0 must be above 0"),
         ({"expertz": 8}, r"model.expertz is no setting of switch.*Did you mean 'experts'"),
     ],
