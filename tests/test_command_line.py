@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -171,3 +172,13 @@ def test_tensorflow_is_loaded_in_silence():
         "import tensorflow as tf; tf.data.Dataset.range(3); import sys; sys.stderr.write('end')"
     )
     assert python("-c", program).stderr == "end"
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback():
+    program = (
+        "from t5x_like.experiment import command_line; command_line.end_quietly_on_interrupt(); "
+        "raise KeyboardInterrupt"
+    )
+    done = python("-c", program)
+    assert done.returncode == -signal.SIGINT  # of which a shell makes 130
+    assert done.stderr == ""

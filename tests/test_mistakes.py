@@ -150,6 +150,14 @@ def test_a_mistake_is_one_line_before_any_work(name, made, tmp_path):
     assert (files(made), files(tmp_path)) == before
 
 
+@pytest.mark.parametrize("flag", ["--input=-", "--interactive"])
+def test_a_closed_standard_input_is_one_line(flag, made):
+    beginning = BEGINNINGS["evaluate"].replace("{made}", str(made))
+    done = in_process.run("t5x_like.infer", beginning, flag, stdin=None)
+    assert done.status == 2
+    assert done.err == "error: standard input is closed: give texts with --input=FILE\n"
+
+
 def test_the_table_covers_all_commands():
     assert len(MISTAKES) > 100
     commands = {"train", "evaluate", "infer", "convert", "vocabulary", "plan"}

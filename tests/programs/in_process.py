@@ -20,13 +20,17 @@ class Done:
     err: str
 
 
-def run(module: str, *arguments: str, stdin: str = "") -> Done:
-    """Runs `python -m module arguments`; an error that the command does not catch is raised."""
+def run(module: str, *arguments: str, stdin: str | None = "") -> Done:
+    """Runs `python -m module arguments`; an error that the command does not catch is raised.
+
+    Args:
+        stdin: the text of standard input; None closes it.
+    """
     out, err = io.StringIO(), io.StringIO()
     status = 0
     with (
         mock.patch.object(sys, "argv", [module, *arguments]),
-        mock.patch.object(sys, "stdin", io.StringIO(stdin)),
+        mock.patch.object(sys, "stdin", None if stdin is None else io.StringIO(stdin)),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         _logging_there(),
