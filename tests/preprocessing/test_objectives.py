@@ -76,6 +76,15 @@ def test_span_corruption_by_eye_with_the_final_sentinel_of_the_papers_text(monke
     assert targets == "<X> for inviting <Y> last <Z> EOS"
 
 
+def test_span_corruption_by_eye_with_a_span_rolled_over_the_end(monkeypatch):
+    noise_at(monkeypatch, denoising, "random_spans_mask", "Thank", "week", ".")
+    monkeypatch.setattr(denoising, "roll_mask", lambda mask, **_: mask)
+    objective = denoising.span_corruption(rate=0.3, mean_span=3.0, random_roll=True)
+    inputs, targets = one(objective, inputs=11, targets=6)
+    assert inputs == "<X> you for inviting me to your party last <Y> EOS"
+    assert targets == "<X> Thank <Y> week . EOS"
+
+
 def test_iid_replace_spans_by_eye(monkeypatch):
     noise_at(monkeypatch, denoising, "random_tokens_mask", "for", "inviting", "last")
     inputs, targets = one(denoising.iid_replace_spans(rate=0.3), inputs=12, targets=12)

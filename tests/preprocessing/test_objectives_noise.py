@@ -58,6 +58,9 @@ def test_lengths_of_other_settings(inputs, rate, span, expected):
 def test_the_final_sentinel_and_eos_are_counted():
     assert random_spans_lengths(512, final_sentinel=True) == (568, 115)
     assert random_spans_lengths(511, eos=0) == (568, 113)
+    assert random_spans_lengths(513, random_roll=True) == (568, 115)
+    # Spans of one token cannot be cut in two.
+    assert random_spans_lengths(40, mean_span=1.0, random_roll=True) == (39, 13)
 
 
 @pytest.mark.parametrize(("rate", "span"), SETTINGS)
@@ -103,6 +106,20 @@ def test_every_span_mask_is_equally_likely():
     }  # fmt: skip
     # 1,000 each, standard deviation 29: five of them in a seeded draw.
     assert max(abs(n - 1000) for n in seen.values()) < 145
+
+
+def test_rolled_masks_are_noise_at_every_place_equally_often():
+    @seqio.map_over_dataset(num_seeds=3)
+    def draw(_, seeds):
+        return noise.roll_mask(spans_mask(8, 2, 1)(seeds[:2]), seed=seeds[2])
+
+    with seqio.utils.map_seed_manager(0):
+        dataset = draw(tf.data.Dataset.range(4000))
+    masks = next(iter(dataset.batch(4000))).numpy().astype(int)
+    seen = collections.Counter("".join("-x"[noisy] for noisy in mask) for mask in masks)
+    assert set(seen) == {"".join("-x"[(n - k) % 8 < 2] for n in range(8)) for k in range(8)}
+    # 500 each, standard deviation 21: five of them in a seeded draw.
+    assert max(abs(n - 500) for n in seen.values()) < 105
 
 
 def test_token_masks_are_exact_in_number_and_even_over_places():

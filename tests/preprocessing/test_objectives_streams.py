@@ -57,6 +57,7 @@ SPANS = [
     ("span_corruption", {"rate": 0.3, "mean_span": 5.0}, 60, 29),
     ("random_spans", {"rate": 0.5, "mean_span": 2.0}, 90, 92),
     ("span_corruption", {"final_sentinel": True}, 40, 14),
+    ("span_corruption", {"random_roll": True}, 16, 5),
     ("iid_replace_spans", {}, 40, 16),
     ("iid_replace_spans", {"rate": 0.5}, 40, 60),
 ]

@@ -21,7 +21,7 @@ Preprocessor = Callable[..., tf.data.Dataset]
 Seeds = Sequence[tuple[tf.Tensor, tf.Tensor]]
 Corrupt = Callable[[tf.Tensor, Seeds], tuple[tf.Tensor, tf.Tensor]]
 
-SEEDS = 3  # per chunk: two to sample a noise mask, or one to sample and two to apply it
+SEEDS = 3  # per chunk: two to sample a noise mask and one to shift it, or one and two to apply it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

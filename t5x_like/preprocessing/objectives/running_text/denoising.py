@@ -32,6 +32,7 @@ from t5x_like.preprocessing.objectives.running_text.noise import (
     noise_count,
     random_spans_mask,
     random_tokens_mask,
+    roll_mask,
     span_counts,
 )
 from t5x_like.vocabularies import Vocabulary
@@ -45,6 +46,7 @@ def random_spans_lengths(
     rate: float = 0.15,
     mean_span: float = 3.0,
     final_sentinel: bool = False,
+    random_roll: bool = False,
     eos: int = 1,
 ) -> tuple[int, int]:
     """(raw length, targets length) with which span corruption fills `inputs_length` tokens.
@@ -57,21 +59,28 @@ def random_spans_lengths(
         rate: share of noise tokens.
         mean_span: tokens per span of noise.
         final_sentinel: as for `span_corruption`; the targets are one token longer.
+        random_roll: as for `span_corruption`; both leave room for one more sentinel.
         eos: tokens that end the inputs, and the targets: 1, or 0 for features without EOS.
 
     Raises:
         ValueError: as `span_corruption`.
     """
     check_spans("random_spans_lengths", rate=rate, mean_span=mean_span)
-    sizes = _span_sizes(rate=rate, mean_span=mean_span, final_sentinel=final_sentinel)
+    sizes = _span_sizes(
+        rate=rate, mean_span=mean_span, final_sentinel=final_sentinel, random_roll=random_roll
+    )
     # At rate 0.5 several raw lengths fill the inputs: like T5, take one with targets no longer.
     raw_length = fill(sizes, inputs=inputs_length - eos, targets=inputs_length - eos)
     return raw_length, sizes(raw_length).targets + eos
 
 
-def _span_sizes(*, rate: float, mean_span: float, final_sentinel: bool) -> Callable[[int], Sizes]:
+def _span_sizes(
+    *, rate: float, mean_span: float, final_sentinel: bool, random_roll: bool
+) -> Callable[[int], Sizes]:
     def sizes(length: int) -> Sizes:
         tokens, spans = span_counts(length, rate=rate, mean_span=mean_span)
+        if random_roll:  # a span of two tokens or more can be at the end and at the start
+            spans = min(spans + 1, tokens)
         sentinels = spans + final_sentinel
         return Sizes(
             inputs=length - tokens + spans, targets=tokens + sentinels, sentinels=sentinels
@@ -81,7 +90,11 @@ def _span_sizes(*, rate: float, mean_span: float, final_sentinel: bool) -> Calla
 
 
 def span_corruption(
-    *, rate: float = 0.15, mean_span: float = 3.0, final_sentinel: bool = False
+    *,
+    rate: float = 0.15,
+    mean_span: float = 3.0,
+    final_sentinel: bool = False,
+    random_roll: bool = False,
 ) -> Objective:
     """Random spans of tokens, each replaced by one sentinel (T5, sections 3.1.4 and 3.3.4).
 
@@ -97,6 +110,10 @@ def span_corruption(
         rate: share of tokens that are noise.
         mean_span: mean length of a span, in tokens.
         final_sentinel: end the targets with <Z>, as in the paper's example: 115 target tokens.
+        random_roll: shift each mask around by a random number of tokens, so that noise is anywhere
+            and not always last, as the setting of that name in T5's code. In a row of one span it
+            is the difference between a blank in a text and the text's end. A span that is shifted
+            over the end becomes two; rows without such a span are one token shorter.
 
     Raises:
         ValueError: `rate` or `mean_span` out of range; later, when the dataset is built and
@@ -115,6 +132,8 @@ def span_corruption(
             length = tf.size(tokens)
             noise, spans = tf.unstack(tf.gather(counts, length))
             mask = random_spans_mask(length, tokens=noise, spans=spans, seeds=(seeds[0], seeds[1]))
+            if random_roll:
+                mask = roll_mask(mask, seed=seeds[2])
             targets = spans_after_sentinels(
                 tokens, mask, first=first, final_sentinel=final_sentinel
             )
@@ -124,7 +143,9 @@ def span_corruption(
 
     return objective_over_chunks(
         "span_corruption",
-        sizes=_span_sizes(rate=rate, mean_span=mean_span, final_sentinel=final_sentinel),
+        sizes=_span_sizes(
+            rate=rate, mean_span=mean_span, final_sentinel=final_sentinel, random_roll=random_roll
+        ),
         corruption=corruption,
     )
 

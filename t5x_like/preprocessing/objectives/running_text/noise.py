@@ -80,6 +80,20 @@ def random_spans_mask(
     return kept_over > noise_over
 
 
+def roll_mask(mask: tf.Tensor, *, seed: Seed) -> tf.Tensor:
+    """Shift a mask around by a random number of places: bool [L] -> bool [L].
+
+    Every place is then noise equally often, where `random_spans_mask` has kept text first and noise
+    last: T5's code has it as `random_roll`, for rows with few spans. A span that is shifted over
+    the end is in two parts, at the end and at the start.
+    """
+    length = tf.size(mask)
+    places = tf.random.stateless_uniform(
+        [], seed, minval=0, maxval=tf.maximum(length, 1), dtype=tf.int32
+    )
+    return tf.roll(mask, places, axis=0)
+
+
 def _random_ends(total: tf.Tensor, *, parts: tf.Tensor, seed: Seed) -> tf.Tensor:
     """The ends of the parts of a random partition of `total` tokens: int32 [parts], ascending.
 
