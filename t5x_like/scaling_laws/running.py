@@ -31,10 +31,9 @@ def run(rungs: Sequence[Rung]) -> bool:
         raise ValueError(f"--run reads {_CONFIG}: call it in the root of the repository")
     for number, rung in enumerate(rungs, start=1):
         start, done = time.monotonic(), final_loss(rung.config, rung.folder) is not None
-        if not done:
-            _train(rung)
+        stopped = not done and _train(rung)
         loss = final_loss(rung.config, rung.folder)
-        if loss is None:
+        if stopped or loss is None:
             return False
         seconds = "finished before" if done else f"{time.monotonic() - start:.0f} s"
         sys.stdout.write(
@@ -44,29 +43,33 @@ def run(rungs: Sequence[Rung]) -> bool:
     return True
 
 
-def _train(rung: Rung) -> None:
+def _train(rung: Rung) -> bool:
+    """Train a run in a process of its own; whether a signal ended it."""
     command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{rung.folder}"]
     output = rung.folder / _OUTPUT
     with output.open("a") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        with _passing_signals_on(process):
+        with _passing_signals_on(process) as signals:
             status = process.wait()
-    if status:
+    if status and not signals:
         last = output.read_text().strip().splitlines()[-1:] or ["no output"]
         raise ValueError(f"{rung.folder.name} failed with status {status}: {last[0]} ({output})")
+    return bool(signals)
 
 
 @contextlib.contextmanager
-def _passing_signals_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let a run save itself when this process is told to stop."""
+def _passing_signals_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Let a run save itself when this process is told to stop; the signals that came."""
+    signals: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
+        signals.append(number)
         if number == signal.SIGTERM:  # a terminal sends Ctrl-C to both
             process.terminate()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
