@@ -46,6 +46,13 @@ def fit(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", metavar="FILE", help="JSON file for the fits")
     parser.add_argument("--figures", metavar="FOLDER", help="folder for a figure of each approach")
     parser.add_argument("--count", default="counted", help="FLOPs of runs: counted, or 6nd")
+    parser.add_argument(
+        "--hold_out",
+        type=float,
+        default=math.inf,
+        metavar="FLOPS",
+        help="keep runs of as many FLOPs or more apart, and predict their loss",
+    )
     parser.add_argument("--bootstrap", type=int, default=200, help="resamples (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the resamples (%(default)s)")
     given = parser.parse_args(arguments)
@@ -55,9 +62,12 @@ def fit(arguments: Sequence[str]) -> None:
     from t5x_like.scaling_laws import analysis, figures, runs
 
     path = runs.find_runs(given.source)
-    found, left_out = _read(path, count=given.count)
+    every, left_out = _read(path, count=given.count)
+    apart = [run for run in every if run.c >= given.hold_out]
+    found = [run for run in every if run.c < given.hold_out]
     runs.check(found, source=given.source)
     result = analysis.analyse(found, times=given.bootstrap, seed=given.seed)
+    result["held_out"] = analysis.held_out(apart, result)
     result["warnings"] += left_out
     print(analysis.text(result))
     if given.json:

@@ -17,6 +17,7 @@ from t5x_like.names import hint
 from t5x_like.planning import report
 from t5x_like.planning.chips import CHIPS, Topology
 from t5x_like.scaling_laws import cost
+from t5x_like.scaling_laws.analysis import law_of
 from t5x_like.scaling_laws.ladder import LEAST_STEPS
 from t5x_like.scaling_laws.law import PUBLISHED, Law
 from t5x_like.training import flops as flop_counts
@@ -41,8 +42,7 @@ def find_law(name: str) -> Law:
             + hint(name, PUBLISHED)
         )
     try:
-        fitted = json.loads(path.read_text())["approach_3"]
-        return Law(**{one.name: float(fitted[one.name]) for one in dataclasses.fields(Law)})
+        return law_of(json.loads(path.read_text())["approach_3"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"--law={name!r} has no approach_3 with E, A, B, alpha and beta: give a file that "

@@ -1,7 +1,7 @@
 """Fit all laws to runs, with intervals: the content of the JSON file that `scaling fit` writes."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,25 @@ def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis
         bare = [dataclasses.replace(run, n=n) for run, n in pairs if n is not None]
         found["without_embeddings"] = _fits(bare, times=times, seed=seed)
     return found
+
+
+def held_out(runs: Sequence[Run], found: Analysis) -> list[dict[str, Any]]:
+    """The loss that approach 3 and variable projection predict for runs kept apart from a fit."""
+    laws = {name: law_of(found[name]) for name in ("approach_3", "variable_projection")}
+    return [
+        {"run": run.name, "N": run.n, "D": run.d, "C": run.c, "loss": run.loss}
+        | {name: float(law.loss(run.n, run.d)) for name, law in laws.items()}
+        for run in runs
+    ]
+
+
+def law_of(found: Mapping[str, Any]) -> Law:
+    """The law of `approach_3` or `variable_projection` in an analysis.
+
+    Raises:
+        KeyError, TypeError, ValueError: it lacks a constant, or one is no number.
+    """
+    return Law(**{one.name: float(found[one.name]) for one in dataclasses.fields(Law)})
 
 
 def _fits(runs: Sequence[Run], *, times: int, seed: int) -> Analysis:
@@ -163,6 +182,12 @@ def text(found: Analysis) -> str:
     ]
     if found["without_embeddings"] is not None:
         lines += ["", "N without embeddings", *_table(found["without_embeddings"])]
+    for one in found.get("held_out", ()):
+        off = ", ".join(
+            f"{title} {one[name]:.4f} ({one[name] - one['loss']:+.4f})"
+            for name, title in list(_TITLES.items())[2:]
+        )
+        lines.append(f"kept apart, {one['run']}: loss {one['loss']:.4f}; predicted by {off}")
     lines += [f"warning: {one}" for one in found["warnings"]]
     return "\n".join(lines)
 

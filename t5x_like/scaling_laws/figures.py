@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from t5x_like.scaling_laws import envelope, isoflop
-from t5x_like.scaling_laws.law import Law
+from t5x_like.scaling_laws.analysis import law_of
 from t5x_like.scaling_laws.runs import Run, columns
 
 FILES = ("approach_1.png", "approach_2.png", "approach_3.png")
@@ -81,7 +81,7 @@ def _profiles(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right
 def _contours(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
     """The fitted loss over FLOPs and sizes with its optimum, and fitted against measured losses."""
     n, d, c, loss = columns(runs)
-    law = Law(**{name: analysis["approach_3"][name] for name in ("E", "A", "B", "alpha", "beta")})
+    law = law_of(analysis["approach_3"])
     flops, sizes = np.geomspace(c.min(), c.max(), 80), np.geomspace(n.min(), n.max(), 80)
     ratio = np.exp(np.log(c / (n * d)).mean())  # 6, where C = 6 N D
     x, y = np.meshgrid(flops, sizes)

@@ -223,7 +223,7 @@ def test_a_ladder_trains_and_goes_on(tmp_path, capsys):
     made = base(**{"data.module": "data/text_files.py", "data.task": "text_files"})
     made.data.settings = {"files": str(tmp_path / "texts.txt")}
     made.evaluate.batches = 2
-    made = ladder.design(made, Design((4.5e9,), SIZES), folder=tmp_path / "ladder")
+    made = ladder.design(made, Design((5e9,), SIZES), folder=tmp_path / "ladder")
     ladder.write(made)
     assert running.run(made)
     assert running.run(made)

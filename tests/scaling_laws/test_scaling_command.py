@@ -62,6 +62,20 @@ def test_figures_are_png_files(fitted):
         assert (fitted / "figures" / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_runs_kept_apart_are_predicted_and_not_fitted(tmp_path, capsys):
+    drawn = drawn_runs.grid(LAW)
+    far = drawn_runs.grid(LAW, budgets=(1e24,), sizes=1)
+    wrong = [dataclasses.replace(run, loss=run.loss + 0.5) for run in far]
+    csv, file = write(tmp_path / "runs.csv", rows(drawn + wrong)), tmp_path / "fit.json"
+    scaling.main(["fit", str(csv), f"--json={file}", "--bootstrap=0", "--hold_out=1e24"])
+    found = json.loads(file.read_text())
+    assert found["runs"] == len(drawn)
+    assert found["approach_3"]["a"] == pytest.approx(LAW.a)
+    [one] = found["held_out"]
+    assert one["loss"] - one["approach_3"] == pytest.approx(0.5, abs=1e-6)
+    assert "(-0.5000)" in capsys.readouterr().out
+
+
 def warnings_of(found, **changes):
     changed = [dataclasses.replace(run, **changes) for run in found]
     return "\n".join(analysis.analyse(changed, times=0)["warnings"])
