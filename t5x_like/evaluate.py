@@ -63,10 +63,11 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
             command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
         path = completion.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
         chosen = {one.name: _measures(one.settings) for one in run_tasks(settings)}
-        models, step = _models(path, settings)
+        pretrained, step = _model(path, settings)
         experiments = functools.cache(lambda: model_side.build_tasks(settings))
         for one in run_tasks(config.phase_at(settings, step=step).settings):
-            resources = Resources(models[one.name], one.settings, name=one.name, make=experiments)
+            model = pretrained.for_task(one.name)
+            resources = Resources(model, one.settings, name=one.name, make=experiments)
             for task in tuple(one.settings.evaluate.tasks) or (one.settings.data.task,):
                 where = f"{one.name}/{task}" if one.name else task
                 results[where], found = _measure(chosen[one.name], resources, task)
@@ -76,36 +77,19 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
         _write_predictions(predictions, settings)
 
 
-def _models(
-    path: pathlib.Path, settings: ml_collections.ConfigDict
-) -> tuple[dict[str, Pretrained], int]:
-    """The model of each task of a run by the task's name, and the step of the parameters."""
-    average = flags.FLAGS.average
-    if settings.tasks:
-        experiments = model_side.build_tasks(settings)
-        abstract = next(iter(experiments.values())).abstract_state.params
-        params, step = checkpoints.restore_params(path, abstract, average=average)
-        return {
-            name: Pretrained(
-                one.module,
-                params,
-                system=settings.system,
-                config=one.config.model.to_dict(),
-                mesh=one.mesh,
-            )
-            for name, one in experiments.items()
-        }, step
+def _model(path: pathlib.Path, settings: ml_collections.ConfigDict) -> tuple[Pretrained, int]:
+    """The model, in a run of several tasks with all heads, and the step of its parameters."""
     mesh = partitioning.make_mesh(settings.mesh.to_dict())
     partitioning.check_batch(settings.data.batch_size, mesh.shape)
     pretrained = from_pretrained(
         path,
         mesh=mesh,
         param_dtype="float32",
-        average=average,
+        average=flags.FLAGS.average,
         **settings.model.to_dict(),
     )
     step = 0 if files.is_hugging_face(path) else checkpoints.read_metadata(path)["step"]
-    return {"": pretrained}, step
+    return pretrained, step
 
 
 def _measures(settings: ml_collections.ConfigDict) -> dict[str, Measure]:

@@ -19,6 +19,8 @@ With --examples=N instead, N held-out examples of the config's task are shown wi
 predicts beside the original: the spans of a text with blanks, each right or wrong, or of a language
 model's rows the second half.
 
+In a run of several tasks --task=NAME chooses the task, with its head, its data and its `decode`.
+
 An encoder predicts what its head is for (predictions.py): the tokens [MASK] of a text, a class, a
 number, a tag for each word or an answer. Its .jsonl has the fields of data/labelled_files.py
 without the label; a line of text is `text_a`, or the `words` of a tagger.
@@ -35,6 +37,7 @@ if __name__ == "__main__":
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them"),
         average=(1, "newest checkpoints to average"),
+        task=(None, "the task, in a run of several"),
         input=(None, "file of texts, or - for standard input"),
         output=("-", "JSON Lines file to write, or - for standard output"),
         examples=(0, "held-out examples to show"),
@@ -60,6 +63,7 @@ from absl import flags
 from t5x_like import config
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import command_line, completion, data_side, model_side, text_data
+from t5x_like.experiment.tasks import choose_task
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference import example_display, interactive, predictions, text_model
 from t5x_like.inference.predictor import Predictor
@@ -84,9 +88,10 @@ def infer(settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         _check_flags()
         settings = completion.complete(settings)
-        settings = config.phases(settings)[-1].settings
         path = completion.model_folder(settings, checkpoint=arguments.checkpoint)
-        pretrained = from_pretrained(path, average=arguments.average)
+        task = choose_task(config.phases(settings)[-1].settings, name=arguments.task)
+        pretrained = from_pretrained(path, average=arguments.average).for_task(task.name)
+        settings = task.settings
         predicted = predictions.name_of(pretrained)
         text = text_data.build(settings)
         if predicted == predictions.TEXT:

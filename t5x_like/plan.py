@@ -23,6 +23,7 @@ if __name__ == "__main__":
         json=(None, "JSON file for the plan"),
         search=(False, "try other layouts, and plan the best that fits"),
         tries=(6, "layouts that --search compiles"),
+        task=(None, "the task to plan in a run of several; that of the largest batch by default"),
     )
 
 import contextlib
@@ -58,8 +59,8 @@ def plan(settings: ml_collections.ConfigDict) -> None:
             with contextlib.suppress(NoCompilerError):  # the counts need no compiler
                 topology.devices()  # simulated ones before JAX starts with one
             if not given.search:
-                report.check_layout(settings, topology)
-        found = report.arithmetic(settings)
+                report.check_layout(settings, topology, task=given.task or "")
+        found = report.arithmetic(settings, task=given.task or "")
     if topology is not None:
         with one_line_errors():
             found = _on_topology(found, settings, topology)

@@ -15,10 +15,11 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import checkpoints, config, partitioning, systems, train
+from t5x_like import checkpoints, config, evaluate, partitioning, systems, train
 from t5x_like.checkpoints import reading
 from t5x_like.experiment import data_side, model_side, reporting
 from t5x_like.experiment.tasks import run_tasks
+from tests.programs import command_flags
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILE = ROOT / "tests" / "toy_systems.py"
@@ -157,6 +158,19 @@ def test_a_run_stops_and_resumes_bit_for_bit(runs, name, tmp_path):
     assert {key: logs[0][key] for key in held_out} == {key: logs[1][key] for key in held_out}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_evaluate_measures_the_held_out_loss_of_training(runs, name, monkeypatch):
+    made, log = runs(name), log_of(runs(name))
+    command_flags.give(monkeypatch)
+    evaluate.evaluate(made)
+    measured = json.loads((pathlib.Path(made.workdir) / "evaluation.json").read_text())
+    assert measured["step"] == STEPS
+    tasks = [f"{task}/text_files" for task in made.tasks] or ["text_files"]
+    assert list(measured["tasks"]) == tasks
+    for task in tasks:
+        assert measured["tasks"][task]["loss"] == log[f"{task}/loss"][STEPS]
+
+
 def on_one_device(made, *, steps):
     """The losses of a run's first steps on one device."""
     alone = made.copy_and_resolve_references()
@@ -267,6 +281,23 @@ def test_a_killed_process_that_samples_resumes_bit_for_bit(runs, tmp_path):
     assert max(checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")) < STEPS
     train.train(again)
     assert_same(stored(again.workdir, STEPS), stored(made.workdir, STEPS))
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({"width": 8}, r"sizes of system '.*mine.py' lack 'vocab_size', .*which has width"),
+        ({"vocab_size": 9}, r"mine.py' lacks sides, generates, example_batch"),
+    ],
+)
+def test_what_a_system_of_a_user_lacks_is_named(tmp_path, size, message):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from t5x_like.systems.system import System\n"
+        f"SYSTEM = System(name='mine', sizes={{'small': {size}}}, build=dict, tasks={{}})\n"
+    )
+    with pytest.raises(ValueError, match=message):
+        systems.build(str(file), size)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,8 @@ def test_an_evaluation_has_a_memory_of_its_own():
     assert found["loss"] != pytest.approx(np.mean([one["loss"] for one in apart]), rel=1e-7)
 
 
-def test_data_whose_rows_do_not_continue_are_refused_before_work_starts(tmp_path, capsys):
+def on_text(tmp_path):
+    """The settings of a run on a file of short lines."""
     made = settings()
     made.workdir = str(tmp_path / "run")
     (tmp_path / "text.txt").write_text("".join(f"line {n}\n" for n in range(100)))
@@ -132,7 +133,29 @@ def test_data_whose_rows_do_not_continue_are_refused_before_work_starts(tmp_path
     made.data.objective = "language_modeling"
     made.data.converter = "decoder"
     made.data.lengths = {"targets": LENGTH}
+    return made
+
+
+def test_data_whose_rows_do_not_continue_are_refused_before_work_starts(tmp_path, capsys):
+    made = on_text(tmp_path)
     made.data.shards = 1
     with pytest.raises(SystemExit):
         train.train(made)
     assert "data.continue_rows=False, and system=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_another_batch_size_for_rows_that_continue_is_refused_before_work_starts(
+    tmp_path, capsys, first
+):
+    made = on_text(tmp_path)
+    made.system = f"{toy_systems.FILE}:TEACHER"  # without a memory
+    made.train.phases, made.train.steps = ("small", "large"), 2
+    made.phases = {
+        "small": {"steps": 1, "continue_rows": first},
+        "large": {"steps": 1, "continue_rows": True, "batch_size": 2 * ROWS},
+    }
+    with pytest.raises(SystemExit):
+        train.train(made)
+    assert "set the same data.batch_size wherever rows continue" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "metrics.jsonl").read_text()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from t5x_like import evaluate, train
+from t5x_like import evaluate, infer, train
 from tests.programs import command_flags, tiny_encoder
 from tests.test_fine_tuning import WORDS, classification, config_file, regression, write
 
@@ -69,3 +69,27 @@ def test_both_tasks_are_learned_logged_and_evaluated(folder, monkeypatch):
     rows = (folder / "count" / "validation.jsonl").read_text().splitlines()
     variance = np.var([json.loads(row)["value"] for row in rows])
     assert count["squared_error"] < 0.3 * variance
+
+
+@pytest.mark.slow
+def test_infer_predicts_with_the_head_of_the_named_task(folder, tmp_path, monkeypatch, capsys):
+    run = config_file("run")(str(folder / "run"))
+    output = tmp_path / "predictions.jsonl"
+    for task, field in (("topic", "label"), ("count", "value")):
+        source = folder / task / "validation.jsonl"
+        command_flags.give(monkeypatch, task=task, input=str(source), output=str(output))
+        infer.infer(run)
+        rows = [json.loads(line) for line in output.read_text().splitlines()]
+        found = [row["prediction"] for row in rows]
+        truth = [row["inputs"][field] for row in rows]
+        assert len(found) == 200
+        if task == "topic":
+            assert np.mean(np.equal(found, truth)) > 0.9
+        else:
+            assert np.mean(np.square(np.subtract(found, truth))) < 0.3 * np.var(truth)
+    command_flags.give(monkeypatch, input=str(source))
+    with pytest.raises(SystemExit):
+        infer.infer(run)
+    assert capsys.readouterr().err == (
+        "error: --task is not set, and this run has several tasks: choose one of count, topic\n"
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from t5x_like.config import defaults, load, to_dict
 from t5x_like.experiment import completion
-from t5x_like.experiment.tasks import heads, run_tasks
+from t5x_like.experiment.tasks import choose_task, heads, run_tasks
 from t5x_like.systems import bert
 
 TASKS = {
@@ -72,6 +72,20 @@ def test_a_config_from_before_there_were_tasks_has_one(tmp_path):
     read = load(tmp_path / "config.json")
     assert [task.name for task in run_tasks(read)] == [""]
     assert read.data.continue_rows is False
+
+
+def test_the_flag_task_chooses_one_of_several():
+    assert choose_task(settings(), name="words").settings.model.head == "masked_lm"
+    one = settings()
+    one.tasks = {}
+    assert choose_task(one, name=None).settings is one
+    for config, name, message in (
+        (settings(), None, "--task is not set, and this run has several tasks: choose one of topi"),
+        (settings(), "word", r"--task='word' does not exist. Did you mean 'words'\?"),
+        (one, "words", "--task='words': this run has only one task: omit --task"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            choose_task(config, name=name)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import functools
 import pathlib
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -34,6 +35,8 @@ class Toy(nn.Module):
 
     vocab_size: int
     width: int
+    sides: ClassVar[tuple[str, ...]] = ("decoder",)
+    generates: ClassVar[bool] = False
 
     def embed(self, batch):
         init = nn.initializers.normal(0.1)

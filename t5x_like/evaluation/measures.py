@@ -23,6 +23,7 @@ from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.question_answering import Squad
 from t5x_like.evaluation.translation import Translation
+from t5x_like.inference import predictions
 from t5x_like.names import check_settings, choose
 from t5x_like.systems.system import Task
 
@@ -36,7 +37,8 @@ MEASURES: dict[str, type[Measure]] = {
     "squad": Squad,
 }
 
-# Beside the loss, and what the system's task declares (`systems.system.Task.measures`).
+# For a task that generates text, beside the loss and the measures that it declares
+# (`systems.system.Task.measures`).
 OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "language_modeling": {"documents": {"cleaned": True}},
     "translation": {"translation": {}},
@@ -46,6 +48,8 @@ OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
 def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]:
     """The `evaluate.measures` of a run whose config has none."""
     own: dict[str, dict[str, Any]] = {name: {} for name in ("loss", *task.measures)}
+    if task.prediction != predictions.TEXT:
+        return own
     return own | OF_OBJECTIVES.get(objective, {})
 
 

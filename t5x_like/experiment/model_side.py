@@ -78,8 +78,11 @@ class Experiment:
         )
 
     def abstract_state_on(self, batch: Mapping[str, Any]) -> TrainState:
-        """The shapes and shardings of the state in a run of one task, for a global batch."""
-        return self.abstract_state.replace(carry=self.abstract_carry(batch))
+        """The shapes and shardings of the state for a global batch, without other tasks' memory."""
+        carry = self.abstract_carry(batch)
+        if self.name and carry is not None:
+            carry = {self.name: carry}
+        return self.abstract_state.replace(carry=carry)
 
     def abstract_carry(self, batch: Mapping[str, Any]) -> PyTree:
         """The shapes and shardings of the memory for a global batch; None without a memory."""
@@ -252,7 +255,8 @@ def build(
     """
     if config.tasks:
         raise ValueError(
-            f"tasks has {', '.join(config.tasks)}, and this command is for a run of one task"
+            f"this run has several tasks, {', '.join(config.tasks)}: `build_tasks` makes the model "
+            "side of each"
         )
     return build_tasks(config, devices=devices)[""]
 

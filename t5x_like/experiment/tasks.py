@@ -52,6 +52,24 @@ def run_tasks(config: ml_collections.ConfigDict) -> list[RunTask]:
     return [_task(config, name) for name in config.tasks]
 
 
+def choose_task(config: ml_collections.ConfigDict, *, name: str | None) -> RunTask:
+    """The task that the flag --task of a command names; without it the only task of a run.
+
+    Raises:
+        ValueError: as `run_tasks`; or the run has no such task, or several and none is named.
+    """
+    tasks = {task.name: task for task in run_tasks(config)}
+    if not config.tasks:
+        if name:
+            raise ValueError(f"--task={name!r}: this run has only one task: omit --task")
+        return tasks[""]
+    if not name:
+        raise ValueError(
+            f"--task is not set, and this run has several tasks: choose one of {', '.join(tasks)}"
+        )
+    return choose("--task", name, tasks)
+
+
 def heads(config: ml_collections.ConfigDict) -> dict[str, dict[str, Any]]:
     """The `model.head` of a network with the heads of all tasks; {} if no task sets a head."""
     models = {name: task.get("model", {}) for name, task in config.tasks.items()}

@@ -1,20 +1,61 @@
 """The shapes of a config's batches, from its converter, without data or a vocabulary."""
 
+import dataclasses
+
 import jax
 import ml_collections
 
 from t5x_like.batches import converters
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.packing import to_batch
-from t5x_like.config import Phase, phases
+from t5x_like.config import phases
+from t5x_like.experiment.tasks import run_tasks
 from t5x_like.experiment.text_data import make_converter
+from t5x_like.names import choose
 
 Batch = dict[str, jax.ShapeDtypeStruct]
 
 
-def largest(config: ml_collections.ConfigDict) -> Phase:
-    """The phase of a run whose batches have the most tokens: what must fit into memory."""
-    return max(phases(config), key=lambda phase: tokens(batch(phase.settings)))
+@dataclasses.dataclass(frozen=True)
+class PlannedStep:
+    """A step of a run.
+
+    Attributes:
+        phase, task: the names of its phase and of its task; "" in a run of only one.
+        config: the config of the run in this phase.
+        settings: the config of the task.
+    """
+
+    phase: str
+    task: str
+    config: ml_collections.ConfigDict
+    settings: ml_collections.ConfigDict
+
+    @property
+    def batch(self) -> Batch:
+        """The global batch."""
+        return batch(self.settings)
+
+
+def largest(config: ml_collections.ConfigDict, *, task: str = "") -> PlannedStep:
+    """The step of a run whose batch has the most tokens: what must fit into memory.
+
+    Args:
+        task: consider the steps of this task only.
+
+    Raises:
+        ValueError: as `batch`; or the run has no such task.
+    """
+    steps = [
+        PlannedStep(phase.name, one.name, phase.settings, one.settings)
+        for phase in phases(config)
+        for one in run_tasks(phase.settings)
+    ]
+    if task:
+        names = [step.task for step in steps]
+        choose("--task", task, dict.fromkeys(names) if names[0] else {})
+        steps = [step for step in steps if step.task == task]
+    return max(steps, key=lambda step: tokens(step.batch))
 
 
 def tokens(fields: Batch) -> int:

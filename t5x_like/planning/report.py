@@ -1,42 +1,49 @@
 """Make a plan of a config: as JSON with stable keys, and as text."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import ml_collections
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.experiment import model_side
 from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.tasks import heads
 from t5x_like.planning import batches, compiling, counting
 from t5x_like.planning.chips import Topology
 from t5x_like.planning.compiling import Compiled, TooLargeError
-from t5x_like.training import flops
+from t5x_like.planning.counting import Parameter
+from t5x_like.training import flops, task_parameters
 
 Plan = dict[str, Any]
 ONE_DEVICE = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
 
 
-def arithmetic(config: ml_collections.ConfigDict) -> Plan:
+def arithmetic(config: ml_collections.ConfigDict, *, task: str = "") -> Plan:
     """Count parameters, optimizer state and FLOPs, from shapes alone: no compiler is needed.
+
+    Args:
+        task: the task to plan in a run of several; "": that of the largest batch.
 
     Raises:
         ValueError: a setting that does not exist or does not fit the others.
     """
-    phase = batches.largest(config)
-    alone = phase.settings.copy_and_resolve_references()
+    step = batches.largest(config, task=task)
+    alone = step.config.copy_and_resolve_references()
     alone.mesh = ONE_DEVICE
-    model = model_side.build(alone, devices=jax.devices("cpu")[:1])
-    fields = batches.batch(phase.settings)
-    found = counting.parameters(model.shapes.params, model.axes.params, config=config)
+    model = model_side.build_tasks(alone, devices=jax.devices("cpu")[:1])[step.task]
+    fields = step.batch
+    found = _parameters(model, config)
     parts = counting.by_part(found)
     tokens = batches.tokens(fields)
     formula = counting.formula_flops(found, fields)
     counted = _counted(model, fields)
     return {
         "system": config.system,
-        "phase": phase.name,
-        "batch": {"rows": phase.settings.data.batch_size, "tokens": tokens},
+        "phase": step.phase,
+        "task": step.task,
+        "batch": {"rows": step.settings.data.batch_size, "tokens": tokens},
         "parameters": sum(part["total"] for part in parts.values()),
         "active_parameters": sum(part["active"] for part in parts.values()),
         "parameters_by_part": parts,
@@ -48,6 +55,19 @@ def arithmetic(config: ml_collections.ConfigDict) -> Plan:
         "flops_per_token": counted["model"] / tokens,
         "flops_per_token_by_formula": formula / tokens,
     }
+
+
+def _parameters(model: Experiment, config: ml_collections.ConfigDict) -> list[Parameter]:
+    """The parameters of a run's model; the heads of other tasks of the run are not active."""
+    found = counting.parameters(model.shapes.params, model.axes.params, config=config)
+    folder = systems.find(config.system).heads
+    owners = task_parameters.owners(model.axes.params, tasks=heads(config), heads=folder)
+    return [
+        one
+        if owner in (task_parameters.SHARED, model.name)
+        else dataclasses.replace(one, active=0.0)
+        for one, owner in zip(found, jax.tree.leaves(owners), strict=True)
+    ]
 
 
 def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
@@ -67,9 +87,9 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
         NoCompilerError: the topology is a TPU's, and libtpu is not installed.
     """
     devices = topology.devices()
-    phase = batches.largest(config)
-    model = model_side.build(phase.settings, devices=devices)
-    fields = batches.batch(phase.settings)
+    step = batches.largest(config, task=plan["task"])
+    model = model_side.build_tasks(step.config, devices=devices)[step.task]
+    fields = step.batch
     layout = {
         "topology": topology.name,
         "devices": len(devices),
@@ -100,13 +120,13 @@ def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
     }
 
 
-def check_layout(config: ml_collections.ConfigDict, topology: Topology) -> None:
+def check_layout(config: ml_collections.ConfigDict, topology: Topology, *, task: str = "") -> None:
     """Check that the mesh fits the topology and divides the batch; nothing is compiled.
 
     Raises:
         ValueError: it does not.
     """
-    settings = batches.largest(config).settings
+    settings = batches.largest(config, task=task).settings
     sizes = partitioning.mesh_sizes(settings.mesh.to_dict(), number=topology.number)
     partitioning.check_batch(settings.data.batch_size, sizes)
 
@@ -189,9 +209,10 @@ def _model_lines(plan: Plan) -> list[str]:
 
 def _flops_lines(plan: Plan) -> list[str]:
     batch, model = plan["batch"], plan["flops_per_step"]
-    phase = f" (phase {plan['phase']!r})" if plan["phase"] else ""
+    which = [f"{name} {plan[name]!r}" for name in ("phase", "task") if plan[name]]
+    step = f" ({', '.join(which)})" if which else ""
     lines = [
-        f"{'batch':<24}{batch['rows']:,} rows, {batch['tokens']:,} tokens{phase}",
+        f"{'batch':<24}{batch['rows']:,} rows, {batch['tokens']:,} tokens{step}",
         f"{'FLOPs':<24}{'a step':>12}{'a token':>12}{'to the model':>15}",
     ]
     rows = {

@@ -109,17 +109,17 @@ def _estimates(
 ) -> list[_Estimate]:
     """The estimates of the layouts that may fit."""
     devices = topology.devices()
-    phase = batches.largest(config)
-    rows = phase.settings.data.batch_size
+    step = batches.largest(config, task=plan["task"])
+    rows = step.settings.data.batch_size
     policies = _POLICIES if "remat" in config.model else ("none",)
     found, memories, reason = [], [], ""
     for mesh in _meshes(len(devices), sparse="experts" in plan["parameters_by_part"]):
         cut = partitioning.batch_parts(dict(mesh))
         if rows % cut:
             continue
-        settings = Layout(mesh, 1, policies[0]).apply(phase.settings)
+        settings = Layout(mesh, 1, policies[0]).apply(step.config)
         try:
-            model = model_side.build(settings, devices=devices)
+            model = model_side.build_tasks(settings, devices=devices)[step.task]
         except ValueError as error:
             reason = str(error)
             continue

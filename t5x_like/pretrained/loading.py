@@ -50,7 +50,7 @@ def from_pretrained(
             are missing, left over or of the wrong shape.
     """
     source = open_source(pathlib.Path(folder).expanduser(), system=system, average=average)
-    config = source.config | {"dtype": _check_dtype("dtype", dtype)} | settings
+    config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
     make = Pretrained if "decoder" in module.sides else PretrainedEncoder
@@ -70,6 +70,13 @@ def from_pretrained(
         mesh=mesh,
         model_type=source.model_type,
     )
+
+
+def _dtype(system: str, dtype: str) -> dict[str, str]:
+    """The setting `dtype`; a system in a user's file may lack it and compute in float32."""
+    known = next(iter(systems.find(system).sizes.values()))
+    own = {"dtype": _check_dtype("dtype", dtype)}
+    return own if "dtype" in known or dtype != "float32" else {}
 
 
 def _check_dtype(name: str, dtype: str) -> str:

@@ -7,7 +7,7 @@ import operator
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import flax.linen as nn
 import flax.traverse_util
@@ -25,7 +25,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.generation_config import write_generation
-from t5x_like.names import hint
+from t5x_like.names import choose, hint
 from t5x_like.pretrained import arguments as inputs
 
 
@@ -197,6 +197,28 @@ class Pretrained:
         if not self._encodes and not mask[:, -1].all():
             raise ValueError("input_ids is padded on the right: pad it on the left to generate")
         return wanted, tokens, mask != 0
+
+    def for_task(self, task: str) -> Self:
+        """The same parameters with the head of one task, for a run of several tasks with heads.
+
+        A model with only one head is returned as it is.
+
+        Raises:
+            ValueError: the run has no such task.
+        """
+        heads = self.config.get("head")
+        if not isinstance(heads, Mapping):
+            return self
+        head = choose("task", task, heads)
+        return type(self)(
+            self.module.clone(task=task),
+            self.params,
+            system=self.system,
+            config={**self.config, **head},
+            generation=self.generation,
+            mesh=self.mesh,
+            model_type=self.model_type,
+        )
 
     def save_pretrained(
         self, folder: str | os.PathLike, *, max_shard_size: int = 5 * 10**9

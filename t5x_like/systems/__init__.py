@@ -14,6 +14,7 @@ from t5x_like.names import choose, hint, import_file
 from t5x_like.systems.system import System
 
 _PARTS = ("system", "encoder_tasks")  # files that are not systems
+_OF_NETWORKS = ("sides", "generates", "example_batch")  # what every network declares
 
 # The ends of the names of settings that count something a network cannot do without.
 _SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width", "buckets")
@@ -102,6 +103,11 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
     """
     system, config = find(name), complete(name, config)
     known = next(iter(system.sizes.values()))
+    if "vocab_size" not in known:
+        raise ValueError(
+            f"the sizes of system {name!r} lack 'vocab_size', which is compared with the "
+            f"vocabulary of the data: add it to `System.sizes`, which has {', '.join(known)}"
+        )
     for setting, value in config.items():
         if setting not in known:
             raise ValueError(f"model.{setting} is no setting of {name}.{hint(setting, known)}")
@@ -111,4 +117,10 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
             f"model lacks {', '.join(missing)}: start from one of the sizes of system {name!r}, "
             f"{', '.join(system.sizes)}"
         )
-    return system.build(config)
+    network = system.build(config)
+    if lacking := [part for part in _OF_NETWORKS if not hasattr(network, part)]:
+        raise ValueError(
+            f"the network of system {name!r} lacks {', '.join(lacking)}: see `build` of "
+            "t5x_like.systems.system.System"
+        )
+    return network

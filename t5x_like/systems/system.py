@@ -70,8 +70,12 @@ class System:
 
     Attributes:
         name: the name of its module in t5x_like.systems, and the value of a config's `system`.
-        sizes: the paper's table: settings of `build` by the name of the size.
-        build: settings -> the network, a Linen module.
+        sizes: the paper's table: settings of `build` by the name of the size. All sizes have the
+            same settings; `vocab_size`, the number of token ids, is one of them: it is compared
+            with the vocabulary of the data.
+        build: settings -> the network, a Linen module. It declares `sides`, those of a batch that
+            it reads ("encoder", "decoder"), and `generates`, whether it has `prefill` and `extend`;
+            its `example_batch()` is a batch to initialize it with.
         later: settings that were added to the system later -> the value that describes earlier
             runs, whose config.json lacks the setting. `systems.complete` adds them.
         tasks: by the `head` of the settings; a system without heads has one, "".

@@ -14,11 +14,12 @@ from absl import flags
 from t5x_like import config, partitioning, plan
 from t5x_like.experiment import model_side
 from t5x_like.planning import batches, chips, compiling, report
-from t5x_like.systems import gpt2
+from t5x_like.systems import bert, gpt2
 
 KEYS = {
     "system",
     "phase",
+    "task",
     "batch",
     "parameters",
     "active_parameters",
@@ -83,7 +84,7 @@ def run(monkeypatch, tmp_path, capsys):
 
     def command(settings: ml_collections.ConfigDict, **given):
         path = tmp_path / "plan.json"
-        unset = {"topology": None, "search": False, "tries": 2, "json": str(path)}
+        unset = {"topology": None, "search": False, "tries": 2, "task": None, "json": str(path)}
         values = types.SimpleNamespace(**(unset | given))
         monkeypatch.setattr(flags, "FLAGS", values)
         status = 0
@@ -124,6 +125,44 @@ def test_on_simulated_devices_all_but_times_is_told(run):
     batch = 3 * 16 * 4 * 8 // 4
     rest = memory["arguments"] - memory["parameters"] - memory["optimizer"] - batch
     assert 0 <= rest <= 16
+
+
+def several_tasks():
+    settings = tiny(fsdp=2)
+    settings.system = "bert"
+    sizes = TINY | {"sep_id": 3, "mask_id": 4}
+    settings.model = bert.SIZES["base"] | {
+        k: v for k, v in sizes.items() if k in bert.SIZES["base"]
+    }
+    settings.data.update({"converter": "encoder", "lengths": {"inputs": 16}})
+    settings.tasks = {
+        name: {
+            "model": {"head": name, "labels": labels},
+            "data": {"objective": name, "batch_size": rows},
+        }
+        for name, labels, rows in (("classification", 5, 8), ("regression", 1, 16))
+    }
+    return settings
+
+
+def test_of_several_tasks_the_largest_batch_is_planned_or_the_named_one(run):
+    plans = {name: run(several_tasks(), task=name)[1] for name in (None, "classification")}
+    assert [one["task"] for one in plans.values()] == ["regression", "classification"]
+    assert [one["batch"]["rows"] for one in plans.values()] == [16, 8]
+    # The parameters are those of both heads, of which a step uses one.
+    width, heads = TINY["d_model"], {"regression": 1, "classification": 5}
+    for one in plans.values():
+        absent = sum(outputs for name, outputs in heads.items() if name != one["task"])
+        unused = one["parameters"] - one["active_parameters"]
+        assert unused == width * (width + 1) + (width + 1) * absent
+    _, found, out, _ = run(several_tasks(), task="classification", topology="cpu:8")
+    assert found["batch"]["rows"] == 8
+    # A head's products are so small that the compiler multiplies them element by element.
+    assert 0.95 < found["flops_ratio"] < 1.1
+    assert "(task 'classification')" in out
+    status, _, _, err = run(several_tasks(), task="regresion")
+    assert status == 2
+    assert "--task='regresion' does not exist. Did you mean 'regression'" in err
 
 
 def test_search_compiles_the_likeliest_and_gives_the_best(run):

@@ -4,7 +4,7 @@ import pytest
 from absl import flags
 
 _UNSET = {
-    **dict.fromkeys(("checkpoint", "input", "output")),
+    **dict.fromkeys(("checkpoint", "input", "output", "task")),
     "average": 1,
     **dict.fromkeys(("interactive", "stream", "log_probs"), False),
     "examples": 0,
