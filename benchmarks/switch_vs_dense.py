@@ -4,7 +4,7 @@
     python -m benchmarks.switch_vs_dense claim --seeds=3 --steps=800 --out=runs/claim
     python -m benchmarks.switch_vs_dense capacity --steps=400 --out=runs/capacity
 
-`claim` is that of Fedus et al. 2022, section 3, and `capacity` is their table 1, at the size of
+`claim` is Fedus et al.'s (2022, section 3), and `capacity` is their table 1, at the size of
 Switch's demo, whose vocabulary they read; `choice` tries settings for both. The runs of a seed read
 the same batches and take turns of a few steps in one process, so that what else the machine does
 slows all of them alike: times are given as ratios of a step to T5's.

@@ -9,7 +9,7 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
 
 Input is a text file or .jsonl (field `inputs`, or `text`), or - for standard input; output lines
 have `inputs` and `prediction`, and with --log_probs the generated `tokens` and the natural log p of
-each. A language model continues its input, of which it reads as many of the last tokens as
+each. A language model continues its input, and reads as many of its last tokens as
 `decode.max_new_tokens` leaves room for. With --stream the answers appear on the terminal token by
 token, and not as JSON. --interactive reads prompts from the terminal, and shows the five likeliest
 next tokens under each text (interactive.py). Both are greedy, or sample with `decode.do_sample`,

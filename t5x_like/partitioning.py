@@ -112,7 +112,7 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
     """Check that the mesh divides every array evenly.
 
     Raises:
-        ValueError: the first array that it does not, with its size and that of the mesh axes.
+        ValueError: the first array that it does not, with its size and the size of the mesh axes.
     """
     leaves = jax.tree.leaves_with_path(shapes)
     for (path, leaf), names in zip(leaves, jax.tree.leaves(axes), strict=True):

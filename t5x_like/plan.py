@@ -23,7 +23,7 @@ if __name__ == "__main__":
         json=(None, "JSON file for the plan"),
         search=(False, "try other layouts, and plan the best that fits"),
         tries=(6, "layouts that --search compiles"),
-        task=(None, "the task to plan in a run of several; that of the largest batch by default"),
+        task=(None, "the task to plan in a run of several; the largest batch's by default"),
     )
 
 import contextlib

@@ -201,8 +201,8 @@ def _check_data(models: Models, parts: list[dict[str, Inputs]]) -> None:
     for data in parts:
         for name, model in models.items():
             data[name].check_held_out()
-            remembers = model.task.carry is not None
-            if remembers and not data[name].config.data.continue_rows:
+            has_memory = model.task.carry is not None
+            if has_memory and not data[name].config.data.continue_rows:
                 raise ValueError(
                     f"data.continue_rows=False, and system={model.config.system!r} has a memory "
                     "that goes from batch to batch: row r of a batch must continue row r of the "

@@ -4,7 +4,7 @@ from t5x_like.vocabularies.sentence_piece import T5Vocabulary
 
 
 class NumberVocabulary(T5Vocabulary):
-    """Tokens are numbers below `size`, of which the last are sentinels."""
+    """Tokens are numbers below `size`; the last are sentinels."""
 
     def __init__(self, size, *, eos=True):
         super().__init__(vocab_size=size, contents=b"%d %d" % (size, eos))

@@ -45,7 +45,7 @@ def make_state(*, width=8, seed=0, optimizer=None):
 
 
 def abstract_of(state, *, mesh=None, spec=None):
-    """The shapes of a state, its matrices cut as `spec` says."""
+    """The shapes of a state, its matrices sharded by `spec`."""
     mesh = mesh or make_mesh(1, 1)
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(

@@ -116,7 +116,7 @@ def test_epochs_grow_by_what_is_read_and_never_ahead_of_the_step(straight):
 
 
 @pytest.mark.slow
-def test_a_run_that_dies_tells_the_same_epochs(straight, tmp_path, monkeypatch):
+def test_a_run_that_dies_logs_the_same_epochs(straight, tmp_path, monkeypatch):
     show = reporting.ProgressLine.__call__
 
     def die(self, step, values):

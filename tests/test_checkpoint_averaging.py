@@ -81,7 +81,7 @@ def test_a_damaged_one_is_left_out(copy, caplog):
         checkpoints.restore_params(copy, average=4)
 
 
-def test_wrong_numbers_are_told(four):
+def test_wrong_numbers_are_errors(four):
     with pytest.raises(CheckpointError, match="average=5: there are 4 intact"):
         checkpoints.restore_params(four, average=5)
     with pytest.raises(CheckpointError, match="average=0 must be 1 or more"):

@@ -1,4 +1,4 @@
-"""The commands, from a text file to generated text, and what they say to a mistake."""
+"""The commands, from a text file to generated text, and their errors."""
 
 import functools
 import json
@@ -154,11 +154,11 @@ def test_a_mistake_is_one_line_before_anything_is_compiled(
     monkeypatch.setattr(model_side.Experiment, "initial_state", None)
     with pytest.raises(SystemExit) as ended:
         train.train(settings(tmp_path, **changes))
-    said = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert ended.value.code == 2
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert message in said
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
 
 
 def test_a_checkpoint_that_is_not_there_is_one_line(trained, given, capsys):
@@ -199,8 +199,8 @@ def test_two_processes_are_one(trained, tmp_path):
         )
         for process in range(2)
     ]
-    said = [process.communicate(timeout=240)[1] for process in apart]
-    assert [process.returncode for process in apart] == [0, 0], said
+    errors = [process.communicate(timeout=240)[1] for process in apart]
+    assert [process.returncode for process in apart] == [0, 0], errors
     logs = [reporting.read_log(run) for run in (tmp_path / "apart", trained / "run")]
     losses = [list(log["train/loss"].values()) for log in logs]
     assert len(losses[0]) == 4

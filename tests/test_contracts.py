@@ -92,7 +92,7 @@ def adapt(made, name):
 
 
 def finished(folder, name):
-    """The workdir of a whole run, of a student after that of its teacher."""
+    """The workdir of a whole run, of a student after its teacher's."""
     initialize = ""
     if name == "STUDENT":
         (folder / "teacher").mkdir()

@@ -1,4 +1,4 @@
-"""Encoders fine-tuned on labelled files, from a pretrained folder to what they say of new texts."""
+"""Encoders fine-tuned on labelled files, from a pretrained folder to predictions for new texts."""
 
 import importlib.util
 import json
@@ -52,7 +52,7 @@ def classification(random):
 
 
 def pairs(random):
-    """In which of the two texts the color stands: their words together do not tell."""
+    """In which of the two texts the color stands: the words alone do not decide."""
     texts = [sentence(random, of_topic(random, topic), size=4) for topic in ("color", "animal")]
     label = str(random.choice(["first", "second"]))
     first, second = texts if label == "first" else texts[::-1]
@@ -130,7 +130,7 @@ def pretrained(tmp_path_factory):
 
 @pytest.fixture
 def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
-    """Trains; returns what evaluate and infer say then, told of the run's folder alone."""
+    """Trains; returns the results of evaluate and infer, given only the folder of the run."""
 
     def fine_tune(make, kind, *, system="bert", **changes):
         write(tmp_path / "train.jsonl", make, rows=1500, seed=0)
@@ -143,11 +143,11 @@ def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
         questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
         questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
         command(infer.infer, run, monkeypatch, input=str(questions), output=str(answers))
-        said = [json.loads(line) for line in answers.read_text().splitlines()]
-        assert [row["inputs"] for row in said] == asked
+        predicted = [json.loads(line) for line in answers.read_text().splitlines()]
+        assert [row["inputs"] for row in predicted] == asked
         command(infer.infer, run, monkeypatch, examples=3)
         assert capsys.readouterr().out.count("    model: ") == 3
-        pairs = [(row, one["prediction"]) for row, one in zip(rows, said, strict=True)]
+        pairs = [(row, one["prediction"]) for row, one in zip(rows, predicted, strict=True)]
         return measured["tasks"]["labelled_files"], pairs
 
     return fine_tune
@@ -156,39 +156,39 @@ def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("system", [*ENCODERS, "bart"])
 def test_classes_of_texts(system, fine_tune):
-    measured, said = fine_tune(classification, "classification", system=system)
+    measured, predicted = fine_tune(classification, "classification", system=system)
     assert measured["accuracy"] > 0.9
     assert measured["cross_entropy"] < measured["unigram_entropy"]
-    assert np.mean([row["label"] == label for row, label in said]) > 0.9
+    assert np.mean([row["label"] == label for row, label in predicted]) > 0.9
 
 
 def test_classes_of_pairs(fine_tune):
-    measured, said = fine_tune(pairs, "classification")
+    measured, predicted = fine_tune(pairs, "classification")
     assert measured["accuracy"] > 0.9
-    assert np.mean([row["label"] == label for row, label in said]) > 0.9
+    assert np.mean([row["label"] == label for row, label in predicted]) > 0.9
 
 
 @pytest.mark.slow
 def test_numbers(fine_tune):
-    measured, said = fine_tune(regression, "regression")
-    numbers = [[row["value"], number] for row, number in said]
+    measured, predicted = fine_tune(regression, "regression")
+    numbers = [[row["value"], number] for row, number in predicted]
     assert np.corrcoef(np.transpose(numbers))[0, 1] > 0.9
     assert "unigram_entropy" not in measured
 
 
 @pytest.mark.slow
 def test_tags_of_words(fine_tune):
-    measured, said = fine_tune(tagging, "tagging")
+    measured, predicted = fine_tune(tagging, "tagging")
     assert measured["accuracy"] > 0.9
-    assert np.mean([np.mean(np.equal(row["tags"], tags)) for row, tags in said]) > 0.9
+    assert np.mean([np.mean(np.equal(row["tags"], tags)) for row, tags in predicted]) > 0.9
 
 
 @pytest.mark.slow
 def test_answers_in_long_contexts_or_none(fine_tune):
-    measured, said = fine_tune(question_answering, "question_answering", train__steps=500)
+    measured, predicted = fine_tune(question_answering, "question_answering", train__steps=500)
     assert measured["squad/exact_match"] > 0.9
     assert measured["squad/best_f1"] >= measured["squad/f1"] > 0.9
-    right = [(row["answers"] or [""])[0] == text for row, text in said]
+    right = [(row["answers"] or [""])[0] == text for row, text in predicted]
     assert np.mean(right) == pytest.approx(measured["squad/exact_match"])
 
 
@@ -220,13 +220,13 @@ def test_a_mistake_is_one_line_before_training(
     made = settings(tmp_path, "classification", pretrained=folder, **changes)
     with pytest.raises(SystemExit):
         train.train(made)
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert message in said
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
 
 
-def test_a_run_keeps_what_the_folder_and_the_data_said(tmp_path, pretrained):
+def test_a_run_keeps_the_settings_of_the_folder_and_the_labels(tmp_path, pretrained):
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
     made = settings(tmp_path, "classification", pretrained=pretrained("bert"))

@@ -40,7 +40,7 @@ def classification(random):
 
 
 def entailment(random):
-    """In which of the two texts the color stands: their words together do not tell."""
+    """In which of the two texts the color stands: the words alone do not decide."""
     texts = [sentence(random, str(random.choice(words))) for words in (COLORS, ANIMALS)]
     label = str(random.choice(["first", "second"]))
     first, second = texts if label == "first" else texts[::-1]
@@ -107,7 +107,9 @@ def pretrained(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKE)
-def test_every_kind_is_learned_measured_and_told(kind, tmp_path, pretrained, monkeypatch, capsys):
+def test_every_kind_is_learned_measured_and_predicted(
+    kind, tmp_path, pretrained, monkeypatch, capsys
+):
     write(tmp_path / "train.jsonl", MAKE[kind], rows=1500, seed=0)
     write(tmp_path / "validation.jsonl", MAKE[kind], rows=200, seed=1)
     train.train(settings(tmp_path, kind, pretrained=pretrained))
@@ -120,17 +122,17 @@ def test_every_kind_is_learned_measured_and_told(kind, tmp_path, pretrained, mon
     assert measured["cross_entropy"] < measured["unigram_entropy"] < 1.1
     total = measured["cross_entropy"] + 0.5 * measured["language_modeling"]
     assert measured["loss"] == pytest.approx(total, rel=1e-5)
-    # What infer says, told of the run's folder alone, is right as often.
+    # infer, given only the folder of the run, is right as often.
     rows = [json.loads(line) for line in (tmp_path / "validation.jsonl").read_text().splitlines()]
-    asked = [{k: v for k, v in row.items() if k not in ("label", "answer")} for row in rows]
+    inputs = [{k: v for k, v in row.items() if k not in ("label", "answer")} for row in rows]
     questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
-    questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    questions.write_text("".join(json.dumps(row) + "\n" for row in inputs))
     command_flags.give(monkeypatch, input=str(questions), output=str(answers))
     infer.infer(run)
-    said = [json.loads(line) for line in answers.read_text().splitlines()]
-    assert [row["inputs"] for row in said] == asked
+    predicted = [json.loads(line) for line in answers.read_text().splitlines()]
+    assert [row["inputs"] for row in predicted] == inputs
     wanted = [row.get("label", row.get("answer")) for row in rows]
-    found = [row.get("answer", row["prediction"]) for row in said]
+    found = [row.get("answer", row["prediction"]) for row in predicted]
     assert np.mean(np.equal(wanted, found)) == pytest.approx(measured["accuracy"])
     command_flags.give(monkeypatch, examples=2)
     capsys.readouterr()
@@ -180,10 +182,10 @@ def test_a_mistake_is_one_line_before_training(
         write(tmp_path / f"{name}.jsonl", make, rows=40, seed=0)
     with pytest.raises(SystemExit):
         train.train(settings(tmp_path, kind, pretrained=pretrained, **changes))
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert message in said
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
 
 
 def of_words(random):

@@ -202,7 +202,7 @@ def test_no_two_files_of_the_package_have_one_name_with_two_meanings():
     assert {name for name, count in names.items() if count > 1} <= set(systems.names())
 
 
-def test_every_file_begins_by_saying_its_purpose():
+def test_every_file_begins_with_its_purpose():
     assert [file for file, tree in TREES.items() if not ast.get_docstring(tree)] == []
 
 
@@ -216,7 +216,7 @@ def test_the_body_of_a_function_is_at_most_40_lines():
     for file, tree in TREES.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
-                # The signature and the docstring tell of shapes and errors; only code counts.
+                # The signature and the docstring describe shapes and errors; only code counts.
                 first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
                 length = node.end_lineno - first.lineno + 1
                 long |= {f"{file}:{node.name}": length} if length > 40 else {}

@@ -64,11 +64,11 @@ def test_a_language_model_begins_with_the_token_that_ends_a_text_and_learns_toke
     bert.data.lengths = {"targets": 16}
     bert.model.vocab_size = 270
     batch = next(data_side.build(bert, mesh).train_batches)
-    read, said = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
+    inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
     assert (read[:, 0] == 269).all()
-    np.testing.assert_array_equal(read[:, 1:], said[:, :-1])
+    np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
     assert (batch["decoder_loss_weights"] == 1).all()
-    assert (said == 269).any()
+    assert (targets == 269).any()
 
 
 def test_rows_continue_from_batch_to_batch_where_the_config_asks_for_it(bert, mesh):

@@ -71,7 +71,7 @@ def test_damaged_newest_is_reported_and_the_one_before_used(harm, two, tmp_path,
         with Checkpoints(folder) as reader:
             state, position = reader.restore_latest(abstract_of(make_state()))
         assert position == POSITION
-        if "/" not in name and name != manifest.NAME:  # marks of Orbax that hold no data
+        if "/" not in name and name != manifest.NAME:  # Orbax's marker files, which hold no data
             assert_same(state, make_state(seed=20))
             continue
         assert_same(state, make_state(seed=10))

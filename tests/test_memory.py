@@ -68,15 +68,15 @@ def test_the_memory_matters_and_lies_where_its_rows_lie():
     model, state, losses = straight()
     assert state.carry.shape == (ROWS, 16)
     assert state.carry.sharding == model.put(batch(0))["decoder_input_tokens"].sharding
-    forgetful = started(model)
-    _, first = step_on(model, forgetful, range(1))
+    fresh = started(model)
+    _, first = step_on(model, fresh, range(1))
     assert first == losses[:1]
     before, _ = step_on(model, started(model), range(2))
-    _, remembering = step_on(model, before, range(2, 3))
+    _, loss = step_on(model, before, range(2, 3))
     before, _ = step_on(model, started(model), range(2))
     nothing = before.replace(carry=model.initial_carry(model.put(batch(0))))
-    assert step_on(model, nothing, range(2, 3))[1] != remembering
-    assert remembering == losses[2:3]
+    assert step_on(model, nothing, range(2, 3))[1] != loss
+    assert loss == losses[2:3]
 
 
 def test_microbatches_split_the_memory_as_the_batch():

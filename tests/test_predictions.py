@@ -48,13 +48,13 @@ def predictor(folder):
 
 def test_masks_are_filled_in_with_the_likeliest_tokens(folder, predictor):
     vocabulary, model = vocabularies.load(folder), from_pretrained(folder)
-    [said] = predictor("pretraining", top=3)([{"text_a": "the [MASK] sat on a <mask>"}])
+    [predicted] = predictor("pretraining", top=3)([{"text_a": "the [MASK] sat on a <mask>"}])
     tokens = [2, *vocabulary.encode("the [MASK] sat on a [MASK]"), 3]
     logits = np.asarray(model(input_ids=np.array([tokens])).logits[0], np.float64)
     logits = logits[:, : vocabulary.vocab_size]  # of the model's 64
-    assert len(said["masks"]) == 2
-    words = said["prediction"].split()
-    for place, mask in zip((2, 6), said["masks"], strict=True):
+    assert len(predicted["masks"]) == 2
+    words = predicted["prediction"].split()
+    for place, mask in zip((2, 6), predicted["masks"], strict=True):
         expected = np.exp(logits[place]) / np.exp(logits[place]).sum()
         best = np.argsort(-expected)[:3]
         assert [one["token"] for one in mask] == [vocabulary.pieces[token] for token in best]
@@ -77,7 +77,7 @@ ITEMS = {
 
 
 @pytest.mark.parametrize("head", ITEMS)
-def test_what_is_said_does_not_depend_on_the_batch(head, predictor):
+def test_predictions_do_not_depend_on_the_batch(head, predictor):
     settings = {"stride": 4, "longest_question": 4} if head == "question_answering" else {}
     predict = predictor(head, **settings)
     together = predict(ITEMS[head])
@@ -87,8 +87,8 @@ def test_what_is_said_does_not_depend_on_the_batch(head, predictor):
 
 
 def test_classes_have_their_names_and_add_up(predictor):
-    said = predictor("classification", labels=("no", "so-so", "yes"))(ITEMS["classification"])
-    for one in said:
+    predicted = predictor("classification", labels=("no", "so-so", "yes"))(ITEMS["classification"])
+    for one in predicted:
         assert list(one["probabilities"]) == ["no", "so-so", "yes"]
         assert sum(one["probabilities"].values()) == pytest.approx(1, abs=1e-5)  # float32
         assert one["probabilities"][one["prediction"]] == max(one["probabilities"].values())
@@ -96,23 +96,26 @@ def test_classes_have_their_names_and_add_up(predictor):
 
 
 def test_words_that_do_not_fit_have_no_tag(predictor):
-    [said] = predictor("tagging", labels=("A", "B", "C"))([{"words": "the cat " * 15}])
-    assert len(said["prediction"]) == 30
-    assert set(said["prediction"][:22]) <= {"A", "B", "C"}
-    assert said["prediction"][22:] == [None] * 8
+    [predicted] = predictor("tagging", labels=("A", "B", "C"))([{"words": "the cat " * 15}])
+    assert len(predicted["prediction"]) == 30
+    assert set(predicted["prediction"][:22]) <= {"A", "B", "C"}
+    assert predicted["prediction"][22:] == [None] * 8
 
 
 def test_an_answer_is_a_part_of_the_context_under_the_limit(predictor):
     settings = {"stride": 4, "longest_question": 4, "longest_answer": 2}
     item = {"question": "who?", "context": CONTEXT}
-    [said] = predictor("question_answering", **settings)([item])
-    assert said["prediction"] == said["answer"] != ""
-    assert said["answer"] in CONTEXT
-    assert len(said["answer"].split()) <= 2
+    [predicted] = predictor("question_answering", **settings)([item])
+    assert predicted["prediction"] == predicted["answer"] != ""
+    assert predicted["answer"] in CONTEXT
+    assert len(predicted["answer"].split()) <= 2
     [none] = predictor(
-        "question_answering", **settings, no_answer=True, null_threshold=said["null_margin"] - 1
+        "question_answering",
+        **settings,
+        no_answer=True,
+        null_threshold=predicted["null_margin"] - 1,
     )([item])
-    assert (none["prediction"], none["answer"]) == ("", said["answer"])
+    assert (none["prediction"], none["answer"]) == ("", predicted["answer"])
     [blank] = predictor("question_answering", **settings)([{"question": "who?", "context": " "}])
     assert blank["prediction"] == ""
 
@@ -126,13 +129,13 @@ def test_an_answer_is_a_part_of_the_context_under_the_limit(predictor):
         ("question_answering", {"text_a": "who?"}, "needs the string 'question'"),
     ],
 )
-def test_an_item_that_lacks_something_is_told(head, item, message, predictor):
+def test_an_item_that_lacks_something_is_an_error(head, item, message, predictor):
     settings = {"stride": 4, "longest_question": 4} if head == "question_answering" else {}
     with pytest.raises(ValueError, match=message):
         predictor(head, **settings)([item])
 
 
-def test_other_mistakes_are_told(predictor):
+def test_other_mistakes_are_errors(predictor):
     with pytest.raises(
         ValueError, match=r"predict setting of masked_tokens='tpo' .* Did you mean 'top'"
     ):
@@ -148,14 +151,14 @@ def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatc
     made.data.batch_size = 2
     made.data.module = "data/text_files.py"
     config.check(made)
-    output = tmp_path / "said.jsonl"
+    output = tmp_path / "predictions.jsonl"
     command_flags.give(monkeypatch, input="-", output=str(output))
     lines = ["the [MASK] sat .", '{"text_a": "the cat", "text_b": "a [MASK]"}', "[MASK]"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
     infer.infer(made)
-    said = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [one["inputs"] for one in said] == [lines[0], json.loads(lines[1]), lines[2]]
-    assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 5 for one in said)
+    predicted = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [one["inputs"] for one in predicted] == [lines[0], json.loads(lines[1]), lines[2]]
+    assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 5 for one in predicted)
 
 
 @pytest.mark.parametrize("flag", ["interactive", "stream", "log_probs"])

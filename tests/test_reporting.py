@@ -49,8 +49,8 @@ def test_a_picture_of_the_load_reaches_tensorboard(written):
 
 
 def test_the_terminal_shows_no_single_layers_and_the_log_shows_them(written):
-    folder, said = written
-    assert said.endswith("held out at step 3: held_out/tokens_dropped 0.2500\n")
+    folder, printed = written
+    assert printed.endswith("held out at step 3: held_out/tokens_dropped 0.2500\n")
     [line] = (folder / reporting.LOG).read_text().splitlines()
     assert json.loads(line) == {
         "step": 3,

@@ -133,7 +133,7 @@ def test_two_processes_go_on_from_one_stop_together_and_one_goes_on(
         _running(tmp_path, *common, "--process", 0) as first,
         _running(tmp_path, *common, "--process", 1) as second,
     ):
-        _wait_for(first, "step 6")  # from 3: that of step 6 is damaged
+        _wait_for(first, "step 6")  # from 3: the checkpoint of step 6 is damaged
         second.send_signal(signal.SIGTERM)  # and nothing to the other
         outputs = [process.communicate(timeout=240)[0] for process in (first, second)]
         assert [process.returncode for process in (first, second)] == [0, 0]

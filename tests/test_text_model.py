@@ -114,7 +114,7 @@ def test_scores_are_the_log_softmax_of_the_logits_at_the_continuation(build):
         assert score.greedy == bool(np.all(logits.argmax(-1) == np.array(tokens.continuation)))
 
 
-def test_what_greedy_decoding_writes_is_what_it_would_have_said(build):
+def test_greedily_generated_tokens_are_the_likeliest(build):
     model = build()
     prompts = [model.prompt(text) for text in PROMPTS]
     written = model.generate_tokens(prompts)
@@ -147,7 +147,7 @@ def test_prompts_of_unequal_length_are_continued_as_each_is_without_padding(buil
     model = build(*SAMPLERS[sampler].items())
     prompts = [model.prompt(text) for text in PROMPTS]
     together = model.generate_tokens(prompts)
-    # In as many rows, since what is drawn depends on them.
+    # In as many rows, since samples depend on them.
     row = prompts[0] if model.encodes else [model.prompt_format.start, *prompts[0]]
     tokens = np.array([row] * 8)
     alone = model.pretrained.generate(tokens, np.ones_like(tokens), **model.decode)
@@ -156,7 +156,7 @@ def test_prompts_of_unequal_length_are_continued_as_each_is_without_padding(buil
     assert len(set(map(tuple, together))) > 1
 
 
-def test_a_stream_says_what_generate_does(build):
+def test_a_stream_has_the_tokens_of_generate(build):
     model = build(*SAMPLERS["no repetition"].items())
     prompts = [model.prompt(text) for text in PROMPTS]
     written = model.generate_tokens(prompts)
@@ -164,8 +164,8 @@ def test_a_stream_says_what_generate_does(build):
     model.stream(prompts[1], steps.append)
     assert model.until_end(int(step.tokens[0]) for step in steps) == written[1]
     [score] = model.score_written([prompts[1]], [[int(step.tokens[0]) for step in steps]])
-    said = [float(step.log_probs[0, step.tokens[0]]) for step in steps]
-    np.testing.assert_allclose(score.log_probs, said, atol=TOLERANCE, rtol=0)
+    streamed = [float(step.log_probs[0, step.tokens[0]]) for step in steps]
+    np.testing.assert_allclose(score.log_probs, streamed, atol=TOLERANCE, rtol=0)
     few = []
     model.stream(prompts[1], lambda step: few.append(step) or len(few) == 2)
     assert [int(step.tokens[0]) for step in few] == written[1][:2]
@@ -216,7 +216,7 @@ def test_a_blank_belongs_to_what_comes_after_it(tmp_path):
         pair = model.pair(prompt, after)
         assert [*pair.prompt, *pair.continuation] == whole
         assert model.piece(pair.continuation[0]).startswith("\u0120")
-    # The chain rule: cut at a blank, the likelihoods of the parts make that of the whole.
+    # The chain rule: cut at a blank, the likelihoods of the parts multiply to the whole's.
     one, two, both = model.score([("The", " cat"), ("The cat", " sat on"), ("The", " cat sat on")])
     assert one.total + two.total == pytest.approx(both.total, abs=TOLERANCE)
     # A prompt that ends within a word keeps its tokens.

@@ -13,7 +13,9 @@ BEGIN, END = 2, 3  # [CLS] and [SEP]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tiny_encoder.write(tmp_path_factory.mktemp("marked") / "run", "bart", words=WORDS)
+    return tiny_encoder.write(
+        tmp_path_factory.mktemp("special_tokens") / "run", "bart", words=WORDS
+    )
 
 
 def build(folder, *, objective="marked_text_to_text", **decode):

@@ -101,7 +101,7 @@ def test_an_example_of_a_packed_row_is_its_first_text(trained, monkeypatch, caps
     assert all(row[-1] == 1 and 1 not in row[:-1] for row in asked)
 
 
-def test_too_few_checkpoints_are_told(trained, monkeypatch, capsys):
+def test_too_few_checkpoints_are_an_error(trained, monkeypatch, capsys):
     command_flags.give(monkeypatch, average=9)
     with pytest.raises(SystemExit):
         evaluate.evaluate(settings(trained))

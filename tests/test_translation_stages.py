@@ -15,7 +15,7 @@ from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import bart as network
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "bart.npz"
-MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def pretrained(folder):
@@ -26,7 +26,7 @@ def pretrained(folder):
     save_file(weights, folder / "model.safetensors")
     (folder / "config.json").write_text(str(arrays["config.json"]))
     letters = [chr(n) for n in range(ord("a"), ord("z") + 1)]
-    ids = {piece: n for n, piece in enumerate([*MARKS, *letters, "\u0120"])}
+    ids = {piece: n for n, piece in enumerate([*SPECIAL_TOKENS, *letters, "\u0120"])}
     (folder / "vocab.json").write_text(json.dumps(ids))
     (folder / "merges.txt").write_text("#version: 0.2\n")
     return folder

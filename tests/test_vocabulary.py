@@ -85,7 +85,7 @@ def test_a_record_that_is_older_than_a_flag_is_still_good(flags, capsys):
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_it_reads_no_more_than_it_is_told_to(flags, capsys):
+def test_it_reads_no_more_than_its_limit(flags, capsys):
     run(flags | {"size": 40}, "--limit_chars=3000")
     read = capsys.readouterr().out
     assert "training on 56 documents, 3,014 characters" in read

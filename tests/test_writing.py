@@ -80,29 +80,31 @@ def pretrained(kind, folder, *, files, **changes):
 def measure(made, tmp_path, monkeypatch):
     """What evaluate writes, and the predictions."""
     command_flags.give(monkeypatch, output=str(tmp_path / "out.json"))
-    made.evaluate.predictions = str(tmp_path / "said.jsonl")
+    made.evaluate.predictions = str(tmp_path / "predictions.jsonl")
     evaluate.evaluate(made)
     [(task, found)] = json.loads((tmp_path / "out.json").read_text())["tasks"].items()
-    said = [json.loads(line) for line in (tmp_path / "said.jsonl").read_text().splitlines()]
-    assert {one["task"] for one in said} == {task}
+    predicted = [
+        json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()
+    ]
+    assert {one["task"] for one in predicted} == {task}
     [name] = made.evaluate.measures
-    assert {one["measure"] for one in said} == {name}
+    assert {one["measure"] for one in predicted} == {name}
     assert all(key.startswith(f"{name}/") for key in found)
-    return {key.removeprefix(f"{name}/"): value for key, value in found.items()}, said
+    return {key.removeprefix(f"{name}/"): value for key, value in found.items()}, predicted
 
 
 def test_infer_continues_each_line_with_log_probabilities(folders, system, tmp_path, monkeypatch):
-    prompts, output = tmp_path / "prompts.txt", tmp_path / "said.jsonl"
+    prompts, output = tmp_path / "prompts.txt", tmp_path / "predictions.jsonl"
     texts = ["A", "", "The naïve cat", "x" * 90]
     prompts.write_text("\n".join(texts) + "\n")
     command_flags.give(monkeypatch, input=str(prompts), output=str(output), log_probs=True)
     made = load("run", str(folders / system))
     infer.infer(made)
-    said = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [one["inputs"] for one in said] == texts
+    predicted = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [one["inputs"] for one in predicted] == texts
     model = text_model.build(from_pretrained(folders / system), made)
-    assert [one["prediction"] for one in said] == model.generate(texts)
-    for one in said:
+    assert [one["prediction"] for one in predicted] == model.generate(texts)
+    for one in predicted:
         assert len(one["tokens"]) == len(one["log_probs"])
         assert 0 < len(one["tokens"]) <= 12
         assert all(log_prob < 0 for log_prob in one["log_probs"])
@@ -126,11 +128,13 @@ def test_infer_types_answers_as_they_come(folders, system, monkeypatch, capsys):
     made = load("run", str(folders / system))
     infer.infer(made)
     model = text_model.build(from_pretrained(folders / system), made)
-    told = [
-        ("" if model.encodes else text) + said
-        for text, said in zip(("A", "The naïve"), model.generate(["A", "The naïve"]), strict=True)
+    typed = [
+        ("" if model.encodes else text) + generated
+        for text, generated in zip(
+            ("A", "The naïve"), model.generate(["A", "The naïve"]), strict=True
+        )
     ]
-    assert capsys.readouterr().out == "".join(f"{text}\n" for text in told)
+    assert capsys.readouterr().out == "".join(f"{text}\n" for text in typed)
 
 
 def test_a_stream_leaves_out_the_beam_search_of_a_config(monkeypatch):
@@ -241,9 +245,9 @@ def test_a_conversation_in_a_terminal_ends_at_ctrl_c(folders):
     forecast = next(line for line in lines if line.startswith("    ") and "%" in line)
     assert forecast.count("%") == 5
     run.send_signal(signal.SIGINT)
-    said, errors = run.communicate(timeout=240)
+    output, errors = run.communicate(timeout=240)
     assert run.returncode == 0
-    assert said in ("\n", "> \n")  # the prompt may have been read before
+    assert output in ("\n", "> \n")  # the prompt may have been read before
     assert "Traceback" not in errors
 
 
@@ -283,35 +287,35 @@ def _held_out(number, lines, folders):
 @pytest.mark.parametrize("kind", ["documents", "last_word"])
 def test_a_run_is_scored_on_texts(folders, kind, tmp_path, monkeypatch):
     made = pretrained(kind, folders / "gpt2", files=folders)
-    found, said = measure(made, tmp_path, monkeypatch)
-    assert len(said) == len(LINES)
+    found, predicted = measure(made, tmp_path, monkeypatch)
+    assert len(predicted) == len(LINES)
     model = text_model.build(from_pretrained(folders / "gpt2"), load("run", folders / "gpt2"))
-    text = said[0]["text"]
+    text = predicted[0]["text"]
     if kind == "documents":
         [score] = model.score_tokens([_pair([], model.tokens(text, end=True))])
     else:
         prompt, _, word = text.rpartition(" ")
         [score] = model.score([(prompt, f" {word}")])
-        assert found["accuracy"] == np.mean([one["correct"] for one in said])
-    assert said[0]["log_prob"] == pytest.approx(score.total, abs=1e-3)
+        assert found["accuracy"] == np.mean([one["correct"] for one in predicted])
+    assert predicted[0]["log_prob"] == pytest.approx(score.total, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["choice", "in_context", "summary", "translation"])
 def test_every_kind_of_prompts_works_for_every_system(folders, system, kind, tmp_path, monkeypatch):
     changes = {f"{kind}__shots": 1} if kind in ("in_context", "translation") else {}
     made = pretrained(kind, folders / system, files=folders, **changes)
-    found, said = measure(made, tmp_path, monkeypatch)
-    assert found["examples"] == len(said) == len(ROWS)
+    found, predicted = measure(made, tmp_path, monkeypatch)
+    assert found["examples"] == len(predicted) == len(ROWS)
     rates = {name for name in found if name not in ("examples", "mean_shots", "bleu")}
     assert all(0 <= found[name] <= 1 for name in rates)
     if kind == "choice":
-        picked = [one["prediction"] == one["targets"] for one in said]
+        picked = [one["prediction"] == one["targets"] for one in predicted]
         assert found["accuracy"] == np.mean(picked)
     if kind == "translation":
         assert 0 <= found["bleu"] <= 100
-        assert all(one["prompt"].count(" = ") == 2 for one in said)
+        assert all(one["prompt"].count(" = ") == 2 for one in predicted)
     if kind == "summary":
-        assert all(one["prompt"].endswith("?\nTL;DR: ") for one in said)
+        assert all(one["prompt"].endswith("?\nTL;DR: ") for one in predicted)
 
 
 def test_a_folder_of_hugging_faces_is_scored_as_the_run_it_was(folders, tmp_path, monkeypatch):
@@ -327,8 +331,10 @@ def test_a_folder_of_hugging_faces_is_scored_as_the_run_it_was(folders, tmp_path
     assert scored[0] == scored[1]
 
 
-@pytest.mark.parametrize(("system", "marked"), [("bart", True), ("gpt2", False)])
-def test_a_folder_of_hugging_faces_says_how_its_network_reads(system, marked, tmp_path):
+@pytest.mark.parametrize(("system", "special_tokens"), [("bart", True), ("gpt2", False)])
+def test_a_folder_of_hugging_faces_decides_objective_and_converter(
+    system, special_tokens, tmp_path
+):
     run = tiny_encoder.write(tmp_path / "run", system, words=["the", "cat"])
     from_pretrained(run).save_pretrained(tmp_path / "exported")
     shutil.copy(run / "vocab.txt", tmp_path / "exported")
@@ -336,11 +342,11 @@ def test_a_folder_of_hugging_faces_says_how_its_network_reads(system, marked, tm
     made.initialize = str(tmp_path / "exported")
     made.data.lengths.targets = 24
     data = completion.complete(made).data
-    assert data.objective == ("marked_text_to_text" if marked else "text_to_text")
-    assert data.converter == ("encoder_decoder" if marked else "decoder")
-    assert data.lengths.to_dict() == ({"inputs": 64} if marked else {}) | {"targets": 24}
+    assert data.objective == ("marked_text_to_text" if special_tokens else "text_to_text")
+    assert data.converter == ("encoder_decoder" if special_tokens else "decoder")
+    assert data.lengths.to_dict() == ({"inputs": 64} if special_tokens else {}) | {"targets": 24}
     model = text_model.build(from_pretrained(made.initialize), completion.complete(made))
-    assert model.prompt("the cat") == ([2, 5, 6, 3] if marked else [5, 6])
+    assert model.prompt("the cat") == ([2, 5, 6, 3] if special_tokens else [5, 6])
 
 
 @pytest.mark.parametrize(
@@ -360,7 +366,7 @@ def test_a_mistake_is_one_line(folders, kind, changes, message, tmp_path, monkey
     command_flags.give(monkeypatch, output=str(tmp_path / "out.json"))
     with pytest.raises(SystemExit):
         evaluate.evaluate(made)
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert message in said
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error

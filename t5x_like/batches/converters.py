@@ -113,7 +113,7 @@ class Decoder(GenerativeConverter):
 
 @dataclasses.dataclass(frozen=True)
 class ContinuedDecoder(Decoder):
-    """Predict running text, of which row r of the next batch is the continuation of row r.
+    """Predict running text, where row r of the next batch continues row r of this one.
 
     The first token that a row reads is the last target of the row before (`previous` of an
     example), so no token is lost between two batches. `decoder_document_starts`, int32 [B, L], is 1

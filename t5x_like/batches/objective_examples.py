@@ -1,4 +1,4 @@
-"""What the examples of each objective contain, and how batches are made of them.
+"""What the examples of each objective contain, and how they become batches.
 
 Planning, inference and fine-tuning read it without data and without TensorFlow. The objectives of
 `preprocessing` take it from here, so a new objective needs a line in `OBJECTIVES`.

@@ -142,17 +142,17 @@ class InContext(RowMeasure):
                 "examples to sample from"
             )
         random = np.random.default_rng([self.seed, number])
-        drawn = random.choice(len(examples), size=self.shots + same, replace=False)
-        others = [examples[n] for n in drawn if examples[n]["inputs"] != row["inputs"]]
+        sampled = random.choice(len(examples), size=self.shots + same, replace=False)
+        others = [examples[n] for n in sampled if examples[n]["inputs"] != row["inputs"]]
         return others[: self.shots]
 
     def _fitting(
-        self, model: TextModel, row: Row, drawn: Sequence[Row], *, where: int
+        self, model: TextModel, row: Row, sampled: Sequence[Row], *, where: int
     ) -> tuple[str, int]:
         """The prompt of a row and how many examples it has: all, unless fewer have to do."""
         answers = choices_of(row) if self.by == "likelihood" else [None]
-        for shots in range(len(drawn), -1, -1):
-            prompt = self.prompt(row, drawn[:shots])
+        for shots in range(len(sampled), -1, -1):
+            prompt = self.prompt(row, sampled[:shots])
             excess = max(model.excess(prompt, answer) for answer in answers)
             if not excess:
                 return prompt, shots
@@ -166,14 +166,14 @@ class InContext(RowMeasure):
 
     def _choose(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
         """Section 2.4: the likeliest choice, by log p, per token, and beside its log p alone."""
-        asked = [
+        pairs = [
             (prompt, choice)
             for prompt, row in zip(prompts, rows, strict=True)
             for choice in choices_of(row)
         ]
-        alone = sorted({choice for _, choice in asked})
-        scores = model.score([*asked, *((f"{self.answer} ", choice) for choice in alone)])
-        base = dict(zip(alone, scores[len(asked) :], strict=True))
+        alone = sorted({choice for _, choice in pairs})
+        scores = model.score([*pairs, *((f"{self.answer} ", choice) for choice in alone)])
+        base = dict(zip(alone, scores[len(pairs) :], strict=True))
         own = iter(scores)
         predicted, right = [], []
         for row in rows:
@@ -221,5 +221,5 @@ class InContext(RowMeasure):
 
 
 def _filled(template: str, row: Row) -> str:
-    """A template with the fields of a row; what stands in a field is no template."""
+    """A template with the fields of a row; fields in the texts of a row stay as they are."""
     return _FIELD.sub(lambda match: text_of(row, match[1]), template)

@@ -28,7 +28,7 @@ class Resources:
 
     Args:
         pretrained: the model.
-        settings: its config; of a run with phases, that of a phase.
+        settings: its config; in a run with phases the config of a phase.
         name: of the task of the run, "" in a run of one.
         make: makes the model side of the run, by the names of its tasks.
     """

@@ -149,7 +149,7 @@ def build(
     shards: int | None = None,
     phase: str = "",
 ) -> Inputs:
-    """Register the tasks of a config and check that batches can be made of them.
+    """Register the tasks of a config and check that batches of them can be made.
 
     Args:
         config: the config of the whole run, or the settings of one `config.Phase`.

@@ -45,7 +45,7 @@ class Experiment:
             `carry=`, and returns ((loss sum, weight, metrics), next memory).
         optimizer, schedule: as `training.optimizers` builds them.
         start: as in `systems.system.Task`, of the first task that has it.
-        remembers: some task of the run has a memory that goes from batch to batch.
+        has_memory: some task of the run has a memory that goes from batch to batch.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Experiment:
     optimizer: optax.GradientTransformation
     schedule: optax.Schedule
     start: Callable[..., PyTree] | None
-    remembers: bool
+    has_memory: bool
 
     @property
     def shardings(self) -> TrainState:
@@ -146,7 +146,7 @@ class Experiment:
             prepare=self._prepare,
             task=self.name,
         )
-        memory = partitioning.batch_sharding(self.mesh) if self.remembers else None
+        memory = partitioning.batch_sharding(self.mesh) if self.has_memory else None
         shardings = self.shardings.replace(carry=memory)
         return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, self._everywhere))
 
@@ -295,7 +295,7 @@ def build_tasks(
         optimizer=optimizer,
         schedule=schedule,
         start=next((task.start for task in tasks.values() if task.start is not None), None),
-        remembers=any(task.carry is not None for task in tasks.values()),
+        has_memory=any(task.carry is not None for task in tasks.values()),
     )
     models = {}
     for one in run:

@@ -75,7 +75,7 @@ class TensorFiles:
         return tuple(self._readers[self._files[name]].get_slice(name).get_shape())
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor of floating-point numbers; bfloat16 is that of ml_dtypes.
+        """A tensor of floating-point numbers; bfloat16 is ml_dtypes's.
 
         Raises:
             ValueError: it has another dtype.

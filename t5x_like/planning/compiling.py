@@ -113,7 +113,7 @@ def _memory(model: Experiment, stats: Any, program: Program) -> dict[str, int]:
 def _activations(model: Experiment, program: Program) -> int:
     """Bytes that the loops over layers stack in the forward pass for the backward pass.
 
-    They are the stacked values of such a loop whose shape is not that of a parameter.
+    They are the stacked values of such a loop whose shape is not a parameter's.
     """
     shardings = model.shardings
     known = {

@@ -24,7 +24,7 @@ def arithmetic(config: ml_collections.ConfigDict, *, task: str = "") -> Plan:
     """Count parameters, optimizer state and FLOPs, from shapes alone: no compiler is needed.
 
     Args:
-        task: the task to plan in a run of several; "": that of the largest batch.
+        task: the task to plan in a run of several; "": the task with the largest batch.
 
     Raises:
         ValueError: a setting that does not exist or does not fit the others.

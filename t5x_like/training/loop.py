@@ -121,24 +121,24 @@ def fit(
     """
     step, interrupted = int(state.step), False
     with StopSignal(delay=_AHEAD) as stop:
-        drawn = _draw(batches, put) if step < steps else None
-        while drawn is not None:
-            task, batch = drawn
+        newest = _read(batches, put) if step < steps else None
+        while newest is not None:
+            task, batch = newest
             state, metrics = train_steps[task](state, batch)
             step += 1
             log.add(metrics, task=task, step=step, steps_left=steps - step)
             interrupted = stop.agreed()
             last = interrupted or step == steps
             due = last or (checkpoints is not None and checkpoints.due(step))
-            position = batches.state() if due else None  # before the next batch is drawn
-            drawn = None if last else _draw(batches, put)
-            if drawn is None and not due:
+            position = batches.state() if due else None  # before the next batch is read
+            newest = None if last else _read(batches, put)
+            if newest is None and not due:
                 due, position = True, batches.state()
             if checkpoints is not None and due:
                 log.require_finite(state)
                 checkpoints.save(step, state, position)
             at_evaluation = evaluate_every and step % evaluate_every == 0
-            if evaluate is not None and not interrupted and (drawn is None or at_evaluation):
+            if evaluate is not None and not interrupted and (newest is None or at_evaluation):
                 with stop.cutting_short():
                     log.evaluate(evaluate, state)
         if step < steps and not interrupted:
@@ -311,7 +311,7 @@ def _stop(values: Mapping[str, float], *, step: int) -> None:
         raise FloatingPointError(f"{error} The newest checkpoint is from before.") from None
 
 
-def _draw(batches: Batches, put: Callable[[Any], Any]) -> tuple[str, Any] | None:
+def _read(batches: Batches, put: Callable[[Any], Any]) -> tuple[str, Any] | None:
     """The next task and its batch as global arrays; None at the end of the data."""
     try:
         task, batch = next(batches)

@@ -36,9 +36,9 @@ def make_train_step(
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """Make `step(state, batch) -> (state, metrics)`.
 
-    The gradient is that of (sum of the losses of the whole batch) / (sum of its weights), however
+    It is the gradient of (sum of the losses of the whole batch) / (sum of its weights), however
     many microbatches it is summed over: a microbatch with fewer target tokens counts less, and
-    without dropout the step equals that of the undivided batch up to float rounding.
+    without dropout the step equals the undivided batch's up to float rounding.
 
     A memory in the state (`TrainState.carry`) goes through the loss; row r of a microbatch gets the
     memory of the same row of the batch.

@@ -58,7 +58,7 @@ class TaskBatches(Iterator[tuple[str, Any]]):
     ):
         self._batches, self._shares, self._seed = batches, shares, seed
         self._step = step
-        self._drawn = dict.fromkeys(batches, 0)
+        self._counts = dict.fromkeys(batches, 0)
         self._newest = ""
 
     def __next__(self) -> tuple[str, Any]:
@@ -66,16 +66,16 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         task = task_at(self._step, shares=self._shares, seed=self._seed)
         batch = next(self._batches[task])
         self._step += 1
-        self._drawn[task] += 1
+        self._counts[task] += 1
         self._newest = task
         return task, batch
 
     def counts(self, *, step: int) -> dict[str, int]:
-        """The number of batches of each task up to a step, without one drawn ahead of it."""
+        """The number of batches of each task up to a step, without one read ahead."""
         ahead = self._step - step
         return {
             task: count - (ahead if task == self._newest else 0)
-            for task, count in self._drawn.items()
+            for task, count in self._counts.items()
         }
 
     def state(self) -> Mapping[int, bytes] | None:

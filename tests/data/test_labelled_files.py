@@ -264,14 +264,14 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("kind", "name", "rows", "message"), BAD_ROWS)
-def test_a_bad_row_is_told_by_file_and_line(kind, name, rows, message, tmp_path):
+def test_a_bad_row_is_named_by_file_and_line(kind, name, rows, message, tmp_path):
     path = write(tmp_path / name, rows)
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         labelled.read(kind, train=path, validation=path)
     assert str(raised.value).startswith(path)
 
 
-def test_other_mistakes_are_told(vocabulary, tmp_path):
+def test_other_mistakes_are_errors(vocabulary, tmp_path):
     train = write(tmp_path / "train.jsonl", [GOOD, {"text_a": "bad", "label": "no"}])
     other = write(tmp_path / "other.jsonl", [GOOD | {"label": "yess"}])
     classification = objectives.build("classification")

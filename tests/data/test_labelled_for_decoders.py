@@ -86,7 +86,7 @@ def test_a_choice_is_a_row_for_each_answer(tmp_path):
     assert made["label"].tolist() == [2, 0]
 
 
-def test_an_answer_that_is_not_among_the_choices_is_told_with_its_line(tmp_path):
+def test_an_answer_that_is_not_among_the_choices_is_named_with_its_line(tmp_path):
     row = {"text_a": "a", "choices": ["b", "c"], "answer": 1}
     for wrong, message in (
         ({"answer": 2}, "answer=2 must be one of 0 to 1"),

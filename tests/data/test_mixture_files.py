@@ -41,7 +41,7 @@ def batches(corpora, **settings):
     )
 
 
-def test_the_tokens_of_a_corpus_are_counted_or_told(corpora):
+def test_the_tokens_of_a_corpus_are_counted_or_set(corpora):
     few, many = "mixture_files_few", "mixture_files_many"
     assert batches(corpora).sizes() == {few: 1000, many: 8800}
     corpora["many"]["tokens"] = 99

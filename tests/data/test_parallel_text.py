@@ -178,7 +178,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)
-def test_mistakes_are_told_before_anything_is_read(settings, message, tmp_path):
+def test_mistakes_are_errors_before_anything_is_read(settings, message, tmp_path):
     lines_of(tmp_path, "a.en", "a.de")
     write(tmp_path / "short.de", [german for _, german in PAIRS[:-1]])
     write(tmp_path / "a.tsv", map("\t".join, PAIRS))

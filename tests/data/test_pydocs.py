@@ -183,7 +183,7 @@ def test_a_corpus_half_written_is_not_taken(monkeypatch, tmp_path):
     assert set(both_splits()) == FOUND
 
 
-def test_a_cache_that_cannot_be_made_says_what_to_set(monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_made_names_the_setting(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("T5X_LIKE_CACHE", str(tmp_path / "file"))
     with pytest.raises(ValueError, match="T5X_LIKE_CACHE"):

@@ -57,13 +57,13 @@ def test_what_comes_after_a_prompt_is_what_it_adds_to_its_text(vocabulary, cut):
     assert vocabulary.decode(tokens) + added == vocabulary.decode(whole)
 
 
-def test_tokens_that_make_no_text_are_told_in_the_end(vocabulary):
+def test_incomplete_characters_come_out_at_the_end(vocabulary):
     random = np.random.default_rng(0)
     for _ in range(20):
         tokens = [int(one) for one in random.integers(3, 259, 30)]
         text = Detokenizer(vocabulary.decode)
-        told = "".join(text.push([token]) for token in tokens) + text.close()
-        assert told == vocabulary.decode(tokens)
+        streamed = "".join(text.push([token]) for token in tokens) + text.close()
+        assert streamed == vocabulary.decode(tokens)
 
 
 def test_nothing_makes_no_text(vocabulary):

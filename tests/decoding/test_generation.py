@@ -128,7 +128,7 @@ def test_a_stream_equals_generate(recurrent_model, choose):
     np.testing.assert_allclose(np.where(live, p, 0), expected.log_probs[:, : len(steps)], rtol=1e-6)
 
 
-def test_a_stream_ends_when_the_callback_says_so(recurrent_model):
+def test_a_stream_ends_when_the_callback_returns_true(recurrent_model):
     model = recurrent_model(STARTS)
     settings = {"max_new_tokens": 9, "eos_ids": (), "pad_id": 0}
     cut = stream(*model, callback=lambda step: step.step == 3, **settings)

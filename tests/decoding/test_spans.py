@@ -39,7 +39,7 @@ def test_the_best_span_is_found(max_length, null_position):
     np.testing.assert_array_equal(np.stack(found[:3], axis=1), expected)
 
 
-def test_no_answer_scores_what_both_logits_say_of_its_token():
+def test_no_answer_scores_the_sum_of_both_logits_of_its_token():
     start, end, allowed = draw(0)
     found = best_spans(start, end, allowed=allowed, max_length=3, null_position=2)
     np.testing.assert_array_equal(found.null_score, start[:, 2] + end[:, 2])

@@ -1,4 +1,4 @@
-"""A text model for tests: its tokens are characters, what it thinks of them a plain function."""
+"""A text model for tests: its tokens are characters, their log p a plain function."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,13 @@ from t5x_like.inference.likelihood import Pair, PromptFormat, Score
 
 
 class Characters:
-    """Each character's log p is what `think(before, character)` says; it writes what it is told."""
+    """Each character's log p is `think(before, character)`; it generates `written`."""
 
     encodes = False
 
     def __init__(self, think, *, length=1000, written="", new_tokens=5):
         self.think, self.length, self.written, self.new_tokens = think, length, written, new_tokens
-        self.asked = []
+        self.requests = []
 
     def tokens(self, text, *, end):
         return [*map(ord, text), *([0] if end else [])]
@@ -32,14 +32,14 @@ class Characters:
 
     def _score(self, pair):
         before, log_probs = "".join(map(chr, pair.prompt)), []
-        self.asked.append((before, "".join(map(chr, pair.continuation))))
+        self.requests.append((before, "".join(map(chr, pair.continuation))))
         for token in pair.continuation:
             log_probs.append(self.think(before, chr(token)))
             before += chr(token)
         return Score(np.array(log_probs), all(one > np.log(0.5) for one in log_probs))
 
     def generate(self, prompts):
-        self.asked += prompts
+        self.requests += prompts
         return [self.written] * len(prompts)
 
 

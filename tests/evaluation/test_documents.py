@@ -35,7 +35,7 @@ def test_a_stride_that_leaves_tokens_out_is_refused(stride):
         windows([1, 2], length=10, stride=stride)
 
 
-def test_rates_are_what_their_names_say():
+def test_rates_are_per_token_byte_character_and_word():
     found = rates(60.0, tokens=12, texts=TEXTS)
     assert len(TEXTS[0]) == 22
     assert len(TEXTS[0].encode()) == 28
@@ -53,13 +53,13 @@ def test_a_likelihood_that_no_float_holds_is_an_infinite_perplexity():
 def test_documents_that_are_uniform_have_the_bits_of_a_uniform_distribution(characters, end):
     model = characters(lambda before, character: -math.log(8), length=10)
     rows = [{"text": text} for text in [*TEXTS, "  "]]
-    found, said = Documents(stride=4, end=end).measure(model, rows)
+    found, predictions = Documents(stride=4, end=end).measure(model, rows)
     tokens = 22 + 7 + 2 * end
     assert found["tokens"] == tokens
     assert found["documents"] == 2
     assert found["perplexity"] == pytest.approx(8)
     assert found["bits_per_byte"] == pytest.approx(3 * tokens / 35)
-    assert [one["tokens"] for one in said] == [22 + end, 7 + end]
+    assert [one["tokens"] for one in predictions] == [22 + end, 7 + end]
 
 
 def test_a_longer_context_is_what_a_stride_is_for(characters):

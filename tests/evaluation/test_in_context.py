@@ -1,4 +1,4 @@
-"""Prompts with examples: what is drawn and written, how answers are chosen, what does not fit."""
+"""Prompts with examples: sampling and layout, how answers are chosen, what does not fit."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_a_prompt_is_the_description_the_examples_and_the_question(characters):
     assert kind.prompt(ROWS[0], POOL[:2]) == (
         "Add.\n##\nQ: 0+0\nA: 0\n##\nQ: 1+1\nA: 2\n##\nQ: 3+3\nA: "
     )
-    # What stands in a field is no template.
+    # Fields in the text of a row are not filled in.
     assert InContext(template=TEMPLATE).prompt(ROWS[1], []) == "Q: {targets}\nA: "
 
 
@@ -30,30 +30,30 @@ def test_a_prompt_is_the_description_the_examples_and_the_question(characters):
 def test_each_question_has_examples_of_its_own_and_never_itself(characters, shots):
     rows = [{**ROWS[0], "inputs": f"{n}+{n}", "targets": "6"} for n in range(10)]
     kind = InContext(shots=shots, template=TEMPLATE)
-    found, said = kind.measure(characters(flat), rows, POOL)
+    found, predictions = kind.measure(characters(flat), rows, POOL)
     assert found["mean_shots"] == shots
-    drawn = [one["prompt"].split("\n\n") for one in said]
-    for (*shown, question), row in zip(drawn, rows, strict=True):
+    prompts = [one["prompt"].split("\n\n") for one in predictions]
+    for (*shown, question), row in zip(prompts, rows, strict=True):
         assert question == f"Q: {row['inputs']}\nA: "
         assert len(set(shown)) == shots
         texts = {f"Q: {one['inputs']}\nA: {one['targets']}" for one in POOL}
         assert set(shown) <= texts - {f"Q: {row['inputs']}\nA: {int(row['inputs'][0]) * 2}"}
     if shots:
-        assert len({tuple(shown) for *shown, _ in drawn}) > len(rows) // 2
+        assert len({tuple(shown) for *shown, _ in prompts}) > len(rows) // 2
     again, same = kind.measure(characters(flat), rows, POOL)
-    assert (again, same) == (found, said)
+    assert (again, same) == (found, predictions)
     if shots:
         _, other = InContext(shots=shots, template=TEMPLATE, seed=1).measure(
             characters(flat), rows, POOL
         )
-        assert other != said
+        assert other != predictions
 
 
-def test_every_example_is_as_likely_to_be_drawn(characters):
+def test_every_example_is_sampled_equally_often(characters):
     rows = [{**ROWS[0], "inputs": str(n)} for n in range(400)]
-    _, said = InContext(shots=5).measure(characters(flat), rows, POOL)
-    drawn = " ".join(one["prompt"] for one in said).split()
-    counts = [drawn.count(one["inputs"]) for one in POOL]
+    _, predictions = InContext(shots=5).measure(characters(flat), rows, POOL)
+    examples = " ".join(one["prompt"] for one in predictions).split()
+    counts = [examples.count(one["inputs"]) for one in POOL]
     assert sum(counts) == 2000
     # Of 400 draws of a quarter each: 100, with a standard deviation of 9.
     assert min(counts) > 60
@@ -72,9 +72,13 @@ def test_three_ways_to_choose_differ_as_they_should(characters):
         return log_p.get(character, 0.0)
 
     row = {"inputs": "q", "choices": ["llllll", "ff", "rr"], "targets": "rr"}
-    found, [said] = InContext(template=TEMPLATE).measure(characters(think), [row], [])
-    assert said["predictions"] == {"log_prob": "ff", "per_token": "llllll", "calibrated": "rr"}
-    assert said["calibrated"] == pytest.approx([-6.0 + 6.0, -2.4 + 0.2, -3.2 + 18.0])
+    found, [predictions] = InContext(template=TEMPLATE).measure(characters(think), [row], [])
+    assert predictions["predictions"] == {
+        "log_prob": "ff",
+        "per_token": "llllll",
+        "calibrated": "rr",
+    }
+    assert predictions["calibrated"] == pytest.approx([-6.0 + 6.0, -2.4 + 0.2, -3.2 + 18.0])
     assert found == {
         "accuracy": 0.0,
         "accuracy_per_token": 0.0,
@@ -87,14 +91,14 @@ def test_three_ways_to_choose_differ_as_they_should(characters):
 def test_generated_answers_end_where_they_should(characters):
     kind = InContext(template=TEMPLATE, by="generation")
     model = characters(flat, written=" The 6.\nQ: 4+4")
-    found, said = kind.measure(model, ROWS[:1], [])
-    assert said[0]["prediction"] == "The 6."
+    found, predictions = kind.measure(model, ROWS[:1], [])
+    assert predictions[0]["prediction"] == "The 6."
     assert (found["exact_match"], found["f1"]) == (1.0, 1.0)
-    assert model.asked == ["Q: 3+3\nA: "]
+    assert model.requests == ["Q: 3+3\nA: "]
     kind = InContext(by="generation", stop="", sentences=2, metrics=("rouge_1",))
     model = characters(flat, written="One is.\nTwo is! Three is? No")
-    found, said = kind.measure(model, [{"inputs": "x", "targets": "one two"}], [])
-    assert said[0]["prediction"] == "One is.\nTwo is!"
+    found, predictions = kind.measure(model, [{"inputs": "x", "targets": "one two"}], [])
+    assert predictions[0]["prediction"] == "One is.\nTwo is!"
     assert found["rouge_1"] == pytest.approx(2 * 2 / 6)
 
 

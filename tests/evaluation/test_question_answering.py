@@ -58,6 +58,6 @@ def test_the_best_threshold_is_the_best_of_all():
         )
 
 
-def test_nothing_to_answer_is_said():
+def test_no_question_is_an_error():
     with pytest.raises(ValueError, match="no question"):
         rates([], [], threshold=None)

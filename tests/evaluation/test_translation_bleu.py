@@ -1,4 +1,4 @@
-"""BLEU: by hand, as sacreBLEU tells words apart, and each prediction beside its own reference."""
+"""BLEU: by hand, with sacreBLEU's tokenization, and each prediction beside its own reference."""
 
 import math
 
@@ -11,13 +11,13 @@ class Phrasebook:
     """A text model that knows some translations by heart."""
 
     def __init__(self, translations):
-        self.translations, self.asked = translations, []
+        self.translations, self.requests = translations, []
 
     def tokens(self, text, *, end):
         return [*text.split(), *([1] if end else [])]
 
     def generate(self, prompts):
-        self.asked += prompts
+        self.requests += prompts
         return [self.translations[prompt] for prompt in prompts]
 
 
@@ -40,14 +40,14 @@ def test_each_translation_meets_its_own_reference_whatever_the_order_of_decoding
     references = {"a b c d": "eins zwei drei vier", "a": "fünf sechs sieben acht", "a b": "x y z w"}
     model = Phrasebook(references)
     rows = [{"inputs": source, "targets": target} for source, target in references.items()]
-    numbers, said = Translation().measure(model, rows)
-    assert model.asked == ["a", "a b", "a b c d"]
+    numbers, predictions = Translation().measure(model, rows)
+    assert model.requests == ["a", "a b", "a b c d"]
     assert numbers["bleu"] == pytest.approx(100)
-    assert [one["inputs"] for one in said] == list(references)
-    assert all(one["prediction"] == one["targets"] for one in said)
+    assert [one["inputs"] for one in predictions] == list(references)
+    assert all(one["prediction"] == one["targets"] for one in predictions)
 
 
-def test_marks_are_words_of_their_own_unless_told_otherwise():
+def test_punctuation_is_split_off_unless_the_tokenizer_is_none():
     translations, references = {"a": "one two three , four ."}, {"a": "one two three, four."}
     assert measure(translations, references)[0]["bleu"] == pytest.approx(100)
     assert measure(translations, references, tokenizer="none")[0]["bleu"] < 50
@@ -57,7 +57,7 @@ def test_case_counts():
     assert measure({"a": "one two Three four"}, {"a": "one two three four"})[0]["bleu"] < 100
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_errors():
     with pytest.raises(
         ValueError, match=r"translation.tokenizer='13' does not exist. Did you mean '13a'"
     ):

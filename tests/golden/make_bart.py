@@ -3,7 +3,7 @@
 python tests/golden/make_bart.py     (made with torch 2.13.0 and transformers 5.23.0)
 
 No dimension equals another, so that no transposed weight can pass for its transpose, and every
-weight is drawn, gains, biases and that of the logits too, so that none has the value that a
+weight is random, gains, biases and the bias of the logits too, so that none has the value that a
 forgotten one would have.
 """
 
@@ -66,7 +66,7 @@ def draw(model: torch.nn.Module, random: torch.Generator) -> None:
 
 
 def batch() -> dict[str, np.ndarray]:
-    """Sources with their marks, padded on the right and on the left, and targets."""
+    """Sources with their special tokens, padded on the right and on the left, and targets."""
     random = np.random.default_rng(3)
     source = random.integers(3, VOCABULARY, (4, SOURCE))
     target = random.integers(3, VOCABULARY, (4, TARGET))
@@ -120,7 +120,7 @@ def main() -> None:
     """Writes the file."""
     random = torch.Generator().manual_seed(11)
     model = BartForConditionalGeneration(BartConfig(**SIZES)).eval()
-    # What every BART has in its config; here generate is told.
+    # What every BART has in its config; here an argument of generate.
     model.generation_config.forced_eos_token_id = None
     draw(model, random)
     model.final_logits_bias = 0.5 * torch.randn(1, VOCABULARY, generator=random)

@@ -3,7 +3,7 @@
 python tests/golden/make_decoders.py [system ...]   (made with torch 2.13.0, transformers 5.23.0)
 
 No dimension equals another, so that no transposed weight can pass for its transpose, and every
-weight is drawn, gains and biases too, so that none has the value that a forgotten one would have.
+weight is random, gains and biases too, so that none has the value that a forgotten one would have.
 """
 
 import json
@@ -75,7 +75,7 @@ def draw(model: torch.nn.Module) -> None:
 
 
 def count_real_tokens(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """Positions as GPT-2's class has them in `generate`; that of GPT counts padding, too."""
+    """Positions as GPT-2's class has them in `generate`; GPT's class counts padding, too."""
     del module
     places = kwargs["attention_mask"].cumsum(-1) - 1
     return args, kwargs | {"position_ids": places.clamp(min=0)}

@@ -3,7 +3,7 @@
 python tests/golden/make_encoders.py [system ...]   (made with torch 2.13.0, transformers 5.23.0)
 
 No dimension equals another, so that no transposed weight can pass for its transpose, and every
-weight is drawn, gains and biases too, so that none has the value that a forgotten one would have.
+weight is random, gains and biases too, so that none has the value that a forgotten one would have.
 """
 
 import json

@@ -5,7 +5,7 @@ protobuf 7.36.2)
 
 The model is a small one of the texts, trained as LLaMA's was. Two kinds of text are left out, where
 Hugging Face differs from SentencePiece, which Meta's code calls: those that begin with a blank,
-before which it puts none, and those with "<s>", which it reads as a mark.
+before which it puts none, and those with "<s>", which it reads as a special token.
 """
 
 import base64

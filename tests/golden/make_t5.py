@@ -3,7 +3,7 @@
 python tests/golden/make_t5.py     (made with torch 2.13.0 and transformers 5.23.0)
 
 No dimension equals another, so that no transposed weight can pass for its transpose, and every
-weight is drawn, gains too, so that none has the value that a forgotten one would have.
+weight is random, gains too, so that none has the value that a forgotten one would have.
 """
 
 import json

@@ -77,7 +77,7 @@ def roberta(folder: str) -> dict:
     trained.save_model(folder)
     files = {name: Path(folder, name).read_text("utf-8") for name in ("vocab.json", "merges.txt")}
     merges = [tuple(line.split(" ")) for line in files["merges.txt"].splitlines()[1:]]
-    # As in the published tokenizer.json; a tokenizer made from the two files has it only if told.
+    # As in the published tokenizer.json; a tokenizer made from the two files has it only if set.
     mask = AddedToken("<mask>", lstrip=True, special=True)
     tokenizer = RobertaTokenizer(
         vocab=json.loads(files["vocab.json"]), merges=merges, mask_token=mask

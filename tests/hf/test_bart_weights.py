@@ -1,4 +1,4 @@
-"""BART in Hugging Face's form: what it computes, generates and says of texts, and the way back."""
+"""BART in Hugging Face's format: outputs, generated tokens, heads, and the way back."""
 
 import json
 from pathlib import Path
@@ -85,7 +85,7 @@ def test_the_folders_own_settings_force_the_first_token_and_the_last(arrays, tmp
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_head_says_what_pytorch_does(head, arrays, tmp_path):
+def test_a_head_predicts_what_pytorch_does(head, arrays, tmp_path):
     reader = from_pretrained(write(arrays, tmp_path / "in", head=head))
     assert reader.config["head"] == head
     # Padded on the left, Hugging Face's decoder reads the padding as text.

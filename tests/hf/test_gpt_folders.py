@@ -43,6 +43,6 @@ def test_names_without_a_prefix_copies_and_constants_are_read(tmp_path):
         ({"n_layer": 3}, "transformer.h.2"),
     ],
 )
-def test_what_is_no_such_model_is_told(changes, message, tmp_path):
+def test_another_model_is_refused(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         from_pretrained(write(tmp_path / "other", WEIGHTS, **changes))

@@ -36,7 +36,7 @@ def test_the_penalty_is_hugging_faces_unless_the_papers_is_asked_for():
 
 
 def best(rows, *, divide):
-    """Of all texts of two tokens, the second or only one an end or not, that of the best score."""
+    """The text with the best score among all of at most two tokens, with an end or not."""
     texts = [(1,), *((a, b) for a in range(12) for b in range(12) if a != 1)]
     decoder = np.array([[0, a] for a in range(12)])
     found = []

@@ -1,4 +1,4 @@
-"""A model is called and generates as one of Hugging Face's does, and says what it cannot do."""
+"""A model is called and generates as Hugging Face's; what it cannot do is an error."""
 
 import dataclasses
 import json
@@ -110,7 +110,7 @@ def test_a_wrong_setting_of_the_model_is_named(v1_0, settings, message):
         from_pretrained(v1_0.folder, **settings)
 
 
-def test_the_folders_settings_are_what_generate_does_unless_told_otherwise(v1_0, tmp_path):
+def test_the_folders_settings_are_the_defaults_of_generate(v1_0, tmp_path):
     folder = v1_0.write(tmp_path)
     stored = {"max_length": 9, "num_beams": 3, "top_k": None, "repetition_penalty": 1.0}
     (folder / "generation_config.json").write_text(json.dumps(stored))
@@ -201,11 +201,11 @@ def test_a_language_model_goes_on_from_its_prompt_whatever_padding_precedes_it()
 def test_the_loss_of_a_language_model_is_of_the_next_token():
     model = language_model()
     tokens, labels = np.array([[3, 4, 5]]), np.array([[3, 4, -100]])
-    said = model(tokens, labels=labels)
-    np.testing.assert_allclose(said.loss, -jax.nn.log_softmax(said.logits)[0, 0, 4], rtol=1e-5)
+    output = model(tokens, labels=labels)
+    np.testing.assert_allclose(output.loss, -jax.nn.log_softmax(output.logits)[0, 0, 4], rtol=1e-5)
 
 
-def test_what_a_language_model_cannot_do_is_said(tmp_path):
+def test_what_a_language_model_cannot_do_is_an_error(tmp_path):
     model = language_model()
     with pytest.raises(ValueError, match="padded on the right"):
         model.generate([[3, 4, 0]])

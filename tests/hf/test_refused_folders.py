@@ -292,7 +292,7 @@ def test_every_setting_of_generation_has_allowed_values():
     assert list(generation_config._ALLOWED) == fields
 
 
-def test_a_missing_tensor_is_never_said_to_be_one_that_is_used():
+def test_the_hint_for_a_missing_tensor_is_never_one_that_is_used():
     wanted = ["encoder.block.0.weight", "encoder.block.1.weight"]
     with pytest.raises(ValueError, match=r"lacks encoder\.block\.1\.weight") as caught:
         check_names(wanted, wanted[:1], where="here")

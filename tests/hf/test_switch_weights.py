@@ -81,11 +81,11 @@ def generated(golden, model, number):
     return model.generate(**golden.source, **settings), golden.arrays[f"generate/{number}"]
 
 
-def test_greedy_decoding_says_what_pytorch_says(both):
+def test_greedy_decoding_generates_what_pytorch_does(both):
     np.testing.assert_array_equal(*generated(*both, 0))
 
 
-def test_beams_say_what_pytorch_says(switch):
+def test_beams_generate_what_pytorch_does(switch):
     np.testing.assert_array_equal(*generated(*switch, 1))
 
 

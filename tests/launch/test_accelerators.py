@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(
     ("accelerator_type", "topology", "hosts", "machine_type"),
-    [  # as Cloud TPU's and GKE's pages tell them
+    [  # from the pages of Cloud TPU and GKE
         ("v4-8", "2x2x1", 1, "ct4p-hightpu-4t"),
         ("v4-64", "2x4x4", 8, "ct4p-hightpu-4t"),
         ("v5litepod-1", "1x1", 1, "ct5lp-hightpu-1t"),
@@ -39,7 +39,7 @@ def test_the_hosts_hold_all_chips():
     ("wrong", "near"),
     [("v5e-16", "v5litepod-16"), ("v5p-130", "v5p-1"), ("v6e16", "v6e-16"), ("", "v")],
 )
-def test_an_unknown_type_is_told_with_the_nearest(wrong, near):
+def test_an_unknown_type_is_an_error_with_the_nearest(wrong, near):
     with pytest.raises(ValueError, match=f"'{wrong}' does not exist. Did you mean '{near}"):
         accelerators.choose(wrong)
 

@@ -117,9 +117,9 @@ def test_buckets_of_the_command_are_mounted_where_it_looks_for_them(capsys):
         (["t5", "--type=v4-8", "--image=i", "--sport", "--", *TRAIN], "--sport"),
     ],
 )
-def test_bad_input_is_told_in_one_line(capsys, words, message):
-    with pytest.raises(SystemExit, match=r"^error: ") as told:
+def test_bad_input_is_one_line(capsys, words, message):
+    with pytest.raises(SystemExit, match=r"^error: ") as ended:
         gke.main(words)
-    assert message in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(ended.value)
+    assert "\n" not in str(ended.value)
     assert capsys.readouterr().out == ""

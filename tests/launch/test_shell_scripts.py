@@ -31,6 +31,6 @@ def test_shellcheck_finds_nothing():
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_every_script_says_its_purpose_in_its_second_line():
+def test_the_second_line_of_every_script_is_its_purpose():
     seconds = {file.name: file.read_text().split("\n")[1] for file in shell_scripts()}
     assert {name: line for name, line in seconds.items() if not line.startswith("# ")} == {}

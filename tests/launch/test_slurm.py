@@ -60,7 +60,7 @@ def test_or_with_a_process_for_each_node(script):
         (["cancel", "all"], "cancel JOB: the number"),
     ],
 )
-def test_bad_input_is_told_in_one_line_before_anything_runs(script, stub, tmp_path, words, message):
+def test_bad_input_is_one_line_before_anything_runs(script, stub, tmp_path, words, message):
     stub("sbatch", f"touch {tmp_path}/called")
     done = script("slurm.sh", *words)
     assert (done.returncode, done.stdout) == (2, "")

@@ -108,7 +108,7 @@ def test_a_dry_run_runs_nothing(script, tree, cloud, action):
         (["watch", "t5", *WHERE, "--type=v4-8", "--every=1m", "--", *TRAIN], "--every=1m"),
     ],
 )
-def test_bad_input_is_told_in_one_line_before_anything_runs(script, cloud, words, message):
+def test_bad_input_is_one_line_before_anything_runs(script, cloud, words, message):
     done = script("tpu_vm.sh", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")

@@ -35,7 +35,7 @@ def state(script):
     return script("worker.sh", "state").stdout.strip().removeprefix("state=")
 
 
-def test_a_machine_tells_the_state_of_its_command(script, tree):
+def test_a_machine_reports_the_state_of_its_command(script, tree):
     assert state(script) == "new"
     (tree / ".venv").mkdir()
     (tree / ".venv/.installed").touch()

@@ -56,7 +56,7 @@ def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():
     assert jnp.isfinite(gradient).all()
 
 
-def test_masks_say_who_sees_whom():
+def test_masks_allow_the_pairs_they_should():
     segments = jnp.array([[1, 1, 2, 0]])
     full = AttentionMask(query_segments=segments, key_segments=segments)
     np.testing.assert_array_equal(

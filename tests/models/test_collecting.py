@@ -188,7 +188,7 @@ class PlainBlock(PostNormBlock):
 
 @pytest.mark.parametrize("loop", ["scan", "unroll"])
 def test_nobody_pays_who_does_not_ask(loop):
-    """The program of a network is that of one whose layers cannot return anything."""
+    """The program of a network equals one whose layers cannot return anything."""
 
     def program(make_block):
         module = bert.build(settings(bert, loop=loop))

@@ -224,7 +224,7 @@ def test_collect_counts_layers_as_numbers_and_begins_with_the_encoder():
         moe.collect({})
 
 
-def test_bad_dispatches_are_told():
+def test_bad_dispatches_are_errors():
     with pytest.raises(ValueError, match="Did you mean 'dropless'"):
         initial(sparse(dispatch="droples"))
     mesh = partitioning.make_mesh({"data": 2, "expert": 4})

@@ -77,7 +77,7 @@ def test_slots_are_filled_as_by_a_queue(router, capacity):
     np.testing.assert_allclose(slots.dropped, 1 - taken.sum() / asked.sum(), atol=1e-6)
 
 
-def test_switch_chooses_the_likeliest_and_says_how_likely():
+def test_switch_chooses_the_likeliest_and_returns_its_probability():
     router = routers.SwitchRouter(experts=E)
     x = jax.random.normal(jax.random.key(1), (G, T, D))
     params = router.init(jax.random.key(0), x, None, capacity=1, deterministic=True)

@@ -100,7 +100,7 @@ def test_a_shared_parameter_is_there_once(parts):
         copies = GROUPS if part in parts else LAYERS
         kernel = tree["kernel"]
         assert kernel.shape[:2] == (copies, INNER)
-        # Each is drawn on its own.
+        # Each is initialized on its own.
         assert len({float(x) for x in kernel[..., 0, 0].ravel()}) == copies * INNER
 
 

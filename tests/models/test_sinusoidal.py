@@ -1,4 +1,4 @@
-"""Sines and cosines of places: the paper's formula, its property, and places told or counted."""
+"""Sinusoidal positions: the paper's formula, its property, positions given or counted."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,14 +24,14 @@ def test_the_formula_of_section_3_5():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_places_may_be_told():
+def test_positions_may_be_given():
     counted = vectors(length=9)
     np.testing.assert_array_equal(
         vectors(jnp.array([[3, 4, 0], [8, 8, 1]]), length=3)[0, 1], counted[0, 4]
     )
-    told = vectors(jnp.array([[3, 4, 0], [8, 8, 1]]), length=3)
-    assert told.shape == (2, 3, 8)
-    np.testing.assert_array_equal(told[1], counted[0, jnp.array([8, 8, 1])])
+    given = vectors(jnp.array([[3, 4, 0], [8, 8, 1]]), length=3)
+    assert given.shape == (2, 3, 8)
+    np.testing.assert_array_equal(given[1], counted[0, jnp.array([8, 8, 1])])
 
 
 def test_a_shift_is_one_turn_wherever_it_starts():
@@ -41,7 +41,7 @@ def test_a_shift_is_one_turn_wherever_it_starts():
     np.testing.assert_allclose(found[20:33] @ turn, found[27:40], atol=1e-4)
 
 
-def test_16_bits_tell_far_places_apart():
+def test_16_bits_distinguish_far_positions():
     found = vectors(length=512, dtype=jnp.bfloat16)
     assert found.dtype == jnp.bfloat16
     assert len(np.unique(np.asarray(found[0], np.float32), axis=0)) == 512

@@ -28,8 +28,8 @@ def randomized(params):
     """The same with every vector random, those that begin as zeros too."""
     leaves, structure = jax.tree.flatten(nn.unbox(params))
     keys = jax.random.split(jax.random.key(7), len(leaves))
-    drawn = [0.5 * jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
+    values = [0.5 * jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, values)
 
 
 @functools.cache

@@ -90,7 +90,7 @@ def test_memory_is_what_the_compiler_has(generation):
     assert float(available) * 2**30 == CHIPS[generation].memory
 
 
-def test_a_libtpu_without_a_tpu_says_nothing_to_those_who_do_not_plan():
+def test_a_libtpu_without_a_tpu_prints_nothing_for_those_who_do_not_plan():
     program = "import t5x_like, jax; print(jax.default_backend())"
     env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(

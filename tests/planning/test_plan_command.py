@@ -109,7 +109,7 @@ def test_without_a_topology_nothing_is_compiled(run, monkeypatch):
     assert f"{found['parameters']:,}" in out
 
 
-def test_on_simulated_devices_all_but_times_is_told(run):
+def test_on_simulated_devices_all_but_times_is_planned(run):
     status, found, out, _ = run(tiny(fsdp=2, model=2), topology="cpu:8")
     assert status == 0
     assert found.keys() == KEYS | COMPILED
@@ -207,7 +207,7 @@ def test_bad_flags_are_one_line_and_status_2(run, given, message):
     assert message in err
 
 
-def test_without_libtpu_what_needs_no_compiler_is_told(run, monkeypatch):
+def test_without_libtpu_what_needs_no_compiler_is_printed(run, monkeypatch):
     monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: None)
     status, found, out, err = run(tiny(), topology="v5e:2x2")
     assert status == 2
@@ -263,5 +263,5 @@ def test_no_accelerator_is_taken(run):
 def test_the_docs_have_every_key():
     page = (Path(__file__).resolve().parents[2] / "docs/plans.md").read_text("utf-8")
     first_cells = " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
-    told = set(re.findall(r"`(\w+)`", first_cells))
-    assert told == KEYS | COMPILED | TIMES | {"tried", "why"}
+    documented = set(re.findall(r"`(\w+)`", first_cells))
+    assert documented == KEYS | COMPILED | TIMES | {"tried", "why"}

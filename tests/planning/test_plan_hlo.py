@@ -42,7 +42,7 @@ def test_products_in_loops_count_as_often_as_they_run():
     assert [trips for _, trips in program.loops] == [3, 5]
 
 
-def test_a_loop_that_runs_until_something_happens_is_told():
+def test_a_loop_of_unknown_length_is_counted():
     program = compiled(
         lambda x: jax.lax.while_loop(lambda x: x.sum() < 9, lambda x: x @ x, x), matrix(8, 8)
     )
@@ -93,7 +93,7 @@ def test_without_loops_the_compiler_counts_the_same_work():
     q = matrix(2, 16, 3, 8)
     lowered = jax.jit(fn).lower(q, q).compile()
     ours = products.flops(parse(lowered.as_text()))
-    # It adds element-wise work, of which there is none here.
+    # It adds element-wise work; here there is none.
     assert ours == lowered.cost_analysis()["flops"] == 2 * 2 * 3 * 16 * 16 * 8
 
 

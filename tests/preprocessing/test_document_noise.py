@@ -84,14 +84,16 @@ def test_noise_falls_on_every_place_alike(name):
     share = np.mean(kept, axis=0)[20:-20]
     # 400 draws of 0.7 have a deviation of 0.023, and five of them are 0.115.
     np.testing.assert_allclose(share, 0.7, atol=0.115)
-    # Over 48 neighbours, of which a span takes several at once: 0.0033 times up to 2.
+    # Over 48 neighbours, where a span takes several at once: 0.0033 times up to 2.
     np.testing.assert_allclose(share.reshape(20, 48).mean(axis=1), 0.7, atol=0.033)
 
 
 def test_spans_have_poisson_lengths_of_which_one_in_twenty_is_0():
     generator = np.random.default_rng(1)
-    drawn = [document_noise.span_lengths(generator, tokens=3000, mean=3.0)[:-1] for _ in range(100)]
-    lengths = np.concatenate(drawn)
+    sampled = [
+        document_noise.span_lengths(generator, tokens=3000, mean=3.0)[:-1] for _ in range(100)
+    ]
+    lengths = np.concatenate(sampled)
     assert len(lengths) > 90_000
     chances = [math.exp(-3) * 3**n / math.factorial(n) for n in range(10)]
     # 100,000 draws: five deviations of a share of at most 0.25 are below 0.007.
@@ -114,7 +116,7 @@ def test_spans_have_exactly_the_tokens_that_are_noise(tokens):
 
 def test_a_span_is_one_mask_so_that_a_tenth_of_the_text_is_masks():
     masks = [(found.tokens == MASK).sum() for found in many("text_infilling")]
-    # 300 tokens in spans of 3, the last of which is cut: 100 and a little, deviation 6.
+    # 300 tokens in spans of 3, the last one cut: 100 and a little, deviation 6.
     assert abs(np.mean(masks) - 100.5) < 2
     assert 70 < min(masks) < max(masks) < 130
 

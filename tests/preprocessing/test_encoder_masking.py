@@ -47,11 +47,11 @@ def test_lengths_of_spans_are_drawn_from_their_chances(chances, apart, mean):
     for length, chance in enumerate(chances, start=1):
         deviation = np.sqrt(chance * (1 - chance) / ROWS)
         assert abs((first == length).mean() - chance) < 4 * deviation
-    # All of them are those drawn until the budget is spent, the last one cut: played without text.
+    # Spans are sampled until the budget is spent, and the last one is cut: simulated without text.
     found = span_lengths(noise, but_last=0)[1 : len(chances) + 1]
     played = np.zeros_like(found)
-    for drawn in GENERATOR(1).choice(len(chances), p=chances, size=[ROWS, 19]) + 1:
-        ends = np.minimum(np.cumsum(drawn), 19)
+    for sampled in GENERATOR(1).choice(len(chances), p=chances, size=[ROWS, 19]) + 1:
+        ends = np.minimum(np.cumsum(sampled), 19)
         lengths = np.diff(ends, prepend=0)
         played += np.bincount(lengths[lengths > 0], minlength=len(found) + 1)[1:]
     total = found.sum()

@@ -16,7 +16,7 @@ from tests.word_vocabulary import WordVocabulary
 
 SENTENCE, SENTENCES, DOCUMENTS = 5, 50, 100
 DOCUMENT = SENTENCE * SENTENCES  # tokens
-TEXT = DOCUMENT * DOCUMENTS  # no two tokens alike, so that a token tells its place
+TEXT = DOCUMENT * DOCUMENTS  # no two tokens alike, so that a token identifies its position
 CLS, SEP, MASK, FIRST = 2, 3, 4, 5
 # Words of one, two and three tokens by turns.
 VOCABULARY = WordVocabulary(("" if i % 6 in {0, 1, 3} else "##") + f"w{i}" for i in range(TEXT))
@@ -49,7 +49,7 @@ def places(tokens):
 
 
 def segments(row):
-    """The texts between the marks of a row, whose places are in order and next to each other."""
+    """The texts between the special tokens of a row, each of consecutive positions."""
     parts = np.split(row, np.flatnonzero(row <= SEP))
     parts = [part[part > SEP] for part in parts]
     parts = [part for part in parts if len(part)]
@@ -184,7 +184,7 @@ def test_sentence_pairs_are_of_one_sentence_each():
 @pytest.mark.parametrize(
     "name", ["bert", "roberta", "spanbert", "albert", "structbert", "electra", "unilm"]
 )
-def test_noise_is_15_percent_of_the_text_of_each_row_and_never_a_mark(name):
+def test_noise_is_15_percent_of_the_text_of_each_row_and_never_a_special_token(name):
     batch = rows(name)
     noise, text = batch["loss_weights"] > 0, batch["targets"] > MASK
     assert not (noise & ~text).any()
@@ -224,11 +224,11 @@ def test_noise_is_masked_random_or_kept():
     share(inputs == MASK, inputs, 0.8)
     share(changed, inputs, 0.1)
     share(inputs == targets, inputs, 0.1)
-    drawn = inputs[changed]
-    assert drawn.min() >= FIRST
+    sampled = inputs[changed]
+    assert sampled.min() >= FIRST
     # Uniform over the vocabulary: the mean of n draws has a deviation of 1 / sqrt(12 n).
-    assert abs((drawn - FIRST).mean() / TEXT - 0.5) < 4 / np.sqrt(12 * drawn.size)
-    assert drawn.max() > FIRST + 0.98 * TEXT
+    assert abs((sampled - FIRST).mean() / TEXT - 0.5) < 4 / np.sqrt(12 * sampled.size)
+    assert sampled.max() > FIRST + 0.98 * TEXT
 
 
 def test_noise_of_bert_is_anywhere_alike():

@@ -70,7 +70,7 @@ def test_encoder_decoder_of_two_examples_in_a_row():
     assert len(batch) == 8
 
 
-def test_without_packing_the_encoders_padding_alone_is_told():
+def test_without_packing_only_the_encoders_padding_has_segment_ids():
     batch = batch_of([[ONE]], converter=converters.build("encoder_decoder"), pack=False)
     assert_rows(
         batch,
@@ -127,7 +127,8 @@ def test_encoder_loss(loss_on, weights):
         encoder_input_tokens=[5, 9, 7, 0],
         encoder_target_tokens=[5, 6, 7, 0],
         encoder_loss_weights=weights,
-        encoder_segment_ids=[1, 1, 1, 1],  # a token may be 0: only these tell it from padding
+        # A token may be 0: only these distinguish it from padding.
+        encoder_segment_ids=[1, 1, 1, 1],
     )
     assert len(batch) == 4
 
@@ -324,7 +325,7 @@ def test_a_converter_of_another_kind():
         ),
     ],
 )
-def test_errors_say_what_is_allowed(call, message):
+def test_errors_name_what_is_allowed(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 

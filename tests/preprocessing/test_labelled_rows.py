@@ -8,7 +8,7 @@ import pytest
 from t5x_like import vocabularies
 from t5x_like.batches.labelled_rows import RowWriter
 
-MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["he", "did", "not", "come", "here", "jim", "hen", "##son", "was", "it", ".", "?", "who"]
 BYTES = ["<s>", "<pad>", "</s>", "<unk>", "\u0120", *"hecamwid", "<mask>"]
 # 12 tokens: it was jim hen ##son . he did not come here .
@@ -18,7 +18,7 @@ CONTEXT = "It was  Jim Henson. He did not come here."
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     path = tmp_path_factory.mktemp("bert") / "vocab.txt"
-    path.write_text("\n".join([*MARKS, *WORDS]) + "\n")
+    path.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]) + "\n")
     return vocabularies.load(path)
 
 
@@ -124,7 +124,7 @@ def test_every_answer_is_found_as_it_stands(bert):
             assert CONTEXT[a:b] == word
 
 
-def test_what_has_no_room_is_said(bert):
+def test_what_has_no_room_is_an_error(bert):
     with pytest.raises(ValueError, match=r"lengths.inputs=4: .* 8 tokens or more"):
         RowWriter(bert, length=4)
     with pytest.raises(ValueError, match=r"lengths.inputs=64: with longest_question=64 .* 75"):

@@ -1,4 +1,4 @@
-"""LLaMA's and PaLM's vocabularies: whatever text comes back, digits, marks, Hugging Face's ids."""
+"""LLaMA's and PaLM's vocabularies: round trips, digits, special tokens, Hugging Face's ids."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ def test_the_ids_are_those_of_llama(vocabulary):
     assert (vocabulary.special_ids, vocabulary.mask_id) == ((0, 1, 2), None)
 
 
-def test_decoding_names_marks_and_ids_that_are_none(vocabulary):
+def test_decoding_names_special_tokens_and_ids_that_are_none(vocabulary):
     ids = vocabulary.encode("item")
     assert vocabulary.decode([1, *ids, 2, 0, 9999, -1]) == "<s>item</s><unk><unk><unk>"
 
@@ -72,7 +72,7 @@ def test_text_is_cut_as_hugging_face_does(tmp_path):
         assert vocabulary.decode(ids) == text
 
 
-def test_a_tokenizer_json_of_llama_3_begins_and_ends_texts_with_its_marks(tmp_path):
+def test_a_tokenizer_json_of_llama_3_begins_and_ends_texts_with_its_special_tokens(tmp_path):
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     ids = {piece: number for number, piece in enumerate([*alphabet, "he", "\u0120he"])}
     merges = [("h", "e"), ("\u0120", "he")]

@@ -45,8 +45,8 @@ def test_a_row_to_read_by_eye(monkeypatch):
 
     monkeypatch.setattr(masking, "single_tokens", choose)
     (row,) = rows([PAIR], target_length=8, random_rate=0.0, kept_rate=0.0)
-    said = "[CLS] how do you do ? [SEP] [MASK] [MASK] thanks [MASK]"
-    assert VOCABULARY.decode(row["inputs"]) == said
+    expected = "[CLS] how do you do ? [SEP] [MASK] [MASK] thanks [MASK]"
+    assert VOCABULARY.decode(row["inputs"]) == expected
     assert VOCABULARY.decode(row["targets"]) == "[CLS] how do you do ? [SEP] fine , thanks [SEP]"
     np.testing.assert_array_equal(row["loss_weights"], [0] * 7 + [1, 1, 0, 1])
     np.testing.assert_array_equal(row["token_types"], [4] * 7 + [5] * 4)
@@ -87,7 +87,7 @@ def test_what_is_too_long_loses_its_end():
         ({"targe_length": 4}, "target_length"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_read(settings, message):
+def test_bad_settings_are_errors_before_anything_is_read(settings, message):
     with pytest.raises(ValueError, match=message):
         rows([PAIR], **settings)
 

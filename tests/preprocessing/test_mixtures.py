@@ -111,10 +111,10 @@ def test_sampled_frequencies(pack):
     expected = paper(2**21, 2)
     # Four standard deviations of a binomial draw; the seed is fixed.
     assert np.all(abs(count / count.sum() - expected) < 4 * np.sqrt(expected / count.sum()))
-    drawn = list(batches.counts().values())
-    if not pack:  # then no example is drawn ahead of its row
-        np.testing.assert_array_equal(sorted(drawn), sorted(count))
-    assert sum(drawn) >= count.sum()
+    counted = list(batches.counts().values())
+    if not pack:  # then no example is read ahead of its row
+        np.testing.assert_array_equal(sorted(counted), sorted(count))
+    assert sum(counted) >= count.sum()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_sampled_frequencies(pack):
         (lambda: weigh(["mixture_unknown"], rate=mixtures.examples_proportional()), "not known"),
     ],
 )
-def test_errors_say_what_is_allowed(call, message):
+def test_errors_name_what_is_allowed(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 

@@ -21,7 +21,7 @@ SETTINGS = [
 
 
 def draws(mask, *, count, seed=0):
-    """Bool [count, L]: `count` masks, drawn as a pipeline draws them."""
+    """Bool [count, L]: `count` masks, sampled as in a pipeline."""
 
     @seqio.map_over_dataset(num_seeds=2)
     def draw(_, seeds):

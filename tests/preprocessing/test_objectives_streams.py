@@ -116,7 +116,7 @@ def test_iid_noise_has_its_rate_and_the_span_lengths_of_chance():
     noise = np.array([(~is_sentinel(targets)).sum() - 1 for _, targets in pairs])
     spans = np.array([is_sentinel(inputs).sum() for inputs, _ in pairs])
     assert (noise == 19).all()  # 15% of 128
-    # 19 tokens, each of which opens a span unless the token before is noise: 18 / 128 of them.
+    # each of 19 tokens opens a span unless the token before is noise: 18 / 128 of them.
     assert abs(spans.mean() - 19 * (1 - 18 / 128)) < 0.15
     assert spans.std() > 0.5
     assert max(len(inputs) for inputs, _ in pairs) <= 129
@@ -203,14 +203,14 @@ def test_language_modeling_is_the_documents_each_closed_by_eos():
     ["span_corruption", "bert_style", "deshuffling", "prefix_lm"],
 )
 def test_a_seed_fixes_every_example_and_another_seed_changes_them(name):
-    def drawn(seed):
+    def sampled(seed):
         lengths = {"inputs": 40, "targets": 60}
         pairs = examples(name, lengths=lengths, seed=seed, tokens=2000)
         return [(inputs.tolist(), targets.tolist()) for inputs, targets in pairs]
 
-    assert drawn(1) == drawn(1)
-    assert sum(a == b for a, b in zip(drawn(1), drawn(2), strict=False)) < 5
-    assert len({str(np.diff(inputs)) for inputs, _ in drawn(1)}) > 20  # not one mask for all
+    assert sampled(1) == sampled(1)
+    assert sum(a == b for a, b in zip(sampled(1), sampled(2), strict=False)) < 5
+    assert len({str(np.diff(inputs)) for inputs, _ in sampled(1)}) > 20  # not one mask for all
 
 
 def test_a_saved_pipeline_goes_on_with_the_same_masks(tmp_path):

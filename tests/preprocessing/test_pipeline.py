@@ -223,13 +223,13 @@ def test_state_is_bytes_by_shard_and_changes_nothing():
         assert_equal([next(batches)], [next(undisturbed)])
 
 
-def test_a_pipeline_that_cannot_be_saved_is_told_of(caplog):
+def test_a_pipeline_that_cannot_be_saved_is_reported(caplog):
     batches = batches_of("pipeline_python", seed=5)
     next(batches)
     with caplog.at_level(logging.WARNING):
         batches.state()
-    told = "".join(record.getMessage() for record in caplog.records)
-    assert not told or "reading its epoch again" in told  # once a process
+    logged = "".join(record.getMessage() for record in caplog.records)
+    assert not logged or "reading its epoch again" in logged  # once a process
 
 
 def test_a_finite_pass_goes_through_all_tasks_of_a_mixture():
@@ -358,6 +358,6 @@ def test_a_process_ends_while_python_functions_are_at_work():
         ({"shuffle_buffer": 0}, "data.shuffle_buffer=0 must be 1 or more"),
     ],
 )
-def test_errors_say_what_is_allowed(settings, message):
+def test_errors_name_what_is_allowed(settings, message):
     with pytest.raises(ValueError, match=message):
         batches_of(**settings)

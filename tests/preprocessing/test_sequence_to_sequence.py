@@ -45,8 +45,8 @@ def words(tokens):
 def documents(count, *, size=200, sentence=10):
     """Texts of the words w0 to w49, in lines of ten."""
     random = np.random.default_rng(7)
-    drawn = random.integers(0, 50, (count, size // sentence, sentence))
-    return ["\n".join(" ".join(f"w{n}" for n in line) for line in text) for text in drawn]
+    numbers = random.integers(0, 50, (count, size // sentence, sentence))
+    return ["\n".join(" ".join(f"w{n}" for n in line) for line in text) for text in numbers]
 
 
 def test_bart_by_eye(monkeypatch):
@@ -75,7 +75,7 @@ def test_bart_rows_are_whole_sentences_of_one_document_and_lose_none():
     texts = documents(5)
     found = rows("bart", texts, lengths={"inputs": 64, "targets": 45})
     targets = [words(row["targets"]).split() for row in found]
-    assert [len(row) for row in targets] == [42] * 25  # 4 sentences of 10 and two marks
+    assert [len(row) for row in targets] == [42] * 25  # 4 sentences of 10 and two special tokens
     assert " ".join(" ".join(row[1:-1]) for row in targets) == " ".join(texts).replace("\n", " ")
 
 
@@ -83,7 +83,7 @@ def test_bart_rows_are_whole_sentences_of_one_document_and_lose_none():
     ("name", "masks", "kept"),
     [("token_masking", 12, 28), ("token_deletion", 0, 28), ("text_infilling", 4.5, 28)],
 )
-def test_a_corruption_alone_takes_its_share_and_keeps_the_marks(name, masks, kept):
+def test_a_corruption_alone_takes_its_share_and_keeps_the_special_tokens(name, masks, kept):
     found = rows("bart", documents(60), lengths={"inputs": 42, "targets": 42}, corruptions=[name])
     assert len(found) == 300
     counts = [(row["inputs"] == VOCABULARY.mask_id).sum() for row in found]
@@ -108,7 +108,7 @@ def test_the_default_permutes_all_sentences_and_infills_a_third_of_the_text():
     assert 15 < same_start < 65
 
 
-def test_what_noise_makes_too_long_is_cut_and_keeps_its_end_mark(monkeypatch):
+def test_what_noise_makes_too_long_is_cut_and_keeps_its_end_token(monkeypatch):
     def longer(name, **_):
         return {"text_infilling": lambda g, text, mask: text.take(np.zeros(99, np.int64))}
 
@@ -121,8 +121,8 @@ def test_what_noise_makes_too_long_is_cut_and_keeps_its_end_mark(monkeypatch):
 def test_byte_level_pieces_keep_the_blank_between_sentences(tmp_path):
     # A vocabulary of bytes as pieces: every character shows.
     byte_pieces = [chr(n) for n in range(33, 127)] + ["\u0120"]
-    marks = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    ids = {piece: number for number, piece in enumerate([*marks, *byte_pieces])}
+    special_tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    ids = {piece: number for number, piece in enumerate([*special_tokens, *byte_pieces])}
     (tmp_path / "vocab.json").write_text(json.dumps(ids))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     vocabulary = vocabularies.load(str(tmp_path))
@@ -183,7 +183,7 @@ def test_with_one_token_it_is_a_masked_language_model():
     masks = batch["encoder_input_tokens"] == VOCABULARY.mask_id
     assert (masks.sum(axis=1) == 1).all()
     np.testing.assert_array_equal(batch["decoder_loss_weights"].sum(axis=1), 1)
-    # The decoder reads nothing but its start, at the place of the mask, and says what was there.
+    # The decoder reads only its start token, at the position of the mask, and predicts the token.
     np.testing.assert_array_equal(batch["decoder_input_tokens"][:, 0], VOCABULARY.eos_id)
     np.testing.assert_array_equal(batch["decoder_positions"][:, 0], masks.argmax(axis=1))
     filled = np.where(masks, batch["decoder_target_tokens"][:, :1], batch["encoder_input_tokens"])
@@ -216,17 +216,17 @@ def test_a_long_sentence_is_cut_into_parts_and_a_short_one_has_one_token_of_nois
 
 @pytest.mark.parametrize("name", ["bart", "mass"])
 def test_a_seed_fixes_every_example_and_another_changes_them(name):
-    def drawn(seed):
+    def sampled(seed):
         return [
             {key: value.tolist() for key, value in row.items()}
             for row in rows(name, documents(3), seed=seed)
         ]
 
-    assert drawn(1) == drawn(1)
-    assert sum(a == b for a, b in zip(drawn(1), drawn(2), strict=True)) < 20
+    assert sampled(1) == sampled(1)
+    assert sum(a == b for a, b in zip(sampled(1), sampled(2), strict=True)) < 20
 
 
-def test_marked_pairs_by_eye_and_cut_to_fit():
+def test_pairs_with_special_tokens_by_eye_and_cut_to_fit():
     pair = {"inputs": ["the man went to the store ."], "targets": ["he bought milk"]}
     objective = objectives.build("marked_text_to_text")
 
@@ -265,6 +265,6 @@ def test_marked_pairs_by_eye_and_cut_to_fit():
         ("mass", {"token": 3}, "data.objective_settings.token does not exist"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_read(name, settings, message):
+def test_bad_settings_are_errors_before_anything_is_read(name, settings, message):
     with pytest.raises(ValueError, match=message):
         rows(name, ["one sentence"], **settings)

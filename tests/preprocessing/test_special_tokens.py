@@ -87,7 +87,7 @@ def test_wordpiece_has_the_special_tokens_of_its_file(tmp_path):
     assert vocabulary.word_starts.tolist() == [True] * 7 + [False]
 
 
-def test_case_follows_the_pieces_unless_a_config_says(tmp_path):
+def test_case_follows_the_pieces_unless_a_config_sets_it(tmp_path):
     path = write_wordpiece(tmp_path)
     assert pieces_of(vocabularies.load(path), "The CAFÉ") == ["the", "cafe"]
     write_wordpiece(tmp_path, [*PIECES, "The", "caf"])
@@ -290,7 +290,7 @@ def test_a_folder_stands_for_its_file(tmp_path, albert_path, albert):
         ("tokenizer.json", "{}", "is not a tokenizer of the library"),
     ],
 )
-def test_a_file_that_is_not_what_its_name_says(tmp_path, name, content, message):
+def test_a_file_of_another_format_than_its_name(tmp_path, name, content, message):
     write_bytes(tmp_path)
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as caught:

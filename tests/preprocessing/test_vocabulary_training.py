@@ -67,7 +67,7 @@ train({TEXTS!r}, vocab_size=300, output=Path({str(tmp_path)!r}, "bytes"), kind="
     assert contents(tmp_path / "vocab.txt") | contents(tmp_path / "bytes") == made
 
 
-def test_wordpieces_are_marks_characters_and_the_most_frequent_merges(tmp_path):
+def test_wordpieces_are_special_tokens_characters_and_the_most_frequent_merges(tmp_path):
     # 5 + 2 x 3 (a, b, c) pieces; then of "abc" x 3, "bc" x 2 and "ab" x 2: a ##b 5 times (before
     # ##b ##c 3 times and b ##c twice), then ab ##c 3 times.
     texts = ["abc Abc ábc", "bc\tBC", "ab-ab", "\u0007"]
@@ -79,8 +79,8 @@ def test_wordpieces_are_marks_characters_and_the_most_frequent_merges(tmp_path):
         character_coverage=0.8,
     )
     pieces = (tmp_path / "vocab.txt").read_text("utf-8").split()
-    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert pieces == [*marks, "a", "b", "c", "##a", "##b", "##c", "ab", "abc"]
+    special_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert pieces == [*special_tokens, "a", "b", "c", "##a", "##b", "##c", "ab", "abc"]
 
 
 def test_case_and_accents_can_be_kept(tmp_path):
@@ -93,7 +93,8 @@ def test_case_and_accents_can_be_kept(tmp_path):
 
 
 def test_bytes_are_merged_across_no_word_and_the_mask_is_last(tmp_path):
-    # 5 marks, 256 bytes; of "ab" x 2 and " ab" x 4: a b 6 times, then the blank with it 4 times.
+    # 5 special tokens, 256 bytes; of "ab" x 2 and " ab" x 4: a b 6 times,
+    # then the blank with it 4 times.
     train(["ab ab ab", "ab ab ab"], vocab_size=263, output=tmp_path / "b", kind="byte_bpe")
     merges = (tmp_path / "b" / "merges.txt").read_text("utf-8").splitlines()
     assert merges == ["#version: 0.2", "a b", "\u0120 ab"]
@@ -147,7 +148,7 @@ def test_no_text_at_all(kind, tmp_path):
         train(["", " \n"], vocab_size=300, output=output(kind, tmp_path), kind=kind)
 
 
-def test_gpt2_s_vocabulary_has_the_end_of_text_last_and_no_other_mark(tmp_path):
+def test_gpt2_s_vocabulary_has_the_end_of_text_last_and_no_other_special_token(tmp_path):
     train(TEXTS, vocab_size=290, output=tmp_path / "gpt2", kind="gpt2_bpe")
     vocabulary = vocabularies.load(tmp_path / "gpt2")
     assert vocabulary.special_ids == (289,)

@@ -1,4 +1,4 @@
-"""GPT's vocabulary: merges within words by hand, what ends a text, what is told of bad files."""
+"""GPT's vocabulary: merges within words by hand, the end of a text, errors of bad files."""
 
 import json
 

@@ -8,9 +8,9 @@ from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.experiment import model_side
 
-MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Settings of whichever system has them. Narrower ones hardly begin to learn: what is drawn is as
-# small for them as for 768.
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Settings of whichever system has them. Narrower ones hardly begin to learn: the initial
+# values are as small for them as for 768.
 TINY = {
     "vocab_size": 64,
     "sep_id": 3,
@@ -35,17 +35,17 @@ def settings(system: str) -> ml_collections.ConfigDict:
     sizes = next(iter(systems.find(system).sizes.values()))
     made.system = system
     made.model = sizes | {name: value for name, value in TINY.items() if name in sizes}
-    if "teacher" in sizes:  # of a student alone: the teacher is another folder's
+    if "teacher" in sizes:  # a student without its teacher, which is in another folder
         made.model.head = "masked_lm"
     made.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
     return made
 
 
 def write(folder: pathlib.Path, system: str, *, words: list[str]) -> pathlib.Path:
-    """Writes a run of no step: its parameters as drawn, and a vocabulary of whole words."""
+    """Writes a run of no step: its initial parameters, and a vocabulary of whole words."""
     folder.mkdir(parents=True)
     vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join([*MARKS, *words]) + "\n")
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
     made = settings(system)
     made.data.vocabulary = str(vocabulary)
     metadata = {"config": config.to_dict(made), "data_shards": 1}

@@ -12,7 +12,7 @@ TINY = {"positions": 64, "layers": 2, "d_model": 64, "d_ff": 128, "heads": 4, "d
 
 
 def write(folder: pathlib.Path, *, words: list[str]) -> pathlib.Path:
-    """Writes a run of no step: its parameters as drawn, and a vocabulary of whole words."""
+    """Writes a run of no step: its initial parameters, and a vocabulary of whole words."""
     characters = sorted(set("".join(words)))
     merges, pieces = [], [*characters, *(one + "</w>" for one in characters)]
     for word in words:  # from its start on, so that each word becomes one piece

@@ -1,7 +1,7 @@
 """Trains a tiny language model with checkpoints, for tests that kill, signal and restart it.
 
-Every example has an id. Each step appends its number and its ids to a file, so that a test can tell
-which examples the steps that count have seen, over however many processes and restarts.
+Every example has an id. Each step appends its number and its ids to a file, so that a test can
+check which examples the steps that count have seen, over however many processes and restarts.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def recorded(
     return wrapped
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -173,7 +173,7 @@ def run(
                 Silent(),
                 every=3,
                 work={"": Work(tokens=BATCH * LENGTH, examples=BATCH)},
-                hooks=[lambda step, _: say(f"step {step}")],
+                hooks=[lambda step, _: report(f"step {step}")],
             ),
             checkpoints=checkpoints,
         )
@@ -195,7 +195,7 @@ def main() -> None:
     outcome = run(
         args.folder, steps=args.steps, every=args.every, kill_at=args.kill_at, delay=args.delay
     )
-    say(f"done {int(outcome.state.step)} {outcome.interrupted}")
+    report(f"done {int(outcome.state.step)} {outcome.interrupted}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A tiny network of any system that writes text, as a run left it: its parameters as drawn."""
+"""A run of no step of any system that generates text: a tiny network's initial parameters."""
 
 import pathlib
 

@@ -88,10 +88,10 @@ def test_a_band_that_holds_the_whole_text_is_dense():
     module, params = make()
     wide = gpt3.build(TINY | {"window": 32})
     tokens = {"decoder_input_tokens": jnp.arange(1, 13)[None]}
-    narrow_said, wide_said = (
+    narrow_logits, wide_logits = (
         jax.jit(lambda p, t, m=m: m.apply({"params": p}, t))(params, tokens) for m in (module, wide)
     )
-    same = np.abs(narrow_said - wide_said).max(axis=-1)[0] < 1e-6  # sums in another order
+    same = np.abs(narrow_logits - wide_logits).max(axis=-1)[0] < 1e-6  # sums in another order
     assert same.tolist() == [True] * WINDOW + [False] * (12 - WINDOW)
 
 

@@ -168,7 +168,7 @@ def test_the_loss_has_what_all_routers_cost_for_each_token():
     assert load.shape == (2, 4)
     np.testing.assert_allclose(load.sum(axis=1), 1.0, rtol=1e-6)
     assert means["tokens_dropped"].shape == (2,)
-    # Two layers, of which the metrics have the mean.
+    # The metrics are the mean of the two layers.
     of_routers = 2 * (0.3 * means["load_balance"] + 0.2 * means["router_z"])
     np.testing.assert_allclose(total / weight, means["cross_entropy"] + of_routers, rtol=1e-5)
     for n, tower in enumerate(("encoder", "decoder")):

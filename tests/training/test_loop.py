@@ -24,26 +24,26 @@ class State:
 
 
 class Numbers:
-    """Batches 1.0, 2.0, ... of one task; the position is the number of batches drawn."""
+    """Batches 1.0, 2.0, ... of one task; the position is the number of batches read."""
 
     def __init__(self, *, end=None):
-        self.drawn, self._end = 0, end
+        self.read, self._end = 0, end
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        if self.drawn == self._end:
+        if self.read == self._end:
             raise StopIteration
-        self.drawn += 1
-        return "", np.float32(self.drawn)
+        self.read += 1
+        return "", np.float32(self.read)
 
     def state(self):
-        return {0: str(self.drawn).encode()}
+        return {0: str(self.read).encode()}
 
 
 class Recorder:
-    """A writer and a saver that keep what they are told, in order."""
+    """A writer and a saver that keep their arguments, in order."""
 
     def __init__(self, *, every=0):
         self.events, self.scalars, self.images, self.saved = [], {}, {}, {}
@@ -197,7 +197,7 @@ def test_iterator_without_a_position_is_saved_without_one():
 def test_goes_on_from_the_step_of_the_state():
     recorder = Recorder(every=4)
     outcome = _fit(recorder, state=_start(6), steps=10)
-    assert (int(outcome.state.step), recorder.batches.drawn) == (10, 4)
+    assert (int(outcome.state.step), recorder.batches.read) == (10, 4)
     assert list(recorder.saved) == [8, 10]
 
 
@@ -206,7 +206,7 @@ def test_finished_run_does_nothing(step):
     recorder = Recorder(every=1)
     outcome = _fit(recorder, state=_start(step), steps=10)
     assert int(outcome.state.step) == step
-    assert (recorder.saved, recorder.scalars, recorder.batches.drawn) == ({}, {}, 0)
+    assert (recorder.saved, recorder.scalars, recorder.batches.read) == ({}, {}, 0)
 
 
 @pytest.mark.parametrize("every", [0, 5])

@@ -1,4 +1,4 @@
-"""Metrics: sums first, division last; what is undefined or not finite is said."""
+"""Metrics: sums first, division last; undefined and infinite values."""
 
 import subprocess
 import sys

@@ -10,20 +10,20 @@ SHARES = {"a": 3.0, "b": 1.0}
 
 
 class Counting:
-    """Batches 1, 2, ...; the position of both shards is the number drawn."""
+    """Batches 1, 2, ...; the position of both shards is the number read."""
 
-    def __init__(self, drawn=0):
-        self.drawn = drawn
+    def __init__(self, read=0):
+        self.read = read
 
     def __next__(self):
-        self.drawn += 1
-        return self.drawn
+        self.read += 1
+        return self.read
 
     def state(self):
-        return {shard: str(self.drawn).encode() for shard in (0, 1)}
+        return {shard: str(self.read).encode() for shard in (0, 1)}
 
     def restore(self, state):
-        self.drawn = int(state[0])
+        self.read = int(state[0])
 
 
 def make(*, step=0, seed=0, tasks=("a", "b")):
@@ -54,10 +54,10 @@ def test_batches_are_of_the_task_of_their_step_and_go_on_from_a_position():
     assert [next(again) for _ in range(20)] == [next(batches) for _ in range(20)]
 
 
-def test_counts_leave_out_a_batch_that_was_drawn_ahead():
+def test_counts_leave_out_a_batch_that_was_read_ahead():
     batches = make(step=5)
-    drawn = [next(batches)[0] for _ in range(6)]
-    for step, of_step in ((11, drawn), (10, drawn[:-1])):
+    tasks = [next(batches)[0] for _ in range(6)]
+    for step, of_step in ((11, tasks), (10, tasks[:-1])):
         counts = collections.Counter(of_step)
         assert batches.counts(step=step) == {task: counts[task] for task in SHARES}
 

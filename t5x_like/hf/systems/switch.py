@@ -85,7 +85,7 @@ def _derive_settings(
     return {
         **(dropless if settings["expert_capacity"] >= _SLOTS_FOR_ALL else {}),
         "sparse_every": int(every.pop()),
-        "group_size": 0,  # the capacity is that of a row
+        "group_size": 0,  # the capacity is per row
         "expert_dropout": settings["dropout"],
     }
 

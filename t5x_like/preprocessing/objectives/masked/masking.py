@@ -160,8 +160,9 @@ class _Search:
         ]
 
     def _lengths(self, count: int) -> Int[np.ndarray, "count"]:
-        drawn = np.searchsorted(self._limits, self._generator.random(count), side="right")
-        return np.minimum(drawn, len(self._limits) - 1) + 1  # where rounding leaves the sum below 1
+        sampled = np.searchsorted(self._limits, self._generator.random(count), side="right")
+        # The limit matters where rounding leaves the sum below 1.
+        return np.minimum(sampled, len(self._limits) - 1) + 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +191,8 @@ class Writing:
         draw = np.take_along_axis(draw, noise, axis=1) if self.together == "span" else draw[:, :-1]
         written = np.full_like(tokens, special.mask)
         is_random = (noise > 0) & (draw < self.random_rate)
-        drawn = generator.integers(len(special.ordinary), size=np.count_nonzero(is_random))
-        written[is_random] = special.ordinary[drawn]
+        sampled = generator.integers(len(special.ordinary), size=np.count_nonzero(is_random))
+        written[is_random] = special.ordinary[sampled]
         return np.where((noise > 0) & (draw < 1 - self.kept_rate), written, tokens)
 
 

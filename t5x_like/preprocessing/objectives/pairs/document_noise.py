@@ -15,7 +15,7 @@ class Text:
 
     Attributes:
         sentences: the number of each token's sentence, from 0; a mask that replaces tokens has that
-            of the first of them, or for a span of length 0 that of the next token.
+            of the first of them, or for a span of length 0 the next token's.
     """
 
     tokens: Int[np.ndarray, "L"]
@@ -76,12 +76,12 @@ def span_lengths(
     generator: np.random.Generator, *, tokens: int, mean: float
 ) -> Int[np.ndarray, "S"]:
     """Sample Poisson lengths, 0 included, up to this number of tokens; the last is truncated."""
-    drawn = np.zeros(0, np.int64)
-    while drawn.sum() < tokens:
-        drawn = np.concatenate([drawn, generator.poisson(mean, size=tokens)])
-    ends = np.cumsum(drawn)
+    sampled = np.zeros(0, np.int64)
+    while sampled.sum() < tokens:
+        sampled = np.concatenate([sampled, generator.poisson(mean, size=tokens)])
+    ends = np.cumsum(sampled)
     number = int(np.searchsorted(ends, tokens)) + 1 if tokens else 0
-    lengths = drawn[:number]
+    lengths = sampled[:number]
     lengths[-1:] -= ends[number - 1 : number] - tokens
     return lengths
 
