@@ -72,7 +72,7 @@ def test_the_phase_with_most_tokens_is_planned():
     made = settings("language_modeling", "decoder")
     made.phases = {"long": {"steps": 1, "lengths": {"targets": 24}}, "wide": {"steps": 1}}
     made.train.phases, made.train.steps = ("long", "wide"), 2
-    assert batches.largest(made).name == "long"
+    assert batches.largest(made).phase == "long"
 
 
 def test_what_does_not_exist_is_named_with_the_nearest():
