@@ -162,7 +162,7 @@ WRONG = {
     "pairs of lines": ({"files": "{}/lines.txt", "inputs": "q", "targets": "a"}, "inputs='q'"),
     "two formats": ({"files": ["{}/lines.txt", "{}/rows.jsonl"]}, "differ in format"),
     "held_out": ({"files": "{}/lines.txt", "held_out": 2}, "held_out=2 must be from 0 to 1"),
-    "a setting": ({"file": "{}/lines.txt"}, "'file' does not exist. Did you mean 'files'"),
+    "a setting": ({"file": "{}/lines.txt"}, "file does not exist. Did you mean 'files'"),
     "nothing": ({}, "files is not set"),
 }
 
