@@ -2,18 +2,24 @@
 
 import gc
 import os
+import pathlib
+import sys
 import tempfile
 from collections.abc import Iterator
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-# Most of a tiny program's time is LLVM's, at work on code that runs once: level 0 leaves that out.
-# XLA's own passes (fusions, sharding, collectives) are the same at every level. Flags given from
-# outside come last, and win: XLA_FLAGS=--xla_backend_optimization_level=3 tests what users run.
+# Most of a tiny program's time is compilation of code that runs once. LLVM's level 0 leaves out its
+# optimizations, and without XLA's fusion emitters and with one module per program there is half as
+# much to compile. XLA's own passes (fusions, sharding, collectives) stay the same. Flags given from
+# outside come last, and win: XLA_FLAGS="--xla_backend_optimization_level=3
+# --xla_cpu_use_fusion_emitters=true" tests what users run.
 os.environ["XLA_FLAGS"] = " ".join(
     [
         "--xla_force_host_platform_device_count=8",
         "--xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false",
+        "--xla_cpu_parallel_codegen_split_count=1",
         os.environ.get("XLA_FLAGS", ""),
     ]
 ).strip()
@@ -21,18 +27,41 @@ os.environ["XLA_FLAGS"] = " ".join(
 import jax
 import pytest
 
-# Many tests compile the same tiny program anew: a third of the time. The cache lasts as long as
-# this process: JAX writes it without care for a run that is cut off, and one that was kept could
-# fail the next.
+gc.set_threshold(20_000)  # imports and traces make many objects that live on, and few cycles
+
+# Many tests compile the same tiny program anew. The cache lasts as long as this process: JAX writes
+# it without care for a run that is cut off, and one that was kept could fail the next.
 COMPILED = tempfile.TemporaryDirectory(prefix="t5x_like_compiled_")
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+# Above this many resident bytes the programs of a finished test file are dropped.
+MEMORY = 2e9
+
+
+def pytest_collection_finish() -> None:
+    """Take what the imports made, and what stays, out of the garbage collector's rounds."""
+    gc.collect()
+    gc.freeze()
+    # Each device would write its slice of a replicated array, by a program of its own for each
+    # shape: eight times as many as a checkpoint has shapes. Tiny arrays are written whole.
+    if handlers := sys.modules.get("orbax.checkpoint.type_handlers"):
+        handlers.get_type_handler(jax.Array)._min_slice_bytes_for_replica_parallel = 2**20
+
+
+def resident_bytes() -> float:
+    """Return the memory of this process, or infinity where the system does not list it."""
+    listed = pathlib.Path("/proc/self/statm")
+    if not listed.exists():
+        return float("inf")
+    return int(listed.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _release_compiled_programs() -> Iterator[None]:
-    """Drop the programs that a test file compiled: kept, they fill gigabytes over the suite."""
+    """Drop the programs that test files compiled: kept, they fill gigabytes over the suite."""
     yield
-    jax.clear_caches()
-    gc.collect()
+    if resident_bytes() > MEMORY:
+        jax.clear_caches()
+        gc.collect()

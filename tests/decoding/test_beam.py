@@ -9,6 +9,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from t5x_like.decoding import GoogleNMTPenalty, PowerPenalty, beam_search, generate, make_filters
 
 STARTS = [2, 3, 4]
+log_softmax = jax.jit(jax.nn.log_softmax)
 
 
 def sparse_table(*, vocabulary, branches=2, seed=0):
@@ -78,26 +79,18 @@ def test_fewer_sequences_than_beams_leave_empty_places(table_model):
 def test_scores_are_those_of_the_sequence_read_anew(recurrent_model, early_stopping):
     penalty = GoogleNMTPenalty(0.6)
     extend, logits, cache = recurrent_model(STARTS)
-    found = beam_search(
-        extend,
-        logits,
-        cache,
-        beams=4,
-        returned=4,
-        max_new_tokens=7,
-        eos_ids=1,
-        length_penalty=penalty,
-        early_stopping=early_stopping,
-    )
+    settings = {"beams": 4, "returned": 4, "max_new_tokens": 7, "eos_ids": 1}
+    settings |= {"length_penalty": penalty, "early_stopping": early_stopping}
+    found = jax.device_get(beam_search(extend, logits, cache, **settings))
     for beam in range(4):
         total, now, states = np.zeros(3), logits, cache
         for place in range(7):
-            p = np.asarray(jax.nn.log_softmax(now))
+            p = np.asarray(log_softmax(now))
             token = found.tokens[:, beam, place]
             live = place < found.lengths[:, beam]
             total += np.where(live, np.take_along_axis(p, token[:, None], 1)[:, 0], 0)
             now, states = extend(token[:, None], states)
-            now = now[:, 0]
+            now = np.asarray(now)[:, 0]
         divided = total / [penalty(int(length)) for length in found.lengths[:, beam]]
         # Two float32 orders of summation over 7 tokens.
         np.testing.assert_allclose(found.scores[:, beam], divided, rtol=1e-5)

@@ -1,5 +1,7 @@
 """Losses of labels, positions of masked language modeling, sums of losses: values by hand."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,13 @@ from t5x_like.losses.masked_lm import predicted_positions
 
 B, L, C = 4, 6, 3
 LOG = np.log
+# One program each, where every operation alone would be one.
+classification = jax.jit(losses.classification)
+cross_entropy = jax.jit(losses.cross_entropy)
+regression = jax.jit(losses.regression)
+spans = jax.jit(losses.spans)
+tagging = jax.jit(losses.tagging)
+positions_of = jax.jit(predicted_positions, static_argnames="share")
 
 
 def normal(*shape, seed=0):
@@ -19,7 +28,7 @@ def normal(*shape, seed=0):
 
 def test_the_predicted_positions_come_first_and_in_order():
     weights = jnp.asarray([[0, 1, 0, 0, 0.5, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 2], [0] * 8])
-    positions, kept = jax.jit(lambda w: predicted_positions(w, share=0.25))(weights)
+    positions, kept = positions_of(weights, share=0.25)
     np.testing.assert_array_equal(positions, [[1, 4], [7, 0], [0, 1]])
     np.testing.assert_array_equal(kept, [[1, 0.5], [2, 0], [0, 0]])
 
@@ -28,17 +37,18 @@ def test_the_predicted_positions_come_first_and_in_order():
     ("length", "share", "places"), [(8, 0.25, 2), (9, 0.25, 3), (25, 0.28, 7), (5, 1.0, 5)]
 )
 def test_as_many_positions_as_the_share_rounded_up(length, share, places):
-    positions, _ = predicted_positions(jnp.zeros((1, length)), share=share)
+    weights = jax.ShapeDtypeStruct((1, length), jnp.float32)
+    positions, _ = jax.eval_shape(functools.partial(predicted_positions, share=share), weights)
     assert positions.shape == (1, places)
 
 
 def test_one_position_too_many_makes_the_loss_nan():
     weights = jnp.asarray([[1, 1, 1, 0], [0, 1, 1, 0]])
-    _, kept = predicted_positions(weights, share=0.5)
-    np.testing.assert_array_equal(jnp.isnan(kept), [[True, True], [False, False]])
-    logits, targets = jnp.zeros((2, 2, C)), jnp.zeros((2, 2), jnp.int32)
-    assert jnp.isnan(losses.cross_entropy(logits, targets, kept)[0])
-    assert jnp.isfinite(losses.cross_entropy(logits[1:], targets[1:], kept[1:])[0])
+    kept = np.asarray(positions_of(weights, share=0.5)[1])
+    np.testing.assert_array_equal(np.isnan(kept), [[True, True], [False, False]])
+    logits, targets = np.zeros((2, 2, C), np.float32), np.zeros((2, 2), np.int32)
+    assert np.isnan(cross_entropy(logits, targets, kept)[0])
+    assert np.isfinite(cross_entropy(logits[1:], targets[1:], kept[1:])[0])
 
 
 def test_the_loss_at_the_predicted_positions_equals_that_over_all_tokens():
@@ -51,9 +61,12 @@ def test_the_loss_at_the_predicted_positions_equals_that_over_all_tokens():
         few = jnp.take_along_axis(logits, places[..., None], axis=1)
         return losses.cross_entropy(few, jnp.take_along_axis(targets, places, axis=1), kept)[0]
 
-    whole = jax.value_and_grad(lambda x: losses.cross_entropy(x, targets, weights)[0])(logits)
+    def of_all(logits):
+        return losses.cross_entropy(logits, targets, weights)[0]
+
+    few, whole = (jax.jit(jax.value_and_grad(loss))(logits) for loss in (of_few, of_all))
     # Float32 sums over fewer terms.
-    for found, expected in zip(jax.value_and_grad(of_few)(logits), whole, strict=True):
+    for found, expected in zip(few, whole, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -72,9 +85,9 @@ def test_a_share_out_of_its_range_is_refused(share):
 
 
 def test_classification_by_hand():
-    logits = jnp.log(jnp.asarray([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7], [0.2, 0.2, 0.6]]))
+    logits = LOG(np.float32([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7], [0.2, 0.2, 0.6]]))
     labels, weights = jnp.asarray([0, 1, 2]), jnp.asarray([1, 2, 0])
-    total, weight, metrics = losses.classification(logits, labels, weights)
+    total, weight, metrics = classification(logits, labels, weights)
     np.testing.assert_allclose(total, -LOG(0.5) - 2 * LOG(0.2), rtol=1e-6)
     assert weight == 3
     assert metrics.keys() == {"cross_entropy", "accuracy"}
@@ -83,10 +96,10 @@ def test_classification_by_hand():
 
 def test_tagging_by_hand():
     right, wrong = [0.8, 0.1, 0.1], [0.1, 0.8, 0.1]
-    logits = jnp.log(jnp.asarray([[right, wrong], [right, right], [wrong, wrong]]))
+    logits = LOG(np.float32([[right, wrong], [right, right], [wrong, wrong]]))
     weights = jnp.asarray([[1, 0], [1, 1], [0, 0]])
     tags = jnp.asarray([[0, -1], [0, 1], [0, 0]])  # what is not counted may be no tag at all
-    total, weight, metrics = losses.tagging(logits, tags, weights)
+    total, weight, metrics = tagging(logits, tags, weights)
     np.testing.assert_allclose(total, -2 * LOG(0.8) - LOG(0.1), rtol=1e-6)
     assert weight == 3
     assert metrics["accuracy"] == (2, 3)
@@ -96,22 +109,24 @@ def test_tagging_by_hand():
 def test_regression_by_hand():
     values, weights = jnp.asarray([1.0, 5.0, jnp.nan]), jnp.asarray([1, 2, 0])
 
-    def loss(predictions):
+    @jax.jit
+    @jax.grad
+    def gradient(predictions):
         return losses.regression(predictions, values, weights)[0]
 
     predictions = jnp.asarray([3.0, 4.0, 7.0])
-    total, weight, metrics = losses.regression(predictions, values, weights)
+    total, weight, metrics = regression(predictions, values, weights)
     assert (total, weight) == (4 + 2 * 1, 3)
     assert metrics == {"squared_error": (6, 3), "absolute_error": (2 + 2 * 1, 3)}
-    np.testing.assert_array_equal(jax.grad(loss)(predictions), [4.0, -4.0, 0.0])
+    np.testing.assert_array_equal(gradient(predictions), [4.0, -4.0, 0.0])
 
 
 def test_spans_by_hand():
     probabilities = np.float32([[0.2, 0.5, 0.3, 0.9], [0.5, 0.25, 0.25, 0.9], [1, 1, 1, 1]])
-    logits = jnp.log(jnp.asarray(probabilities))
+    logits = LOG(probabilities)
     mask = jnp.asarray([[1, 1, 1, 0], [1, 1, 1, 0], [0] * 4], bool)
     answer = jnp.asarray([[1, 2], [0, 0], [0, 0]])
-    total, weight, metrics = losses.spans(logits, logits, answer, mask)
+    total, weight, metrics = spans(logits, logits, answer, mask)
     expected = -(LOG(0.5) + LOG(0.3)) / 2 - LOG(0.5)
     np.testing.assert_allclose(total, expected, rtol=1e-6)
     assert weight == 2
@@ -126,15 +141,16 @@ def test_the_gradient_of_spans_keeps_to_the_mask():
     def loss(start, end):
         return losses.spans(start, end, answer, mask)[0]
 
-    for gradient in jax.grad(loss, argnums=(0, 1))(normal(3, 4), normal(3, 4, seed=1)):
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    for gradient in gradients(normal(3, 4), normal(3, 4, seed=1)):
         np.testing.assert_array_equal(gradient != 0, mask)
 
 
 @pytest.mark.parametrize("place", [-1, 2, 4])
 def test_an_answer_that_cannot_be_is_not_finite(place):
     mask = jnp.asarray([[1, 1, 0, 0]], bool)
-    answer = jnp.asarray([[0, place]])
-    assert not jnp.isfinite(losses.spans(jnp.zeros((1, 4)), jnp.zeros((1, 4)), answer, mask)[0])
+    answer, logits = jnp.asarray([[0, place]]), np.zeros((1, 4), np.float32)
+    assert not np.isfinite(spans(logits, logits, answer, mask)[0])
 
 
 def _each(rows):
@@ -144,15 +160,16 @@ def _each(rows):
     mask = np.arange(L) < np.array([0, 3, 4, 6])[:, None]
     answer = np.array([[0, 0], [1, 2], [0, 3], [5, 5]])
     return {
-        "classification": losses.classification(logits[:, 0], tags[:, 0], weights[:, 1]),
-        "tagging": losses.tagging(logits, tags, weights),
-        "regression": losses.regression(logits[:, 0, 0], logits[:, 0, 1], weights[:, 1]),
-        "spans": losses.spans(logits[..., 0], logits[..., 1], answer[rows], mask[rows]),
+        "classification": classification(logits[:, 0], tags[:, 0], weights[:, 1]),
+        "tagging": tagging(logits, tags, weights),
+        "regression": regression(logits[:, 0, 0], logits[:, 0, 1], weights[:, 1]),
+        "spans": spans(logits[..., 0], logits[..., 1], answer[rows], mask[rows]),
     }
 
 
 def test_parts_of_a_batch_add_up():
-    whole, first, second = _each(slice(B)), _each(slice(1)), _each(slice(1, B))
+    parts = (slice(B), slice(1), slice(1, B))
+    whole, first, second = (jax.device_get(_each(rows)) for rows in parts)
     # Float32 sums in another order.
     jax.tree.map(
         lambda x, y, z: np.testing.assert_allclose(x + y, z, rtol=1e-6), first, second, whole
@@ -161,9 +178,9 @@ def test_parts_of_a_batch_add_up():
 
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"predictions \(4,\) need .* \(4, 1\) and \(4,\)"):
-        losses.regression(jnp.zeros(4), jnp.zeros((4, 1)), jnp.ones(4))
+        losses.regression(np.zeros(4), np.zeros((4, 1)), np.ones(4))
     with pytest.raises(ValueError, match=r"shape \(4,\), not \(3,\) and \(4,\)"):
-        losses.classification(jnp.zeros((4, C)), jnp.zeros(3, jnp.int32), jnp.ones(4))
+        losses.classification(np.zeros((4, C)), np.zeros(3, np.int32), np.ones(4))
 
 
 def _term(total, weight, **metrics):
@@ -195,14 +212,14 @@ def test_nothing_to_count_gives_zero_and_its_gradient_too():
         nothing = losses.classification(x, jnp.zeros(B, jnp.int32), jnp.zeros(B))
         return losses.combine({"a": (1.0, nothing), "b": (1.0, nothing)})[0]
 
-    value, gradient = jax.value_and_grad(loss)(jnp.asarray(normal(B, C)))
+    value, gradient = jax.jit(jax.value_and_grad(loss))(normal(B, C))
     assert value == 0
     np.testing.assert_array_equal(gradient, 0)
 
 
 def test_a_term_that_is_not_a_number_is_not_hidden():
     broken = _term(jnp.nan, jnp.nan)
-    assert jnp.isnan(losses.combine({"a": (1.0, _term(1, 1)), "b": (1.0, broken)})[0])
+    assert np.isnan(losses.combine({"a": (1.0, _term(1, 1)), "b": (1.0, broken)})[0])
 
 
 def test_each_term_moves_what_it_depends_on():
@@ -215,8 +232,9 @@ def test_each_term_moves_what_it_depends_on():
             }
         )[0]
 
-    by_first, by_second = jax.grad(loss, argnums=(0, 1))(normal(B, C), normal(B, C))
-    assert jnp.all(by_first != 0)
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    by_first, by_second = jax.device_get(gradients(normal(B, C), normal(B, C)))
+    assert np.all(by_first != 0)
     np.testing.assert_array_equal(by_second, 0)
 
 

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
@@ -45,8 +44,13 @@ DROPPING = sorted({*systems.names()} - WITHOUT)
 @pytest.mark.parametrize("broadcast", [True, False])
 def test_a_mask_is_the_same_for_all_positions_or_for_none(broadcast):
     drop = make_dropout(0.25, broadcast=broadcast)
-    x = drop.apply({}, jnp.ones((3, 50, 60)), False, rngs={"dropout": jax.random.key(0)})
-    kept = np.asarray(x != 0)
+
+    @jax.jit
+    def dropped(x, key):
+        return drop.apply({}, x, False, rngs={"dropout": key})
+
+    x = np.asarray(dropped(np.ones((3, 50, 60), np.float32), jax.random.key(0)))
+    kept = x != 0
     np.testing.assert_allclose(x[kept], 1 / 0.75, rtol=1e-6)
     # 9,000 draws, or 180: standard deviations of 0.0046 and 0.032, times four.
     np.testing.assert_allclose(kept.mean(), 0.75, atol=0.13 if broadcast else 0.019)
@@ -61,18 +65,24 @@ def test_a_mask_is_the_same_for_all_positions_or_for_none(broadcast):
 def test_attention_drops_the_same_keys_for_all_queries_or_for_none(broadcast):
     keys = 64
     # Equal scores, and values that show which keys were read.
-    values = jnp.broadcast_to(jnp.eye(keys)[None, :, None], (2, keys, 2, keys))
-    out = dense_core(
-        jnp.zeros((2, 20, 2, keys)),
-        KeyValues(key=values, value=values),
-        bias=None,
-        mask=AttentionMask(),
-        scale=1.0,
-        dropout=0.25,
-        dropout_rng=jax.random.key(0),
-        dropout_broadcast=broadcast,
-    )
-    kept = np.asarray(out != 0)  # [B, T, H, S]
+    eye = np.eye(keys, dtype=np.float32)
+    values = np.broadcast_to(eye[None, :, None], (2, keys, 2, keys))
+
+    @jax.jit
+    def attend(query, values, key):
+        return dense_core(
+            query,
+            KeyValues(key=values, value=values),
+            bias=None,
+            mask=AttentionMask(),
+            scale=1.0,
+            dropout=0.25,
+            dropout_rng=key,
+            dropout_broadcast=broadcast,
+        )
+
+    out = attend(np.zeros((2, 20, 2, keys), np.float32), values, jax.random.key(0))
+    kept = np.asarray(out) != 0  # [B, T, H, S]
     assert (kept == kept[:, :1]).all() == broadcast
     assert not (kept == kept[:, :, :1]).all()  # heads never share one
     # 256 draws or 5,120: standard deviations of 0.027 and 0.006, times four.

@@ -45,7 +45,7 @@ STEP = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
 @pytest.fixture(scope="module")
 def one_device():
     x = jax.random.normal(jax.random.key(1), (B, L, D))
-    boxed = layer().init(jax.random.key(0), x)["params"]
+    boxed = jax.jit(layer().init)(jax.random.key(0), x)["params"]
     params = nn.unbox(boxed)
     (_, outputs), gradients = jax.jit(STEP)(params, x)
     assert 0.05 < outputs[2][0] < 0.5
