@@ -37,11 +37,14 @@ The comparisons of the paper, from the same file:
 | Adafactor, constant rate of 0.001 | optimizer |
 | dropout 0.1 | model.dropout |
 | a checkpoint every 5,000 steps | checkpoint.every, keep_every: all are kept |
-| the checkpoint that is best on validation data | not automatic; see below |
+| the checkpoint that is best on validation data | checkpoint.best, kept beside the others |
 | greedy decoding (section 3.7: 4 beams, length penalty 0.6 for long outputs) | decode |
 
-Training does not choose a checkpoint: evaluate each with
-`python -m t5x_like.evaluate ... --checkpoint=runs/summaries/checkpoints/5000` and keep the best.
+The best checkpoint is that with the largest F1 of words on validation data, decoded greedily every
+5,000 steps; for summaries choose `--config.checkpoint.best=text_files/generation/rouge_2` and
+`--config.evaluate.measures.generation.metrics="('rouge_2',)"`. Afterwards:
+
+    python -m t5x_like.evaluate --config=configs/run.py:runs/summaries --checkpoint=best
 
 The demo, `make demo`, learns on sentences of documentation strings in minutes on 2 CPU cores, in
 two phases: rows of which half is masked, in spans of three tokens, then rows with three blanks of
@@ -80,7 +83,12 @@ def _fine_tuning() -> ml_collections.ConfigDict:
     config.optimizer = {"name": "adafactor", "schedule": "constant", "learning_rate": 1e-3}
     config.checkpoint.every = 5_000
     config.checkpoint.keep_every = 5_000
+    config.checkpoint.best = "text_files/generation/f1"
     config.evaluate.every = 5_000
+    config.evaluate.measures = {
+        "loss": {},
+        "generation": {"metrics": ("exact_match", "f1"), "every": 5_000},
+    }
     config.decode = {"max_new_tokens": 512, "num_beams": 1}
     return config
 

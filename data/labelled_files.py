@@ -12,6 +12,9 @@
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
 | gpt_multiple_choice | text_a, text_b or none, choices: strings, answer: 0, 1, ... | no |
 
+With `group=FIELD` rows have the key of a group, a string or an integer, for metrics of groups
+(MultiRC's questions).
+
 `answers` are a list of strings, or of {"text", "answer_start"}, or {"text": [...], "answer_start":
 [...]}; an empty list or null marks a question without an answer. Files of SQuAD 1.1 and 2.0 are
 read as published. The first line of a .tsv or .csv names its columns; a .tsv has no quoting.
@@ -170,6 +173,7 @@ def read(
     answers: str = "answers",
     choices: str = "choices",
     answer: str = "answer",
+    group: str = "",
 ) -> Labelled:
     """Read and check the rows of both splits.
 
@@ -181,6 +185,7 @@ def read(
         text_a, text_b, label, value, words, tags, question, context, answers, choices, answer: the
             fields' names in the files. Without `text_b`, rows are pairs if the first one has a
             field "text_b".
+        group: the field with the key of a row's group; "" for none.
 
     Raises:
         ValueError: no such kind, file or field, with the nearest, a bad row, or no rows.

@@ -6,12 +6,15 @@ r"""Tasks for prompts: JSON Lines with inputs, the right answer, and perhaps cho
 | field | content | setting that renames it |
 |---|---|---|
 | inputs | string: the question, a passage, a sentence to be translated | inputs |
-| targets | string: the right answer | targets |
+| targets | string: the right answer; or a list of all right answers | targets |
 | choices | optional: a list of two or more strings, targets among them | choices |
-| any other | a string, for use in a template | |
+| any other | a string or a whole number, for use in a template, or as the key of a group | |
 
     {"inputs": "Is grass green?", "targets": "yes", "choices": ["yes", "no"]}
+    {"inputs": "Who wrote Emma?", "targets": ["Jane Austen", "Austen"]}
 
+Of several right answers (TriviaQA's aliases) measures take the best, `answers`; a model is trained
+on the first, `targets`.
 The inputs of a Children's Book question are the passage, then the sentence with the blank XXXXX.
 All rows have the same fields. The rows of `validation` are evaluated; the examples in a prompt are
 sampled from `train`. Either may be empty, and both may be one file. Every row is checked at the
@@ -32,7 +35,9 @@ from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
-Row = dict[str, Any]  # inputs, targets, perhaps choices, other strings
+Row = dict[str, Any]  # inputs, targets, perhaps answers and choices, other strings
+
+_LISTS = ("answers", "choices")
 
 
 def register(
@@ -125,8 +130,12 @@ def _rows(setting: str, path: str, names: Mapping[str, str]) -> list[Row]:
             if line.strip():
                 row = _row(line, names, where=f"{path}:{number}")
                 if rows and row.keys() != rows[0].keys():
-                    _fail(f"{path}:{number}", f"the fields {list(row)} are not {list(rows[0])}")
+                    own, first = ([*one.keys() - {"answers"}] for one in (row, rows[0]))
+                    problem = f"the fields {sorted(own)} are not {sorted(first)}"
+                    _fail(f"{path}:{number}", problem)
                 rows.append(row)
+    if all(row["answers"] == [row["targets"]] for row in rows):
+        rows = [{name: row[name] for name in row if name != "answers"} for row in rows]
     return rows or _fail(path, "it has no rows")
 
 
@@ -137,29 +146,48 @@ def _row(line: str, names: Mapping[str, str], *, where: str) -> Row:
         _fail(where, f"it is not JSON: {error}")
     if not isinstance(raw, dict):
         _fail(where, "it is not a JSON object")
-    for field in ("inputs", "targets"):
-        if not isinstance(raw.get(names[field]), str):
-            _fail(where, f"there is no string {names[field]!r}.{hint(names[field], raw)}")
-    others = {k: v for k, v in raw.items() if k not in names.values() and isinstance(v, str)}
-    row = {**others, "inputs": raw[names["inputs"]], "targets": raw[names["targets"]]}
+    if not isinstance(raw.get(names["inputs"]), str):
+        _fail(where, f"there is no string {names['inputs']!r}.{hint(names['inputs'], raw)}")
+    answers = _answers(raw, names["targets"], where=where)
+    others = {
+        name: str(value)
+        for name, value in raw.items()
+        if name not in names.values() and isinstance(value, str | int) and name not in _LISTS
+    }
+    row = {
+        **others,
+        "inputs": raw[names["inputs"]],
+        "targets": answers[0],
+        "answers": answers,
+    }
     choices = raw.get(names["choices"])
     if choices is None:
         return row
     if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
         _fail(where, f"{names['choices']}={choices!r} is not a list of strings")
-    if row["targets"] not in choices or len(choices) < 2:
-        _fail(where, f"{row['targets']!r} is not one of two or more choices: {choices}")
+    if not set(answers) <= set(choices) or len(choices) < 2:
+        wrong = next((one for one in answers if one not in choices), answers[0])
+        _fail(where, f"{wrong!r} is not one of two or more choices: {choices}")
     return {**row, "choices": choices}
+
+
+def _answers(raw: Mapping[str, Any], name: str, *, where: str) -> list[str]:
+    """The right answers of a row, one or more."""
+    value = raw.get(name)
+    answers = [value] if isinstance(value, str) else value
+    if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
+        _fail(where, f"there is no string {name!r}, nor a list of strings.{hint(name, raw)}")
+    return answers or _fail(where, f"the list {name!r} of right answers is empty")
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
     columns = {}
     for field in rows[0] if rows else ():
         values = [row[field] for row in rows]
-        if field != "choices":
+        if field not in _LISTS:
             columns[field] = tf.constant(values)
             continue
-        flat = tf.constant([one for choices in values for one in choices])
+        flat = tf.constant([one for own in values for one in own])
         columns[field] = tf.RaggedTensor.from_row_lengths(flat, [len(one) for one in values])
     return columns
 

@@ -75,6 +75,10 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "train.microbatches": (1, "parts of a batch whose gradients are accumulated one by one"),
     "train.log_every": (100, "steps between log lines"),
     "train.seed": (0, "seed of the initial parameters and of dropout"),
+    "train.patience": (
+        0,
+        "stop after so many evaluations without a better value of checkpoint.best; 0: never",
+    ),
     "optimizer": (
         {"name": "adafactor"},
         "settings of the optimizer and its schedule; frozen: paths of parameters not to train; "
@@ -87,14 +91,26 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "checkpoint.every": (1000, "steps between checkpoints"),
     "checkpoint.keep": (3, "newest checkpoints to keep"),
     "checkpoint.keep_every": (0, "keep checkpoints at multiples of this for good; 0: none"),
+    "checkpoint.best": (
+        "",
+        "keep the checkpoint with the best value of this number of the evaluations, too: "
+        "TASK/NUMBER, such as pydocs/loss, or an average, such as glue/average",
+    ),
     "evaluate.every": (1000, "steps between evaluations; 0: only at the end"),
     "evaluate.batches": (20, "batches per evaluation; 0: the whole split"),
     "evaluate.tasks": ((), "tasks to evaluate on; empty: the training task"),
     "evaluate.measures": (
         {},
-        "what evaluate measures: name -> `kind` (default: the name), loss, documents, last_word, "
-        "choice, in_context, translation or squad, and its settings; empty: the loss, and what "
-        "goes with the task and the objective (evaluation/measures.py, configs/pretrained.py)",
+        "what evaluate measures: name -> `kind` (default: the name), loss, predictions, "
+        "generation, squad, translation, documents, last_word, choice or in_context, and its "
+        "settings; empty: the loss, and what goes with the task and the objective; with `every`, "
+        "training measures it, too, at multiples of so many steps (docs/metrics.md)",
+    ),
+    "evaluate.averages": (
+        {},
+        "means over tasks: name -> the numbers of each task, as `{'mrpc': ('mrpc/generation/f1', "
+        "'mrpc/generation/accuracy')}`, where several numbers of a task count by their mean; the "
+        "result is NAME/average",
     ),
     "evaluate.predictions": ("", "JSON Lines file for the predictions behind the measures"),
     "predict": (

@@ -5,12 +5,15 @@ r"""Evaluate a checkpoint on all evaluation tasks of a config.
 
 Without --checkpoint it is the newest of the workdir; with --average=N the parameters are the mean
 of the newest N checkpoints. The numbers go to the terminal and as JSON to --output (by default
-WORKDIR/evaluation.json), those of a measure under its name: `documents/bits_per_byte`.
+WORKDIR/evaluation.json), those of a measure under its name: `documents/bits_per_byte`, with the 95%
+bootstrap interval over examples.
 
-Every run has its held-out loss, with the unigram entropy of the targets beside it; question
-answering also has exact match and F1 (`squad`), a language model bits per byte of whole documents
-(`documents`), and translation BLEU (`translation`). All but the loss read as many rows as
-`evaluate.batches` batches have.
+Every run has its held-out loss, with the unigram entropy of the targets beside it; a head for
+labelled text also has metrics of its predictions (`predictions`: accuracy, Matthews correlation,
+Pearson, entity F1, ...), question answering exact match and F1 (`squad`), a language model bits per
+byte of whole documents (`documents`), translation BLEU (`translation`), and text to text exact
+match and F1 of words (`generation`). All but the loss read as many rows as `evaluate.batches`
+batches have (docs/metrics.md).
 
 `evaluate.measures` in the config replaces these: the last word of texts, one of several choices,
 prompts with examples (docs/evaluation.md). It evaluates runs, checkpoints and Hugging Face folders:
@@ -25,7 +28,7 @@ if __name__ == "__main__":
 
     CONFIG = command_line.read(
         __doc__,
-        checkpoint=(None, "a checkpoint, or a folder of them"),
+        checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
         average=(1, "newest checkpoints to average"),
     )
@@ -40,9 +43,9 @@ import jax
 import ml_collections
 from absl import flags
 
-from t5x_like import checkpoints, config, partitioning, systems
+from t5x_like import checkpoints, config, partitioning
 from t5x_like.config import one_line_errors
-from t5x_like.evaluation import measures
+from t5x_like.evaluation import evaluated_numbers, measures
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, model_side
@@ -62,16 +65,21 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
         if settings.evaluate.predictions:
             command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
         path = completion.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
-        chosen = {one.name: _measures(one.settings) for one in run_tasks(settings)}
+        chosen = {one.name: measures.of_config(one.settings) for one in run_tasks(settings)}
+        averages = settings.evaluate.averages.to_dict()
+        places = {
+            place: chosen[one.name] for one in run_tasks(settings) for place in one.evaluated()
+        }
+        evaluated_numbers.directions(places, averages)  # a wrong name is an error now
         pretrained, step = _model(path, settings)
         experiments = functools.cache(lambda: model_side.build_tasks(settings))
         for one in run_tasks(config.phase_at(settings, step=step).settings):
             model = pretrained.for_task(one.name)
             resources = Resources(model, one.settings, name=one.name, make=experiments)
-            for task in tuple(one.settings.evaluate.tasks) or (one.settings.data.task,):
-                where = f"{one.name}/{task}" if one.name else task
+            for where, task in one.evaluated().items():
                 results[where], found = _measure(chosen[one.name], resources, task)
                 predictions += [{"task": where, **row} for row in found]
+        results |= evaluated_numbers.averages(results, averages)
     if jax.process_index() == 0:
         _write(results, step, settings)
         _write_predictions(predictions, settings)
@@ -92,15 +100,6 @@ def _model(path: pathlib.Path, settings: ml_collections.ConfigDict) -> tuple[Pre
     return pretrained, step
 
 
-def _measures(settings: ml_collections.ConfigDict) -> dict[str, Measure]:
-    """The measures of a task by name: those of the config, or by default of task and objective."""
-    chosen = settings.evaluate.measures.to_dict()
-    if not chosen:
-        task = systems.find(settings.system).task(settings.model.to_dict())
-        chosen = measures.default_settings(task, objective=settings.data.objective)
-    return {name: measures.make(name, own) for name, own in chosen.items()}
-
-
 def _measure(
     chosen: Mapping[str, Measure], resources: Resources, task: str
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
@@ -111,8 +110,7 @@ def _measure(
         needed = resources.of(measure, task)
         with resources.layout():
             found, predicted = measure.measure(*needed)
-        prefix = "" if name == "loss" else f"{name}/"  # the loss has the names of training's log
-        results |= {prefix + key: value for key, value in found.items()}
+        results |= evaluated_numbers.numbers(name, found)
         predictions += [{"measure": name, **row} for row in predicted]
     return results, predictions
 
@@ -121,12 +119,11 @@ def _write(
     results: Mapping[str, Mapping[str, float]], step: int, settings: ml_collections.ConfigDict
 ) -> None:
     path = _output(settings)
-    for task, values in results.items():
-        print(f"{task} at step {step}:")
-        for name, value in values.items():
-            print(f"  {name:28} {value:.4f}")
+    for line in evaluated_numbers.table(results, step=step):
+        print(line)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"step": step, "tasks": results}, indent=2) + "\n")
+    found = {"step": step, **evaluated_numbers.to_json(results)}
+    path.write_text(json.dumps(found, indent=2) + "\n")
     print(f"written to {path}")
 
 

@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
     CONFIG = command_line.read(
         __doc__,
-        checkpoint=(None, "a checkpoint, or a folder of them"),
+        checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         average=(1, "newest checkpoints to average"),
         task=(None, "the task, in a run of several"),
         input=(None, "file of texts, or - for standard input"),

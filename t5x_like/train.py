@@ -19,7 +19,7 @@ if __name__ == "__main__":
 import contextlib
 import logging
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -28,8 +28,10 @@ import numpy as np
 from clu import metric_writers
 
 from t5x_like import config, partitioning
-from t5x_like.checkpoints import Checkpoints, CheckpointWriteError, DataState
+from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
+from t5x_like.evaluation.best_so_far import BestSoFar
+from t5x_like.evaluation.while_training import EPOCHS, Evaluator, Schedule
 from t5x_like.experiment import completion, data_side, model_side, reporting, run_folder
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
@@ -41,8 +43,6 @@ from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
-
-_EPOCHS = "epochs/"  # the prefix of the metrics of sources
 
 # By task, {"": ...} in a run of one.
 Models = Mapping[str, Experiment]
@@ -60,6 +60,8 @@ def train(settings: ml_collections.ConfigDict) -> None:
         first = next(iter(models.values()))
         phases = config.phases(settings)
         parts = [_data(phase, first, shards=shards) for phase in phases]
+        schedule = Schedule(settings)
+        best = schedule.best(workdir / "checkpoints")
     with partitioning.layout(first.mesh), contextlib.ExitStack() as opened:
         with one_line_errors():
             # All of them now: tracing the model shows what does not fit in a later phase.
@@ -67,33 +69,36 @@ def train(settings: ml_collections.ConfigDict) -> None:
             memories = [_abstract_carry(models, data) for data in parts]
             _check_memories(memories, phases)
             _check_data(models, parts)
-            saver = opened.enter_context(_saver(settings, workdir, shards=_any(parts[0]).shards))
+            if best is not None:
+                schedule.check_loss(best.number, _metric_names(models, parts[0]))
+            shards = _any(parts[0]).shards
+            saver = opened.enter_context(_saver(settings, workdir, shards=shards, best=best))
             state, position = _start(first, memories[0], saver)
             # After all checks: a mistake leaves an earlier run's files as they were.
             if jax.process_index() == 0:
                 run_folder.write_config(settings, workdir)
             writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
-        outcome = Outcome(state, interrupted=False)
-        for phase, data, work in zip(phases, parts, works, strict=True):
-            if outcome.state.step < phase.last and not outcome.interrupted:
-                outcome, batches = _train_phase(
-                    outcome.state,
-                    models=models,
-                    phase=phase,
-                    data=data,
-                    position=position,
-                    log=_log(models, work, writer),
-                    saver=saver,
-                )
-                if phase.last < settings.train.steps:  # another phase may read on
-                    position = dict(batches.state() or {})
-                    for inputs in data.values():
-                        inputs.stop_reading()
+        so_far = BestSoFar(best, schedule, saver, step=int(state.step))
+        outcome = _train_phases(
+            Outcome(state, interrupted=False, stopped=so_far.stops),
+            models=models,
+            phases=list(zip(phases, parts, works, strict=True)),
+            position=position,
+            writer=writer,
+            saver=saver,
+            so_far=so_far,
+        )
     _report(outcome, workdir, parts[-1])
+    if not outcome.interrupted:
+        so_far.report()
 
 
 def _saver(
-    settings: ml_collections.ConfigDict, workdir: pathlib.Path, *, shards: int
+    settings: ml_collections.ConfigDict,
+    workdir: pathlib.Path,
+    *,
+    shards: int,
+    best: BestCheckpoint | None,
 ) -> Checkpoints:
     return Checkpoints(
         workdir / "checkpoints",
@@ -101,6 +106,7 @@ def _saver(
         keep=settings.checkpoint.keep,
         keep_every=settings.checkpoint.keep_every or None,
         metadata={"config": config.to_dict(settings), "data_shards": shards},
+        best=best,
     )
 
 
@@ -176,6 +182,11 @@ def _initial_carry(models: Models, data: Data) -> Any:
     return _by_task(memories)
 
 
+def _metric_names(models: Models, data: Data) -> dict[str, list[str]]:
+    """The metrics of the loss of each task."""
+    return {name: one.metric_names(_batch_shapes(data[name])) for name, one in models.items()}
+
+
 def _check_memories(memories: list[Any], phases: list[Phase]) -> None:
     """Check that a memory has the same shapes in all phases.
 
@@ -237,6 +248,36 @@ def _start(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainStat
     return state, position
 
 
+def _train_phases(
+    outcome: Outcome,
+    *,
+    models: Models,
+    phases: Sequence[tuple[Phase, Data, dict[str, Work]]],
+    position: DataState,
+    writer: Writers,
+    saver: Checkpoints,
+    so_far: BestSoFar,
+) -> Outcome:
+    """Take the remaining steps of all phases."""
+    for phase, data, works in phases:
+        if so_far.remains(outcome, phase):
+            outcome, batches = _train_phase(
+                outcome.state,
+                models=models,
+                phase=phase,
+                data=data,
+                position=position,
+                log=_log(models, works, writer),
+                saver=saver,
+                so_far=so_far,
+            )
+            if phase.last < phase.settings.train.steps:  # another phase may read on
+                position = dict(batches.state() or {})
+                for inputs in data.values():
+                    inputs.stop_reading()
+    return outcome
+
+
 def _train_phase(
     state: TrainState,
     *,
@@ -246,6 +287,7 @@ def _train_phase(
     position: DataState,
     log: Log,
     saver: Checkpoints,
+    so_far: BestSoFar,
 ) -> tuple[Outcome, TaskBatches]:
     """Take the remaining steps of a phase, on batches of its own shapes."""
     first = next(iter(models.values()))
@@ -266,8 +308,12 @@ def _train_phase(
             steps=phase.last,
             log=log,
             checkpoints=saver,
-            evaluate=_evaluation(models, data, batches),
+            evaluate=Evaluator(
+                so_far.schedule, phase.settings, models=models, data=data, batches=batches
+            ),
             evaluate_every=phase.settings.evaluate.every,
+            evaluate_first=so_far.awaits(state, phase),
+            stop_after=so_far,
         )
     return outcome, batches
 
@@ -316,30 +362,6 @@ def _work(model: Experiment, data: Inputs) -> Work:
     )
 
 
-def _evaluation(
-    models: Models, data: Data, batches: TaskBatches
-) -> Callable[[TrainState], Mapping[str, Any]]:
-    """A function of a state: its metrics on held-out data, and the epochs of each source so far.
-
-    Args:
-        batches: of training.
-    """
-
-    def measure(state: TrainState) -> dict[str, Any]:
-        counts = batches.counts(step=int(state.step))
-        values: dict[str, Any] = {}
-        for name, inputs in data.items():
-            prefix = f"{name}/" if name else ""
-            epochs = inputs.epochs(batches=counts[name])
-            values |= {f"{_EPOCHS}{prefix}{source}": value for source, value in epochs.items()}
-            for task in inputs.eval_tasks:
-                found = models[name].measure(state.params, inputs.eval_batches(task))
-                values |= {f"{prefix}{task}/{key}": value for key, value in found.items()}
-        return values
-
-    return measure
-
-
 def _report(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
     """Print the results of a run, and the files that it wrote."""
     step = int(np.asarray(outcome.state.step))
@@ -359,9 +381,9 @@ def _report(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
         held_out = log.get(f"{task}/cross_entropy", log.get(f"{task}/loss"))
         if held_out:  # the log of a run that had ended may be gone
             print(f"{name} held-out loss {held_out[max(held_out)]:.3f} at step {step}".lstrip())
-    read = {name: log[name][max(log[name])] for name in log if name.startswith(_EPOCHS)}
+    read = {name: log[name][max(log[name])] for name in log if name.startswith(EPOCHS)}
     if read:
-        epochs = (f"{value:.2f} of {name.removeprefix(_EPOCHS)}" for name, value in read.items())
+        epochs = (f"{value:.2f} of {name.removeprefix(EPOCHS)}" for name, value in read.items())
         print(f"epochs read: {', '.join(epochs)}")
     for name, entropy in entropies.items():
         if entropy is not None:

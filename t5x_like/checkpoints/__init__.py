@@ -1,10 +1,12 @@
 """Checkpoints: written while the run goes on, checked before they are trusted."""
 
+from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import (
     CheckpointError,
     DamagedCheckpointError,
     DataState,
     checkpoint_steps,
+    locate,
     parameter_shapes,
     read_metadata,
     restore_params,
@@ -12,12 +14,14 @@ from t5x_like.checkpoints.reading import (
 from t5x_like.checkpoints.writing import Checkpoints, CheckpointWriteError
 
 __all__ = [
+    "BestCheckpoint",
     "CheckpointError",
     "CheckpointWriteError",
     "Checkpoints",
     "DamagedCheckpointError",
     "DataState",
     "checkpoint_steps",
+    "locate",
     "parameter_shapes",
     "read_metadata",
     "restore_params",

@@ -21,6 +21,8 @@ from t5x_like.checkpoints import manifest
 
 PARAMS, TRAINING, DATA, METADATA = "params", "training", "data", "metadata"  # items, as folders
 
+BEST = "best.json"  # in the folder of the checkpoints, see `best.BestCheckpoint`
+
 DataState = dict[int, bytes]
 
 
@@ -38,6 +40,41 @@ def checkpoint_steps(folder: epath.PathLike) -> list[int]:
     if not folder.is_dir():
         return []
     return sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal() and p.is_dir())
+
+
+def read_best(folder: epath.PathLike) -> dict[str, Any]:
+    """Read the file of the best checkpoint in a folder of checkpoints: `number`, `step`, `values`.
+
+    Raises:
+        CheckpointError: there is no such file, or it is not readable.
+    """
+    path = epath.Path(folder) / BEST
+    try:
+        found = json.loads(path.read_text())
+        return {name: found[name] for name in ("number", "step", "values")}
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} does not exist: the run did not choose a best checkpoint (checkpoint.best)"
+        ) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is not readable: {error!r}") from error
+
+
+def locate(path: epath.PathLike) -> epath.Path:
+    """The folder of a checkpoint: RUN/best and RUN/checkpoints/best are the best one of a run.
+
+    Raises:
+        CheckpointError: the run has no best checkpoint.
+    """
+    path = epath.Path(path)
+    if path.name != "best" or path.exists():
+        return path
+    within = path.parent / "checkpoints"
+    folder = within if (within / BEST).exists() else path.parent
+    step = read_best(folder)["step"]
+    if step is None:
+        raise CheckpointError(f"{folder / BEST} has no value that is a number")
+    return folder / str(step)
 
 
 def read_metadata(path: epath.PathLike) -> dict[str, Any]:
@@ -186,7 +223,7 @@ def newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
 
 def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
     """The newest `count` intact checkpoints, or all if there are fewer; at least one."""
-    path = epath.Path(path).absolute()
+    path = locate(path).absolute()
     if (path / manifest.NAME).exists() or (path / PARAMS).exists():
         candidates = [path]
     else:

@@ -7,6 +7,7 @@ The folder of checkpoints of a run contains one folder for each saved step:
                     data/<process>.json      the position in each virtual shard of the data
                     metadata/metadata.json   the config and the versions that wrote it
                     manifest.json            size and CRC-32 of every file above
+    <folder>/best.json                       the best step so far, where a run chooses it (best.py)
 
 Orbax writes each process's part of the arrays from a background thread into a temporary folder.
 The manifest is written after all of them, and then the folder is renamed: a kill at any moment
@@ -29,6 +30,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from t5x_like.checkpoints import manifest, reading
+from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
 
 _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")
@@ -47,6 +49,7 @@ class Checkpoints:
         keep: the number of newest checkpoints to keep.
         keep_every: checkpoints at multiples of it are kept forever; a multiple of `every`.
         metadata: JSON values stored with each checkpoint, such as the config.
+        best: chooses a checkpoint that is kept, too.
 
     Raises:
         CheckpointError: a setting is out of range, or nothing can be written to the folder.
@@ -60,6 +63,7 @@ class Checkpoints:
         keep: int = 2,
         keep_every: int | None = None,
         metadata: Mapping[str, Any] | None = None,
+        best: BestCheckpoint | None = None,
     ):
         if every < 0:
             raise CheckpointError(f"checkpoint.every={every}: must be 0 (never) or more")
@@ -69,7 +73,7 @@ class Checkpoints:
             rule = f"must be a multiple of checkpoint.every={every}"
             raise CheckpointError(f"checkpoint.keep_every={keep_every}: {rule}")
         self.folder = epath.Path(folder).absolute()
-        self._every, self._keep, self._keep_every = every, keep, keep_every
+        self._every, self._keep, self._keep_every, self._best = every, keep, keep_every, best
         versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
         self._metadata = {**(metadata or {}), "versions": versions}
         json.dumps(self._metadata)  # an error now, and not at the first save
@@ -179,6 +183,8 @@ class Checkpoints:
         kept: list[Any] = [policies.LatestN(self._keep)]
         if self._keep_every:
             kept.append(policies.EveryNSteps(self._keep_every))
+        if self._best is not None:
+            kept.append(self._best)
         return ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(

@@ -1,5 +1,6 @@
 """One object through which training, evaluation and inference generate text with a network."""
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -56,11 +57,18 @@ class Generator:
         if not module.generates:
             raise ValueError(f"the network {type(module).__name__} does not generate text")
         self._module = _unrolled(module)
-        self._params = params if self._module is module else jax.jit(_unstacked)(params)
+        self._stacked = self._module is not module
+        self._params = _unstack(params) if self._stacked else params
         self._encodes = module.sides == ("encoder", "decoder")
         self._prefill = jax.jit(self._run_prefill, static_argnames="cache_length")
         # One function for all calls: compiled decoders are found again by it.
         self._extend = self._run_extend
+
+    def with_params(self, params: PyTree) -> "Generator":
+        """A generator with other parameters of the same network, and the same compiled code."""
+        other = copy.copy(self)
+        other._params = _unstack(params) if self._stacked else params
+        return other
 
     def prefill(
         self, arguments: Mapping[str, Any], *, cache_length: int
@@ -198,3 +206,6 @@ def _unstacked(params: PyTree) -> PyTree:
         layers = jax.tree.leaves(params)[0].shape[0]
         return unstack_layers(params, layers=layers)
     return {name: _unstacked(part) for name, part in params.items()}
+
+
+_unstack = jax.jit(_unstacked)

@@ -5,11 +5,13 @@ Paperno et al. 2016).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from t5x_like.evaluation.documents import exp
+from t5x_like.evaluation.intervals import Statistics, means
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure, choices_of, text_of
 from t5x_like.inference.text_model import TextModel
 
@@ -21,6 +23,10 @@ class LastWord(RowMeasure):
     As in LAMBADA a word is right if greedy decoding generates all of its tokens; what it generates
     after them does not count.
     """
+
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return {"accuracy": False, "perplexity": True}
 
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
         """`accuracy`, and `perplexity` of a last word, exp of the mean of -log p over the texts.
@@ -34,12 +40,17 @@ class LastWord(RowMeasure):
             {"text": prompt + word, "log_prob": score.total, "correct": score.greedy}
             for (prompt, word), score in zip(pairs, scores, strict=True)
         ]
+        counts = np.array([[score.greedy, score.total] for score in scores], float)
         return {
-            "accuracy": float(np.mean([score.greedy for score in scores])),
-            "perplexity": exp(-float(np.mean([score.total for score in scores]))),
+            **Statistics(counts, _last_word_rates).estimates(),
             "cut": _share_cut(model, pairs),
             "examples": len(rows),
         }, predicted
+
+
+def _last_word_rates(counts: Float[np.ndarray, "N 2"]) -> dict[str, float]:
+    greedy, log_p = counts.mean(axis=0)
+    return {"accuracy": greedy, "perplexity": exp(-log_p)}
 
 
 def _last_word(text: str) -> tuple[str, str]:
@@ -65,6 +76,10 @@ class Choice(RowMeasure):
 
     blank: str = "XXXXX"
 
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return {"accuracy": False, "accuracy_per_token": False}
+
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
         """`accuracy` by log p, and `accuracy_per_token` by log p per token.
 
@@ -87,10 +102,9 @@ class Choice(RowMeasure):
             predicted.append(
                 {"prediction": picked[0], "targets": row["targets"], "log_probs": by[0]}
             )
-        total, per_token = np.mean(right, axis=0)
+        statistics = Statistics(np.array(right, float), means("accuracy", "accuracy_per_token"))
         return {
-            "accuracy": float(total),
-            "accuracy_per_token": float(per_token),
+            **statistics.estimates(),
             "cut": _share_cut(model, pairs),
             "examples": len(rows),
         }, predicted

@@ -6,8 +6,13 @@ text for each of its bytes, characters or words, which do not depend on its toke
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
+from t5x_like.evaluation.intervals import Statistics
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
 from t5x_like.inference.likelihood import Pair
 from t5x_like.inference.text_model import TextModel
@@ -29,6 +34,12 @@ class Documents(RowMeasure):
     stride: int = 0
     end: bool = True
 
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return dict.fromkeys(
+            ("perplexity", "bits_per_byte", "bits_per_character", "word_perplexity"), True
+        )
+
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
         """`perplexity` of a token, `bits_per_byte`, `bits_per_character`, `word_perplexity`.
 
@@ -47,15 +58,17 @@ class Documents(RowMeasure):
             for text in texts
         ]
         scores = iter(model.score_tokens([pair for own in cut for pair in own]))
-        log_probs, tokens, predicted = 0.0, 0, []
+        counts: list[list[float]] = []
+        predicted: list[dict[str, Any]] = []
         for text, own in zip(texts, cut, strict=True):
             parts = [next(scores) for _ in own]
             total = sum(part.total for part in parts)
             number = sum(part.tokens for part in parts)
             predicted.append({"text": text, "log_prob": total, "tokens": number})
-            log_probs, tokens = log_probs + total, tokens + number
-        found = rates(-log_probs, tokens=tokens, texts=texts)
-        return found | {"documents": len(texts), "tokens": tokens}, predicted
+            counts.append([-total, number, len(text.encode()), len(text), len(text.split())])
+        statistics = Statistics(np.array(counts, float), rates)
+        sizes = {"documents": len(texts), "tokens": sum(one["tokens"] for one in predicted)}
+        return statistics.estimates() | sizes, predicted
 
 
 def windows(tokens: Sequence[int], *, length: int, stride: int) -> list[Pair]:
@@ -80,24 +93,24 @@ def windows(tokens: Sequence[int], *, length: int, stride: int) -> list[Pair]:
     return pairs
 
 
-def rates(nats: float, *, tokens: int, texts: Sequence[str]) -> dict[str, float]:
-    """A negative log-likelihood for each token, byte, character and word.
+def rates(counts: Float[np.ndarray, "N 5"]) -> dict[str, float]:
+    """Negative log-likelihoods for each token, byte, character and word.
 
     Args:
-        nats: the sum over all texts.
-        tokens: of all texts.
-        texts: before tokenization; words are separated by whitespace.
+        counts: of each document its nats, and its tokens, bytes of UTF-8, characters and words
+            (separated by whitespace), the last three before tokenization.
 
     Returns:
-        `perplexity` of a token, `bits_per_byte` (of UTF-8), `bits_per_character`, and
-        `word_perplexity`, exp of the nats a word.
+        `perplexity` of a token, `bits_per_byte`, `bits_per_character`, and `word_perplexity`, exp
+        of the nats a word.
     """
+    nats, tokens, size, characters, words = counts.sum(axis=0).tolist()
     bits = nats / math.log(2)
     return {
         "perplexity": exp(nats / tokens),
-        "bits_per_byte": bits / sum(len(text.encode()) for text in texts),
-        "bits_per_character": bits / sum(map(len, texts)),
-        "word_perplexity": exp(nats / sum(len(text.split()) for text in texts)),
+        "bits_per_byte": bits / size,
+        "bits_per_character": bits / characters,
+        "word_perplexity": exp(nats / words),
     }
 
 

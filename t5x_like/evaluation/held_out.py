@@ -12,6 +12,9 @@ from t5x_like.experiment import data_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.training import metrics
 
+_SMALLER = ("loss", "cross_entropy", "perplexity", "squared_error", "absolute_error")
+_LARGER = ("accuracy", "exact", "precision", "recall")
+
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
@@ -33,6 +36,11 @@ class Loss(Measure):
     """The loss and its metrics over all held-out batches, and the unigram entropy of targets."""
 
     needs: ClassVar[tuple[str, ...]] = ("held_out",)
+
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`; losses and their metrics have these names, alone or as TERM/NAME."""
+        smaller = dict.fromkeys(_SMALLER, True) | dict.fromkeys(_LARGER, False)
+        return smaller | {f"*/{name}": value for name, value in smaller.items()}
 
     def measure(self, held_out: HeldOut) -> Measured:
         """As in training's log, and `unigram_entropy` in nats where there are targets."""

@@ -7,54 +7,41 @@ Brown et al. 2020, sections 2 and 2.4 (GPT-3), and the prompts of Radford et al.
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-import sacrebleu
 
-from t5x_like.evaluation import question_answering, rouge
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, choices_of, text_of
+from t5x_like.evaluation.intervals import Statistics, means
+from t5x_like.evaluation.measure import (
+    Measured,
+    Row,
+    RowMeasure,
+    answers_of,
+    choices_of,
+    text_of,
+)
+from t5x_like.evaluation.metrics import METRICS, TEXT, directions
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 
 BY = ("likelihood", "generation")
 TOO_LONG = ("error", "fewer_shots")
-Metric = Callable[[Sequence[str], Sequence[str]], float]
+_TEXT_METRICS = {name: one for name, one in METRICS.items() if one.compares(TEXT)}
 
+_ACCURACIES = ("accuracy", "accuracy_per_token", "accuracy_calibrated")
 _FIELD = re.compile(r"\{(\w+)\}")
 _TARGETS = "{targets}"
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+")
-
-
-def _mean(measure: Callable[[str, Sequence[str]], float]) -> Metric:
-    """The mean over all rows of what is measured of each."""
-    return lambda predictions, targets: float(
-        np.mean([measure(one, [right]) for one, right in zip(predictions, targets, strict=True)])
-    )
-
-
-def _bleu(predictions: Sequence[str], targets: Sequence[str]) -> float:
-    """From 0 to 100, over all rows together, as sacreBLEU measures it."""
-    return sacrebleu.corpus_bleu(predictions, [targets], force=True).score
-
-
-METRICS: Mapping[str, Metric] = {
-    "exact_match": _mean(question_answering.exact_match),
-    "f1": _mean(question_answering.f1),
-    "rouge_1": _mean(rouge.rouge_1),
-    "rouge_2": _mean(rouge.rouge_2),
-    "rouge_l": _mean(rouge.rouge_l),
-    "bleu": _bleu,
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class InContext(RowMeasure):
     r"""Questions after `shots` examples, answered by likelihood or by generation.
 
-    Rows have `inputs` and `targets`, and by likelihood `choices`; other fields of strings may occur
-    in the template. Each question has examples of its own, sampled without replacement from the
+    Rows have `inputs` and `targets`, and by likelihood `choices`; where there are several right
+    answers, `answers` has all of them, and the best counts. Other fields of strings may occur in
+    the template. Each question has examples of its own, sampled without replacement from the
     training split (never the question itself).
 
     Attributes:
@@ -66,7 +53,8 @@ class InContext(RowMeasure):
         answer: the context that calibrates: p(choice | prompt) / p(choice | answer).
         stop: generated text ends before this one; "" for none.
         sentences: generated text ends after so many; 0 for all.
-        metrics: of generated text, names in METRICS.
+        metrics: of generated text, names of metrics of texts in
+            `evaluation.metrics`.
         too_long: what is done where a prompt is longer than the model reads: "error", or
             "fewer_shots", as many as fit, and `mean_shots` is their number.
         seed: of the sampling of examples.
@@ -92,13 +80,19 @@ class InContext(RowMeasure):
         choose("in_context.by", self.by, dict.fromkeys(BY))
         choose("in_context.too_long", self.too_long, dict.fromkeys(TOO_LONG))
         for name in self.metrics:
-            choose("in_context.metrics", name, METRICS)
+            choose("in_context.metrics", name, _TEXT_METRICS)
         if self.shots < 0:
             raise ValueError(f"in_context.shots={self.shots} must be 0 or more")
         if self.template.count(_TARGETS) != 1 or not self.template.endswith(_TARGETS):
             raise ValueError(
                 f"in_context.template={self.template!r} must end in {_TARGETS}, and have it once"
             )
+
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        if self.by == "generation":
+            return directions(self.metrics)
+        return dict.fromkeys(_ACCURACIES, False)
 
     def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
         """The accuracies by likelihood, or the metrics of generated text; `mean_shots`.
@@ -188,26 +182,24 @@ class InContext(RowMeasure):
                 ],
             }
             picked = {name: choices[int(np.argmax(values))] for name, values in by.items()}
-            right.append([one == row["targets"] for one in picked.values()])
+            answers = answers_of(row)
+            right.append([one in answers for one in picked.values()])
             predicted.append(
                 {"predictions": picked, "targets": row["targets"], "choices": choices, **by}
             )
-        total, per_token, calibrated = map(float, np.mean(right, axis=0))
-        return {
-            "accuracy": total,
-            "accuracy_per_token": per_token,
-            "accuracy_calibrated": calibrated,
-        }, predicted
+        return Statistics(np.array(right, float), means(*_ACCURACIES)).estimates(), predicted
 
     def _generate(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
         predicted = [
             {"prediction": self._cut(text), "targets": text_of(row, "targets")}
             for text, row in zip(model.generate(prompts), rows, strict=True)
         ]
-        predictions, targets = (
-            [one[name] for one in predicted] for name in ("prediction", "targets")
-        )
-        return {name: METRICS[name](predictions, targets) for name in self.metrics}, predicted
+        targets = [answers_of(row) for row in rows]
+        predictions = [one["prediction"] for one in predicted]
+        found: dict[str, float] = {}
+        for name in self.metrics:
+            found |= METRICS[name].statistics(targets, predictions).estimates()
+        return found, predicted
 
     def _cut(self, text: str) -> str:
         """What counts of generated text: up to the stop, and so many sentences."""

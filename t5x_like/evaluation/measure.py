@@ -1,5 +1,6 @@
 """The contract of measures, and of the rows that they read."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -7,12 +8,13 @@ from typing import Any, ClassVar
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
-# The numbers by name, and what the model predicts for each row, as JSON values.
+# The numbers by name, `intervals.Estimate`s where rows were measured, and what the model predicts
+# for each row, as JSON values.
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Measure:
+class Measure(abc.ABC):
     """A frozen dataclass, whose fields are its settings in a config's `evaluate.measures`.
 
     Attributes:
@@ -24,6 +26,23 @@ class Measure:
     needs: ClassVar[tuple[str, ...]]
     measure: ClassVar[Callable[..., Measured]]
 
+    @abc.abstractmethod
+    def directions(self) -> Mapping[str, bool]:
+        """The numbers that compare models -> whether smaller values are better.
+
+        A name may have "*" for any part of it.
+        """
+
+    def check(self, prediction: str) -> None:  # noqa: B027 - most measures fit any model
+        """Check that the measure fits what a model predicts, before anything is computed.
+
+        Args:
+            prediction: `Task.prediction` of the model's head.
+
+        Raises:
+            ValueError: it does not fit.
+        """
+
 
 @dataclasses.dataclass(frozen=True)
 class RowMeasure(Measure):
@@ -32,9 +51,11 @@ class RowMeasure(Measure):
     Attributes:
         cleaned: read rows as training reads them (preprocessing/cleaning.py), for instance
             without indentation; else unchanged.
+        every: training measures at multiples of so many steps, and at its last one; 0: never.
     """
 
     cleaned: bool = dataclasses.field(default=False, kw_only=True)
+    every: int = dataclasses.field(default=0, kw_only=True)
 
     needs: ClassVar[tuple[str, ...]] = ("text_model", "rows")
 
@@ -50,6 +71,18 @@ def text_of(row: Row, name: str) -> str:
     if not isinstance(row[name], str):
         raise ValueError(f"the field {name!r} of a row must be a string, not {row[name]!r:.80}")
     return row[name]
+
+
+def answers_of(row: Row) -> list[str]:
+    """The right texts of a row: its field `answers`, or else `targets` alone.
+
+    Raises:
+        ValueError: neither is there, or there is no answer.
+    """
+    answers = list(row["answers"]) if "answers" in row else [text_of(row, "targets")]
+    if not answers:
+        raise ValueError(f"a row has no answer: {dict(row)!r:.120}")
+    return answers
 
 
 def choices_of(row: Row) -> list[str]:

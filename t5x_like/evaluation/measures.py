@@ -7,6 +7,8 @@
 | last_word | rows with text | LAMBADA: the same, section 3.3 |
 | choice | rows with inputs with a blank, choices, targets | Children's Book Test: section 3.2 |
 | in_context | rows with inputs, targets, by likelihood choices | Brown et al. 2020, section 2 |
+| generation | rows with inputs, targets or answers | Raffel et al. 2020, section 2.3 |
+| predictions | rows with labels | Devlin et al. 2019, section 4 |
 | translation | rows with inputs, targets | Vaswani et al. 2017, section 6.1 |
 | squad | rows with question, context, answers | Rajpurkar et al. 2016, section 6.1 |
 
@@ -16,8 +18,13 @@ Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, b
 from collections.abc import Mapping
 from typing import Any
 
+import ml_collections
+
+from t5x_like import systems
 from t5x_like.evaluation.cloze import Choice, LastWord
 from t5x_like.evaluation.documents import Documents
+from t5x_like.evaluation.generated_text import Generation
+from t5x_like.evaluation.head_predictions import HeadPredictions
 from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure
@@ -35,6 +42,8 @@ MEASURES: dict[str, type[Measure]] = {
     "in_context": InContext,
     "translation": Translation,
     "squad": Squad,
+    "generation": Generation,
+    "predictions": HeadPredictions,
 }
 
 # For a task that generates text, beside the loss and the measures that it declares
@@ -42,6 +51,8 @@ MEASURES: dict[str, type[Measure]] = {
 OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "language_modeling": {"documents": {"cleaned": True}},
     "translation": {"translation": {}},
+    "text_to_text": {"generation": {}},
+    "marked_text_to_text": {"generation": {}},
 }
 
 
@@ -53,18 +64,38 @@ def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]
     return own | OF_OBJECTIVES.get(objective, {})
 
 
-def make(name: str, settings: Mapping[str, Any]) -> Measure:
+def of_config(settings: ml_collections.ConfigDict) -> dict[str, Measure]:
+    """The measures of a task of a run by name: those of its config, or by default.
+
+    Raises:
+        ValueError: as `make`.
+    """
+    chosen = settings.evaluate.measures.to_dict()
+    task = systems.find(settings.system).task(settings.model.to_dict())
+    if not chosen:
+        chosen = default_settings(task, objective=settings.data.objective)
+    return {name: make(name, own, task=task) for name, own in chosen.items()}
+
+
+def make(name: str, settings: Mapping[str, Any], *, task: Task) -> Measure:
     """Make a measure of `evaluate.measures`.
 
     Args:
         name: its key there.
         settings: `kind`, a name in MEASURES, by default the name itself; and the kind's fields.
+        task: what the model predicts.
 
     Raises:
-        ValueError: no kind has this name, or it has no such setting, or a bad value.
+        ValueError: no kind has this name, or it has no such setting, or a bad value, or it does
+            not fit what the model predicts.
     """
     kind = settings.get("kind", name)
     measure = choose(f"evaluate.measures.{name}.kind", kind, MEASURES)
     own = {key: value for key, value in settings.items() if key != "kind"}
     check_settings(f"evaluate.measures.{name}", measure, own)
-    return measure(**own)
+    try:
+        made = measure(**own)
+        made.check(task.prediction)
+    except ValueError as error:
+        raise ValueError(f"evaluate.measures.{name}: {error}") from error
+    return made

@@ -4,42 +4,18 @@ Rajpurkar et al. 2016, section 6.1 (arXiv:1606.05250), and for questions without
 et al. 2018, section 5 (arXiv:1806.03822).
 """
 
-import collections
 import dataclasses
-import re
-import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from t5x_like.decoding.spans import Answer
+from t5x_like.evaluation.intervals import Statistics, means
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure
+from t5x_like.evaluation.metrics.texts import exact_match, f1
 from t5x_like.inference.encoder_predictions import Answers
 from t5x_like.inference.predictor import Predictor
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def normalize(text: str) -> list[str]:
-    """The words of a text in lower case, without punctuation and articles."""
-    return _ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split()
-
-
-def exact_match(predicted: str, answers: Sequence[str]) -> float:
-    """1 if a text has the words of one of the answers in order; without answers, if it has none."""
-    return float(any(normalize(predicted) == normalize(answer) for answer in answers or [""]))
-
-
-def f1(predicted: str, answers: Sequence[str]) -> float:
-    """The harmonic mean of precision and recall of words, for the answer where it is largest."""
-    return max(_f1(normalize(predicted), normalize(answer)) for answer in answers or [""])
-
-
-def _f1(predicted: Sequence[str], answer: Sequence[str]) -> float:
-    if not predicted or not answer:
-        return float(predicted == answer)
-    common = (collections.Counter(predicted) & collections.Counter(answer)).total()
-    return 2 * common / (len(predicted) + len(answer))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +24,18 @@ class Squad(RowMeasure):
 
     needs: ClassVar[tuple[str, ...]] = ("predictor", "rows")
 
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return dict.fromkeys(("exact_match", "f1", "best_f1"), False)
+
+    def check(self, prediction: str) -> None:
+        """See `Measure`."""
+        if prediction != "answers":
+            raise ValueError(
+                "the measure squad needs a model with the head question_answering; this one "
+                f"predicts {prediction or 'nothing by itself'}"
+            )
+
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
         """As `rates`; the predictions are those of `encoder_predictions.Answers`.
 
@@ -55,17 +43,15 @@ class Squad(RowMeasure):
             ValueError: there are no rows, or they lack a field.
         """
         prediction = predictor.prediction
-        if not isinstance(prediction, Answers):
-            raise ValueError(
-                "the measure squad needs a model with the head question_answering; this one has "
-                f"another: it predicts {type(prediction).__name__.lower()}"
-            )
+        assert isinstance(prediction, Answers)  # as `check` requires
         predicted = predictor(
             [{name: row[name] for name in ("question", "context")} for row in rows]
         )
         answers = [Answer(one["answer"], one["null_margin"]) for one in predicted]
         references = [row["answers"] for row in rows]
-        return rates(answers, references, threshold=prediction.threshold), predicted
+        threshold = prediction.threshold
+        found = rates(answers, references, threshold=threshold)
+        return found | _statistics(answers, references, threshold).estimates(), predicted
 
 
 def rates(
@@ -91,16 +77,21 @@ def rates(
     """
     if not answers:
         raise ValueError("there is no question to answer")
-    limit = float("inf") if threshold is None else threshold
-    pairs = list(zip(answers, references, strict=True))
-    number = len(pairs)
-    found = {
-        "exact_match": sum(exact_match(a.under(limit), right) for a, right in pairs) / number,
-        "f1": sum(f1(a.under(limit), right) for a, right in pairs) / number,
-    }
+    found = _statistics(answers, references, threshold).numbers()
     if not all(references):
-        found |= _best(pairs)
+        found |= _best(list(zip(answers, references, strict=True)))
     return found
+
+
+def _statistics(
+    answers: Sequence[Answer], references: Sequence[Sequence[str]], threshold: float | None
+) -> Statistics:
+    limit = float("inf") if threshold is None else threshold
+    values = [
+        [measure(answer.under(limit), right) for measure in (exact_match, f1)]
+        for answer, right in zip(answers, references, strict=True)
+    ]
+    return Statistics(np.array(values), means("exact_match", "f1"))
 
 
 def _best(pairs: Sequence[tuple[Answer, Sequence[str]]]) -> dict[str, float]:

@@ -31,6 +31,8 @@ class Resources:
         settings: its config; in a run with phases the config of a phase.
         name: of the task of the run, "" in a run of one.
         make: makes the model side of the run, by the names of its tasks.
+
+    The parameters of `pretrained` may be replaced between two measures; nothing is compiled again.
     """
 
     def __init__(

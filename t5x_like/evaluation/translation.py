@@ -1,11 +1,11 @@
 """BLEU of generated translations, by sacreBLEU (Post 2018, arXiv:1804.08771)."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import sacrebleu
-
+from t5x_like.evaluation.generated_text import by_length
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
+from t5x_like.evaluation.metrics import texts
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
 
@@ -29,6 +29,10 @@ class Translation(RowMeasure):
     def __post_init__(self) -> None:
         choose("translation.tokenizer", self.tokenizer, dict.fromkeys(TOKENIZERS))
 
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return {"bleu": False}
+
     def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
         """`bleu`, from 0 to 100, its `brevity_penalty`, and `length_ratio` in words.
 
@@ -39,23 +43,10 @@ class Translation(RowMeasure):
             raise ValueError("there is no row to translate")
         sources = [text_of(row, "inputs") for row in rows]
         references = [text_of(row, "targets") for row in rows]
-        # By length, since a batch is as long, and takes as many steps, as its longest row.
-        order = sorted(range(len(rows)), key=lambda n: len(model.tokens(sources[n], end=True)))
-        generated = model.generate([sources[number] for number in order])
-        predictions = dict(zip(order, generated, strict=True))
-        found = sacrebleu.corpus_bleu(
-            [predictions[number] for number in range(len(rows))],
-            [references],
-            tokenize=self.tokenizer,
-            force=True,  # without advice on the terminal about tokenized punctuation
-        )
-        numbers = {
-            "bleu": found.score,
-            "brevity_penalty": found.bp,
-            "length_ratio": found.sys_len / found.ref_len,
-        }
+        predictions = by_length(model, sources)
+        numbers = texts.bleu(references, predictions, tokenizer=self.tokenizer).estimates()
         listed = [
-            {"inputs": source, "prediction": predictions[number], "targets": references[number]}
-            for number, source in enumerate(sources)
+            {"inputs": source, "prediction": predicted, "targets": target}
+            for source, predicted, target in zip(sources, predictions, references, strict=True)
         ]
         return numbers, listed

@@ -89,13 +89,16 @@ def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, An
 def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -> pathlib.Path:
     """The folder of a command's model: the given checkpoint, or the checkpoints of the run.
 
-    A config without a `workdir` has no run; its model is the folder `initialize`.
+    A config without a `workdir` has no run; its model is the folder `initialize`. The checkpoint
+    "best" is the best one of the run, see `checkpoints.locate`.
 
     Raises:
         ValueError: none of them is set.
     """
     if not (checkpoint or config.workdir or config.initialize):
         raise ValueError("there is no model: set --config.workdir=FOLDER of a run, or --checkpoint")
+    if checkpoint == "best" and config.workdir:
+        return pathlib.Path(config.workdir) / "checkpoints" / "best"
     if checkpoint or not config.workdir:
         return pathlib.Path(checkpoint or config.initialize).expanduser()
     return pathlib.Path(config.workdir) / "checkpoints"

@@ -16,9 +16,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from t5x_like import names, partitioning, systems
+from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment.tasks import RunTask, heads, run_tasks
+from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.loading import load, load_part
-from t5x_like.pretrained.weight_source import Source, open_source
+from t5x_like.pretrained.weight_source import Source, implied_generation, open_source
 from t5x_like.systems.system import Task
 from t5x_like.training import flops, frozen, metrics, optimizers, state, step, task_parameters
 from t5x_like.training.metrics import Metrics
@@ -178,6 +180,13 @@ class Experiment:
         """
         return metrics.compute(metrics.merge(self._measure_each(params, batches)))
 
+    def metric_names(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> list[str]:
+        """The names of the metrics of the loss, from the shapes of a global batch."""
+        memory = self.abstract_carry(batch)
+        step = np.int32(0)
+        found, _ = jax.eval_shape(self.eval_step, self.shapes.params, batch, memory, step)
+        return list(found)
+
     def _measure_each(
         self, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
     ) -> Iterator[Metrics]:
@@ -203,6 +212,19 @@ class Experiment:
     def _everywhere(self) -> NamedSharding:
         """The sharding of metrics: whole on each device, so that any process can fetch them."""
         return NamedSharding(self.mesh, PartitionSpec())
+
+    def pretrained(self, params: PyTree) -> Pretrained:
+        """The network of this task with some parameters, to predict and to generate."""
+        settings = self.config.model.to_dict()
+        generation = implied_generation(self.config.system, settings)
+        return Pretrained(
+            self.module,
+            params,
+            system=self.config.system,
+            config=settings,
+            generation=GenerationSettings(**generation),
+            mesh=self.mesh,
+        )
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Put this process's rows of a batch onto the mesh, as global arrays."""

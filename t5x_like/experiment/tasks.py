@@ -30,6 +30,11 @@ class RunTask:
     settings: ml_collections.ConfigDict
     share: float
 
+    def evaluated(self) -> dict[str, str]:
+        """The data tasks that it is evaluated on, by the name that their numbers begin with."""
+        tasks = tuple(self.settings.evaluate.tasks) or (self.settings.data.task,)
+        return {f"{self.name}/{task}" if self.name else task: task for task in tasks}
+
 
 def run_tasks(config: ml_collections.ConfigDict) -> list[RunTask]:
     """The tasks of a config, or of one of its phases (`config.Phase.settings`), by name.

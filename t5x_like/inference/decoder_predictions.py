@@ -59,7 +59,12 @@ class DecoderPrediction(Prediction):
 class DecoderClasses(DecoderPrediction):
     """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
 
+    kind: ClassVar[str] = "class"
     has_labels: ClassVar[bool] = True
+
+    def target(self, label: int) -> str:
+        """The name of a class."""
+        return self.label(label)
 
     def rows(self, item: Item) -> list[Rows]:
         """One example, of one row, or of a row for each order of two texts.
@@ -84,6 +89,12 @@ class Choices(DecoderPrediction):
 
     `prediction` is its text, `answer` its number, `probabilities` are those of all choices.
     """
+
+    kind: ClassVar[str] = "choice"
+
+    def value(self, predicted: Mapping[str, Any]) -> int:
+        """The number of the choice."""
+        return predicted["answer"]
 
     def rows(self, item: Item) -> list[Rows]:
         """One example, with a row for each choice.

@@ -131,7 +131,12 @@ class MaskedTokens(EncoderPrediction):
 class Classes(EncoderPrediction):
     """The class of `text_a`, or of the pair with `text_b`, and the `probabilities` of all."""
 
+    kind: ClassVar[str] = "class"
     has_labels: ClassVar[bool] = True
+
+    def target(self, label: int) -> str:
+        """The name of a class."""
+        return self.label(label)
 
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
         """The probability of each class."""
@@ -153,6 +158,8 @@ class Classes(EncoderPrediction):
 class Number(EncoderPrediction):
     """A number for `text_a`, or for the pair with `text_b`: regression."""
 
+    kind: ClassVar[str] = "number"
+
     def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
         """The number."""
         return {"value": outputs["logits"][:, 0]}
@@ -168,7 +175,12 @@ class Number(EncoderPrediction):
 class Tags(EncoderPrediction):
     """A tag for each of `words`, a list or a text; None for words beyond the row's length."""
 
+    kind: ClassVar[str] = "tags"
     has_labels: ClassVar[bool] = True
+
+    def target(self, label: Sequence[int]) -> list[str]:
+        """The name of each tag."""
+        return [self.label(one) for one in label]
 
     def rows(self, item: Item) -> list[Row]:
         """One row, in which the first token of each word predicts its tag."""

@@ -128,7 +128,6 @@ class Scorer:
 
     Args:
         module: `module.apply({"params": params}, batch)` gives logits [B, L, V].
-        params: its parameters, spread over any mesh; call it within the mesh's layout.
         batch_size: rows of a global batch.
         put: from a batch to arrays where the parameters are.
     """
@@ -136,18 +135,12 @@ class Scorer:
     def __init__(
         self,
         module: nn.Module,
-        params: PyTree,
         prompt_format: PromptFormat,
         *,
         batch_size: int,
         put: Callable[[Batch], Any] = lambda batch: batch,
     ):
-        self._params, self._prompt_format, self._put, self._rows = (
-            params,
-            prompt_format,
-            put,
-            batch_size,
-        )
+        self._prompt_format, self._put, self._rows = prompt_format, put, batch_size
 
         def score(params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, Array]:
             return score_targets(
@@ -156,8 +149,11 @@ class Scorer:
 
         self._score = jax.jit(score)
 
-    def __call__(self, pairs: Sequence[Pair]) -> list[Score]:
+    def __call__(self, params: PyTree, pairs: Sequence[Pair]) -> list[Score]:
         """The score of each pair. Call it on all processes with the same pairs.
+
+        Args:
+            params: the module's parameters, spread over any mesh; call it within the mesh's layout.
 
         Raises:
             ValueError: one is longer than a row.
@@ -167,13 +163,13 @@ class Scorer:
         scores: dict[int, Score] = {}
         for first in range(0, len(order), self._rows):
             some = order[first : first + self._rows]
-            found = self._of_batch([pairs[n] for n in some])
+            found = self._of_batch(params, [pairs[n] for n in some])
             scores |= dict(zip(some, found, strict=True))
         return [scores[n] for n in range(len(pairs))]
 
-    def _of_batch(self, pairs: Sequence[Pair]) -> list[Score]:
+    def _of_batch(self, params: PyTree, pairs: Sequence[Pair]) -> list[Score]:
         batch = self._put(self._prompt_format.lay_out(pairs, rows=self._rows))
-        found = self._score(self._params, batch)
+        found = self._score(params, batch)
         if jax.process_count() > 1:
             found = multihost_utils.process_allgather(found, tiled=True)
         log_probs, likeliest = (np.asarray(array) for array in found)

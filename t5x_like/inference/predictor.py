@@ -38,6 +38,7 @@ class Prediction(abc.ABC):
     labels: Sequence[str]
     length: int
 
+    kind: ClassVar[str] = ""  # of the predictions, which metrics fit: "class", "number", ...
     has_labels: ClassVar[bool] = False  # whether the data has names of classes or tags for it
     from_batches: ClassVar[bool] = False  # held-out examples are rows of batches, not of the source
 
@@ -77,6 +78,19 @@ class Prediction(abc.ABC):
     def can_predict(self, row: Mapping[str, Any]) -> bool:
         """Whether there is something to predict in a held-out row."""
         return True
+
+    def target(self, label: Any) -> Any:
+        """The label of a held-out row in the form of `value`."""
+        return label
+
+    def value(self, predicted: Mapping[str, Any]) -> Any:
+        """What metrics compare of a prediction."""
+        return predicted["prediction"]
+
+    def scores(self, predicted: Mapping[str, Any]) -> list[float]:
+        """The probabilities of all classes or choices, in order."""
+        own = predicted["probabilities"]
+        return list(own.values() if isinstance(own, Mapping) else own)
 
     def label(self, number: int) -> str:
         """The name of a class or tag."""

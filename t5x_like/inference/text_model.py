@@ -63,7 +63,6 @@ class TextModel:
         self.prompt_format = prompt_format
         self._scorer = Scorer(
             pretrained.module,
-            pretrained.params,
             prompt_format,
             batch_size=batch_size,
             put=self._put,
@@ -131,7 +130,7 @@ class TextModel:
     def score_tokens(self, pairs: Sequence[Pair]) -> list[Score]:
         """Like `score`, for tokenized pairs, without truncation."""
         with self._layout():
-            return self._scorer(pairs)
+            return self._scorer(self.pretrained.params, pairs)
 
     def generate(self, prompts: Sequence[str]) -> list[str]:
         """Generate a text after each prompt, see `generate_tokens`."""

@@ -18,6 +18,8 @@ from t5x_like.names import choose, hint
 Raw = Mapping[str, Any]  # a row with the names of its file
 Row = Mapping[str, Any]  # a row with our names, and "where": its file and line
 
+_GROUP = "group"
+
 Parse = Callable[[Raw, Mapping[str, str]], dict[str, Any]]
 
 
@@ -27,15 +29,16 @@ def read(path: str, *, kind: str, names: Mapping[str, str]) -> tuple[Row, ...]:
     Args:
         path: a file with one of `ENDINGS`.
         kind: one of `KINDS`.
-        names: the fields of this kind -> their names in the file. Rows are pairs if `text_b` has a
-            name, or if that is empty and the first row has a field "text_b".
+        names: the fields of this kind, and `group` -> their names in the file. Rows are pairs if
+            `text_b` has a name, or if that is empty and the first row has a field "text_b"; they
+            have the key of a group if `group` has a name.
 
     Raises:
         ValueError: a file or a row cannot be read, or a field is missing or has another type; the
             message begins with the file and the line.
     """
     parse, fields = choose("kind of labelled text", kind, KINDS)
-    own = tuple((field, names[field]) for field in fields)
+    own = tuple((field, names.get(field, "")) for field in (*fields, _GROUP))
     # TensorFlow gives modification times in whole seconds.
     found = tf.io.gfile.stat(path)
     return _rows_as_of(path, (found.mtime_nsec, found.length), parse, own)
@@ -59,8 +62,9 @@ def _rows_as_of(
         for name in fields.values():
             if name not in raw:
                 fail(where, f"there is no field {name!r}.{hint(name, raw)}")
+        group = {_GROUP: str(raw[fields[_GROUP]])} if _GROUP in fields else {}
         try:
-            rows.append(parse(raw, fields) | {"where": where})
+            rows.append(parse(raw, fields) | group | {"where": where})
         except ValueError as error:
             fail(where, str(error))
     return tuple(rows)

@@ -261,8 +261,10 @@ class Pretrained:
     def generator(self) -> Generator:
         """A generator with the current parameters."""
         leaves = jax.tree.leaves(self.params)
-        if self._generator is None or any(map(operator.is_not, self._generator[0], leaves)):
+        if self._generator is None:
             self._generator = leaves, Generator(self.module, self.params)
+        elif any(map(operator.is_not, self._generator[0], leaves)):
+            self._generator = leaves, self._generator[1].with_params(self.params)
         return self._generator[1]
 
     def layout(self) -> contextlib.AbstractContextManager[None]:

@@ -68,6 +68,7 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
         ValueError: there is no such folder, it has no model, or its model is not supported; or
             `average` is above 1 for a folder with one model.
     """
+    path = pathlib.Path(checkpoints.locate(path))
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
     config = path / files.CONFIG
@@ -115,14 +116,12 @@ def _open_hugging_face(
         )
     tensors = files.TensorFiles(path)
     config = hf.find(name).from_config(settings, names=tensors.names)
-    implied = {
-        k: v for k, v in _implied_generation(name, config).items() if settings.get(k) is None
-    }
+    implied = {k: v for k, v in implied_generation(name, config).items() if settings.get(k) is None}
     generation = read_generation(path, {**settings, **implied})
     return _HuggingFace(name, config, generation, settings["model_type"], tensors)
 
 
-def _implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The generation settings that follow from a model's settings."""
     return {name: config[ours] for name, ours in systems.find(system).generation.items()}
 
@@ -218,7 +217,7 @@ def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} lacks the config of its run")
     system, settings = config["system"], systems.complete(config["system"], config["model"])
-    generation = _implied_generation(system, settings) | stored.get("generation", {})
+    generation = implied_generation(system, settings) | stored.get("generation", {})
     model_type = stored.get("model_type", "")
     return _Checkpoint(
         system, settings, GenerationSettings(**generation), path, average, model_type

@@ -6,9 +6,21 @@ from t5x_like.losses import fine_tuning
 from t5x_like.systems.system import Task
 
 ENCODER_TASKS: dict[str, Task] = {
-    "classification": Task(loss=partial(fine_tuning.loss, "classification"), prediction="classes"),
-    "regression": Task(loss=partial(fine_tuning.loss, "regression"), prediction="number"),
-    "tagging": Task(loss=partial(fine_tuning.loss, "tagging"), prediction="tags"),
+    "classification": Task(
+        loss=partial(fine_tuning.loss, "classification"),
+        prediction="classes",
+        measures=("predictions",),
+    ),
+    "regression": Task(
+        loss=partial(fine_tuning.loss, "regression"),
+        prediction="number",
+        measures=("predictions",),
+    ),
+    "tagging": Task(
+        loss=partial(fine_tuning.loss, "tagging"),
+        prediction="tags",
+        measures=("predictions",),
+    ),
     "question_answering": Task(
         loss=partial(fine_tuning.loss, "question_answering"),
         prediction="answers",

@@ -191,8 +191,12 @@ SYSTEM = System(
     later={"dropout_broadcast": True},
     tasks={
         "language_modeling": Task(loss=loss, prediction="text"),
-        "classification": Task(loss=fine_tuning_loss, prediction="decoder_classes"),
-        "multiple_choice": Task(loss=fine_tuning_loss, prediction="choices"),
+        "classification": Task(
+            loss=fine_tuning_loss, prediction="decoder_classes", measures=("predictions",)
+        ),
+        "multiple_choice": Task(
+            loss=fine_tuning_loss, prediction="choices", measures=("predictions",)
+        ),
     },
     new_rows={"token_embedder/embedding": ("vocab_size", "added_tokens")},
 )

@@ -81,10 +81,16 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The state at the end of training, and whether a signal ended it, perhaps at its last step."""
+    """The state at the end of training.
+
+    Attributes:
+        interrupted: a signal ended it, perhaps at its last step.
+        stopped: an evaluation ended it.
+    """
 
     state: TrainState
     interrupted: bool
+    stopped: bool = False
 
 
 def fit(
@@ -98,6 +104,8 @@ def fit(
     checkpoints: Saver | None = None,
     evaluate: Callable[[TrainState], Mapping[str, Any]] | None = None,
     evaluate_every: int = 0,
+    evaluate_first: bool = False,
+    stop_after: Callable[[int, Mapping[str, Any]], bool] | None = None,
 ) -> Outcome:
     """Train from `state.step` to `steps`, or to the end of the data; call it on all processes.
 
@@ -114,15 +122,29 @@ def fit(
         evaluate: metrics of a state, as `metrics.compute` returns them. It is called every
             `evaluate_every` steps and, unless a signal came, at the end.
         evaluate_every: 0 for at the end only.
+        evaluate_first: evaluate `state` before the first step, too.
+        stop_after: gets the step and the metrics of each evaluation, after they are published, and
+            returns whether to end training; the same on all processes.
 
     Raises:
         FloatingPointError: a loss, gradient or parameter is not finite. The message names the step,
             and the newest checkpoint is from before it.
     """
-    step, interrupted = int(state.step), False
+    step, interrupted, stopped = int(state.step), False, False
+
+    def measure() -> bool:
+        """Evaluate the state, and return whether to end training."""
+        assert evaluate is not None
+        with stop.cutting_short():
+            values = log.evaluate(evaluate, state)
+            return stop_after is not None and stop_after(step, values)
+        return False  # cut short
+
     with StopSignal(delay=_AHEAD) as stop:
-        newest = _read(batches, put) if step < steps else None
-        while newest is not None:
+        if evaluate is not None and evaluate_first:
+            stopped = measure()
+        newest = _read(batches, put) if step < steps and not stopped else None
+        while newest is not None and not stopped:
             task, batch = newest
             state, metrics = train_steps[task](state, batch)
             step += 1
@@ -139,14 +161,15 @@ def fit(
                 checkpoints.save(step, state, position)
             at_evaluation = evaluate_every and step % evaluate_every == 0
             if evaluate is not None and not interrupted and (newest is None or at_evaluation):
-                with stop.cutting_short():
-                    log.evaluate(evaluate, state)
-        if step < steps and not interrupted:
+                stopped = measure()
+                if due and stop.has_cut:  # saved: a resumed run begins with this evaluation
+                    interrupted, newest = True, None
+        if step < steps and not interrupted and not stopped:
             logging.warning("the data ended at step %d of %d", step, steps)
         log.finish()
         if checkpoints is not None:
             checkpoints.wait()
-    return Outcome(state, interrupted or stop.has_cut)
+    return Outcome(state, interrupted or stop.has_cut, stopped)
 
 
 class Log:
@@ -211,15 +234,17 @@ class Log:
 
     def evaluate(
         self, evaluate: Callable[[TrainState], Mapping[str, Any]], state: TrainState
-    ) -> None:
-        """Publish the metrics of an evaluation."""
+    ) -> Mapping[str, Any]:
+        """Publish the metrics of an evaluation, and return them."""
         self._publish_closed()
         jax.block_until_ready(state.step)
         start = time.perf_counter()
-        self._write(int(state.step), evaluate(state))
+        values = evaluate(state)
+        self._write(int(state.step), values)
         self._writer.flush()
         if self._since is not None:
             self._since += time.perf_counter() - start
+        return values
 
     def finish(self) -> None:
         """Publish the steps since the last log."""

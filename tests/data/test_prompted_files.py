@@ -51,6 +51,18 @@ def test_rows_come_as_they_stand_in_the_files(write):
     assert list(source_rows("prompted_files", split="train")) == []
 
 
+def test_a_row_may_have_several_right_answers(write):
+    rows = [
+        {"inputs": "Who?", "targets": ["Jane Austen", "Austen"], "id": 7},
+        {"inputs": "Where?", "targets": "Bath", "id": 8},
+    ]
+    register(train=write("train.jsonl", rows))
+    found = [*map(plain, source_rows("prompted_files", split="train"))]
+    assert [row["targets"] for row in found] == ["Jane Austen", "Bath"]
+    assert [row["answers"] for row in found] == [["Jane Austen", "Austen"], ["Bath"]]
+    assert [row["id"] for row in found] == ["7", "8"]
+
+
 def test_fields_may_have_other_names(write):
     rows = [{"question": "Why?", "answer": "So.", "options": ["So.", "No."]}]
     register(
@@ -79,6 +91,9 @@ def test_pairs_can_be_trained_on(write):
         ("[1]", "asked.jsonl:2: it is not a JSON object"),
         ({"input": "a", "targets": "b"}, "there is no string 'inputs'. Did you mean 'input'"),
         ({**ROWS[0], "targets": 1}, "there is no string 'targets'"),
+        ({**ROWS[0], "targets": []}, "the list 'targets' of right answers is empty"),
+        ({**ROWS[0], "targets": ["yes", 1]}, "nor a list of strings"),
+        ({**ROWS[0], "targets": ["yes", "maybe"]}, "'maybe' is not one of two or more choices"),
         ({**ROWS[0], "targets": "maybe"}, "'maybe' is not one of two or more choices"),
         ({**ROWS[0], "choices": ["yes"]}, "'yes' is not one of two or more choices"),
         ({**ROWS[0], "choices": "yes"}, "choices='yes' is not a list of strings"),

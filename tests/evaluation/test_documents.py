@@ -36,7 +36,8 @@ def test_a_stride_that_leaves_tokens_out_is_refused(stride):
 
 
 def test_rates_are_per_token_byte_character_and_word():
-    found = rates(60.0, tokens=12, texts=TEXTS)
+    sizes = [[len(text.encode()), len(text), len(text.split())] for text in TEXTS]
+    found = rates(np.array([[50.0, 10, *sizes[0]], [10.0, 2, *sizes[1]]]))
     assert len(TEXTS[0]) == 22
     assert len(TEXTS[0].encode()) == 28
     assert found["perplexity"] == pytest.approx(np.exp(5))
@@ -46,7 +47,7 @@ def test_rates_are_per_token_byte_character_and_word():
 
 
 def test_a_likelihood_that_no_float_holds_is_an_infinite_perplexity():
-    assert rates(1e6, tokens=10, texts=["a"])["perplexity"] == math.inf
+    assert rates(np.array([[1e6, 10, 1, 1, 1]]))["perplexity"] == math.inf
 
 
 @pytest.mark.parametrize("end", [False, True])

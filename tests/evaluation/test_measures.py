@@ -19,7 +19,8 @@ from t5x_like.experiment import command_line
         ("gpt2", "", "language_modeling", ["loss", "documents"]),
         ("transformer", "", "translation", ["loss", "translation"]),
         ("bert", "question_answering", "question_answering", ["loss", "squad"]),
-        ("bert", "classification", "classification", ["loss"]),
+        ("bert", "classification", "classification", ["loss", "predictions"]),
+        ("t5", "", "text_to_text", ["loss", "generation"]),
     ],
 )
 def test_the_defaults_come_from_the_task_and_the_objective(system, head, objective, names):
@@ -30,12 +31,14 @@ def test_the_defaults_come_from_the_task_and_the_objective(system, head, objecti
 def test_documents_of_a_run_are_cleaned_as_in_training():
     task = systems.find("gpt2").task({})
     settings = measures.default_settings(task, objective="language_modeling")
-    assert measures.make("documents", settings["documents"]) == Documents(cleaned=True)
+    assert measures.make("documents", settings["documents"], task=task) == Documents(cleaned=True)
 
 
 def test_a_measure_has_the_kind_of_its_name_or_another():
-    assert measures.make("documents", {"stride": 3}) == Documents(stride=3)
-    assert measures.make("few", {"kind": "in_context", "shots": 2}) == InContext(shots=2)
+    task = systems.find("gpt2").task({})
+    assert measures.make("documents", {"stride": 3}, task=task) == Documents(stride=3)
+    made = measures.make("few", {"kind": "in_context", "shots": 2}, task=task)
+    assert made == InContext(shots=2)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def test_a_measure_has_the_kind_of_its_name_or_another():
 )
 def test_an_error_names_the_nearest_that_there_is(name, settings, message):
     with pytest.raises(ValueError, match=message.replace("'", ".")):
-        measures.make(name, settings)
+        measures.make(name, settings, task=systems.find("gpt2").task({}))
 
 
 def test_every_measure_needs_what_resources_have():

@@ -1,0 +1,189 @@
+r"""Find documents that contain parts of test sets, and remove these parts, as for GPT-3.
+
+    python -m data.decontaminate --input "crawl/*.jsonl.gz" --output clean \
+        --tests squad.jsonl lambada.jsonl --report report.json
+
+Brown et al. 2020, appendix C. A match is a run of 13 words (in lower case, without punctuation,
+separated by whitespace) that a document has in common with an example of a test set. The match and
+200 characters on either side of it are removed. Of the pieces that are left, those under 200
+characters are dropped; a document that falls into more than 10 pieces is dropped as a whole. Runs
+that occur in more than 10 documents are ignored: most of them are phrases, legal text and the like.
+
+Each piece becomes a row with the other fields of its document. Without --output nothing is removed,
+and the command is a check: --report gives, for each test set, the number of its examples, and which
+of them have a match.
+
+The examples of a test set are the rows of a JSON Lines file, with all strings of a row joined. An
+example of fewer than 13 words has no run and is never found.
+
+Documents are streamed, twice; the runs of the test sets are in memory, some 150 bytes for each word
+of theirs.
+"""
+
+import collections
+import json
+import re
+import string
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from data import json_lines
+from t5x_like.config import one_line_errors
+
+RUN = 13  # words
+WINDOW = 200  # characters removed on each side of a match
+SHORTEST = 200  # characters of a piece
+MOST_PIECES = 10
+COMMON = 10  # documents
+
+_WORD = re.compile(r"\S+")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+Place = tuple[int, int]  # the number of a test set, and of an example in it
+
+
+def runs(text: str) -> Iterator[tuple[str, int, int]]:
+    """The runs of words of a text, each with its first character and the one after its last."""
+    words = [
+        (normal, found.start(), found.end())
+        for found in _WORD.finditer(text)
+        if (normal := found[0].lower().translate(_PUNCTUATION))
+    ]
+    for first in range(len(words) - RUN + 1):
+        own = words[first : first + RUN]
+        yield " ".join(word for word, _, _ in own), own[0][1], own[-1][2]
+
+
+def test_runs(paths: Sequence[str]) -> tuple[dict[str, set[Place]], list[int]]:
+    """The runs of test sets with the examples that have them, and the examples of each set.
+
+    Raises:
+        ValueError: a line is not a JSON object.
+    """
+    found: dict[str, set[Place]] = {}
+    sizes = []
+    for number, path in enumerate(paths):
+        size = 0
+        for row in json_lines.rows([path]):
+            for run, _, _ in runs(" ".join(_strings(row.row))):
+                found.setdefault(run, set()).add((number, size))
+            size += 1
+        sizes.append(size)
+    return found, sizes
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for own in value.values():
+            yield from _strings(own)
+    elif isinstance(value, list):
+        for own in value:
+            yield from _strings(own)
+
+
+def pieces(text: str, contaminated: Mapping[str, Any] | set[str]) -> list[str] | None:
+    """What is left of a text without its matches; None if it has none.
+
+    Args:
+        contaminated: the runs that are matches.
+
+    Returns:
+        The pieces of SHORTEST characters or more; none of them if there are too many.
+    """
+    cut: list[list[int]] = []  # first and last of what is removed, without overlaps
+    for run, first, last in runs(text):
+        if run in contaminated:
+            first, last = max(first - WINDOW, 0), min(last + WINDOW, len(text))
+            if cut and first <= cut[-1][1]:
+                cut[-1][1] = last
+            else:
+                cut.append([first, last])
+    if not cut:
+        return None
+    starts, ends = [0, *(last for _, last in cut)], [*(first for first, _ in cut), len(text)]
+    left = [text[start:end] for start, end in zip(starts, ends, strict=True) if start < end]
+    if len(left) > MOST_PIECES:
+        return []
+    return [piece for piece in left if len(piece) >= SHORTEST]
+
+
+def decontaminate(
+    files: Sequence[str], output: str | None, *, tests: Sequence[str], text: str = "text"
+) -> dict[str, Any]:
+    """Remove the parts of test sets from documents.
+
+    Args:
+        files: of the documents.
+        output: the folder to write to; None to check only.
+        tests: a file for each test set.
+        text: the field with the text of a document.
+
+    Returns:
+        `read` and `contaminated` documents, those `dropped` as a whole, the runs that are `ignored`
+        because they are common, and `tests`: by file its `examples`, and the numbers of those that
+        are `contaminated`, from 0.
+
+    Raises:
+        ValueError: a row is bad, or no test set has a run.
+    """
+    known, sizes = test_runs(tests)
+    if not known:
+        raise ValueError(f"--tests: no example has {RUN} words or more")
+    counts: collections.Counter[str] = collections.Counter()
+    found: dict[str, Any] = {"read": 0, "contaminated": 0, "dropped": 0}
+    # Opened first: a folder that cannot be written to is an error before the first pass.
+    with json_lines.Writer(output, files) as writer:
+        for document in json_lines.documents(files, text=text):
+            counts.update({run for run, _, _ in runs(document.text)} & known.keys())
+        matches = {run for run, number in counts.items() if number <= COMMON}
+        found["ignored"] = len(counts) - len(matches)
+        for document in json_lines.documents(files, text=text):
+            left = pieces(document.text, matches)
+            found["read"] += 1
+            found["contaminated"] += left is not None
+            found["dropped"] += left == []
+            for piece in [document.text] if left is None else left:
+                writer.write(document.path, {**document.row, text: piece})
+    places = {place for run in matches for place in known[run]}
+    found["tests"] = {
+        path: {
+            "examples": sizes[number],
+            "contaminated": sorted(example for own, example in places if own == number),
+        }
+        for number, path in enumerate(tests)
+    }
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = json_lines.parser("data.decontaminate", __doc__, output_required=False)
+    parser.add_argument("--tests", nargs="+", required=True, metavar="FILES")
+    parser.add_argument("--report", metavar="FILE", help="JSON file for what was found")
+    given = parser.parse_args(arguments)
+    with one_line_errors():
+        if not given.output and not given.report:
+            raise ValueError("neither --output nor --report is set: give one of them, or both")
+        tests = json_lines.find("--tests", given.tests)
+        files = json_lines.find("--input", given.input)
+        found = decontaminate(files, given.output, tests=tests, text=given.text)
+        if given.report:
+            Path(given.report).write_text(json.dumps(found, indent=2) + "\n")
+        lines = [
+            f"{found['contaminated']:,} of {found['read']:,} documents have parts of test sets; "
+            f"{found['dropped']:,} of these have nothing left",
+            *(
+                f"{path}: {len(own['contaminated']):,} of {own['examples']:,} examples found"
+                for path, own in found["tests"].items()
+            ),
+        ]
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

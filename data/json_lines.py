@@ -1,0 +1,191 @@
+"""Read and write JSON Lines of documents as streams, for the commands that filter them.
+
+Files are .jsonl or .json, plain or with .gz, with a JSON object in each line, as C4 and the like
+are published. A bad row ends the command with its file and line: a filter should not lose text
+silently.
+"""
+
+import argparse
+import contextlib
+import glob
+import gzip
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+from t5x_like.names import hint
+
+SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+
+
+class Document(NamedTuple):
+    """A row of a file.
+
+    Attributes:
+        path: the file.
+        row: all fields.
+        text: the text of the document, a field of the row.
+    """
+
+    path: str
+    row: Mapping[str, Any]
+    text: str
+
+
+class Row(NamedTuple):
+    """A row of a file, and where it is: the file and the line."""
+
+    path: str
+    where: str
+    row: Mapping[str, Any]
+
+
+def find(setting: str, patterns: Sequence[str]) -> list[str]:
+    """The files that match, in sorted order, each once.
+
+    Raises:
+        ValueError: a pattern matches no file, or a file with another suffix.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        matches = [path for path in glob.glob(os.path.expanduser(pattern)) if os.path.isfile(path)]
+        if not matches:
+            folder = Path(os.path.expanduser(pattern)).parent
+            there = [one.name for one in folder.glob("*") if one.name.endswith(SUFFIXES)]
+            near = hint(Path(pattern).name, there) if there else ""
+            raise ValueError(f"{setting}={pattern!r} matches no file.{near}")
+        found.update(matches)
+    for path in found:
+        if not path.endswith(SUFFIXES):
+            raise ValueError(f"{setting}: {path} has none of the suffixes {', '.join(SUFFIXES)}")
+    return sorted(found)
+
+
+def documents(paths: Sequence[str], *, text: str) -> Iterator[Document]:
+    """The rows of files, one after the other.
+
+    Args:
+        text: the field with the text.
+
+    Raises:
+        ValueError: a line is no JSON object, or has no string in the field; the message begins with
+            the file and the line.
+    """
+    for row in rows(paths):
+        if not isinstance(row.row.get(text), str):
+            raise ValueError(f"{row.where}: there is no string {text!r}.{hint(text, row.row)}")
+        yield Document(row.path, row.row, row.row[text])
+
+
+def rows(paths: Sequence[str]) -> Iterator[Row]:
+    """The rows of files, whatever their fields.
+
+    Raises:
+        ValueError: as `documents`.
+    """
+    for path in paths:
+        with _open(path, "rt") as file:
+            for number, line in enumerate(_lines(file, path), start=1):
+                where = f"{path}:{number}"
+                if line.strip():
+                    yield Row(path, where, _object(line, where=where))
+
+
+def _object(line: str, *, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: it is not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: it is not a JSON object")
+    return row
+
+
+def _lines(file: IO[str], path: str) -> Iterator[str]:
+    try:
+        yield from file
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+class Writer:
+    """Writes rows into files of a folder that are named as those that the rows come from.
+
+    A context manager. Files appear under their names when all is written, so that a command that
+    was ended leaves none that look whole.
+
+    Args:
+        folder: created if absent; None to write nothing.
+        paths: of the files that are read.
+
+    Raises:
+        ValueError: two files have the same name, or a file is there already.
+    """
+
+    def __init__(self, folder: str | None, paths: Sequence[str]):
+        self._folder = Path(folder or "").expanduser()
+        names = [Path(path).name for path in paths] if folder else []
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two files are named {twice}: filter them into folders of their own")
+        there = next((name for name in names if (self._folder / name).exists()), None)
+        if there is not None:
+            raise ValueError(f"{self._folder / there} exists already: give another --output")
+        if folder:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._files: dict[str, IO[str]] = {}
+        self._stack = contextlib.ExitStack()
+        for name in names:  # of each a file, also where none of its rows is kept
+            part = self._folder / f"unfinished-{name}"
+            self._files[name] = self._stack.enter_context(_open(str(part), "wt"))
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._stack.close()
+        for name in self._files:
+            part = self._folder / f"unfinished-{name}"
+            part.unlink() if kind else part.rename(self._folder / name)
+
+    def write(self, path: str, row: Mapping[str, Any]) -> None:
+        """Write a row that comes from the file `path`."""
+        if self._files:
+            self._files[Path(path).name].write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends the command with one line, as other mistakes do."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message, and exit with status 2."""
+        sys.stderr.write(f"error: {message}\n")
+        sys.exit(2)
+
+
+def parser(
+    module: str, description: str | None, *, output_required: bool = True
+) -> argparse.ArgumentParser:
+    """The parser of a command, with the arguments that all commands here have."""
+    made = _Parser(
+        prog=f"python -m {module}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--input", nargs="+", required=True, metavar="FILES", help="or patterns")
+    made.add_argument("--output", required=output_required, metavar="FOLDER")
+    made.add_argument("--text", default="text", metavar="FIELD", help="with the text (text)")
+    return made
+
+
+def _open(path: str, mode: str) -> IO[str]:
+    if not path.endswith(".gz"):
+        return open(path, mode, encoding="utf-8")
+    # Without the time of writing, so that equal rows give equal files.
+    binary = gzip.GzipFile(path, mode.replace("t", "b"), mtime=0)
+    return io.TextIOWrapper(binary, encoding="utf-8")

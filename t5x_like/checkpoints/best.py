@@ -1,0 +1,86 @@
+"""The best checkpoint of a run by a number of its evaluations, kept beside the newest ones."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from etils import epath
+
+from t5x_like.checkpoints.reading import BEST, CheckpointError, read_best
+
+
+class BestCheckpoint:
+    """The values of a number in the evaluations so far, stored beside the checkpoints.
+
+    The file `best.json` has the number, and its value at each step that was evaluated; a resumed
+    run goes on with it.
+
+    Args:
+        folder: of the checkpoints.
+        number: the name of the number in the evaluations.
+        smaller_is_better: as for a loss.
+        patience: evaluations without a better value after which training stops; 0 for never.
+
+    Raises:
+        CheckpointError: the folder has the values of another number.
+    """
+
+    def __init__(
+        self, folder: epath.PathLike, *, number: str, smaller_is_better: bool, patience: int = 0
+    ):
+        self._path = epath.Path(folder).absolute() / BEST
+        self.number, self._smaller, self._patience = number, smaller_is_better, patience
+        self.values: dict[int, float] = {}
+        if self._path.exists():
+            stored = read_best(self._path.parent)
+            if stored["number"] != number:
+                raise CheckpointError(
+                    f"checkpoint.best={number!r}: {self._path} has values of "
+                    f"{stored['number']!r}; keep that number, or delete the file"
+                )
+            self.values = {
+                int(step): math.nan if value is None else value
+                for step, value in stored["values"].items()
+            }
+
+    @property
+    def step(self) -> int | None:
+        """The step with the best value, the first of several; None without any."""
+        sign = 1 if self._smaller else -1
+        known = {step: sign * value for step, value in self.values.items() if value == value}
+        return min(known, key=lambda step: (known[step], step)) if known else None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the last `patience` evaluations have brought nothing better."""
+        if not self._patience or self.step is None:
+            return False
+        return sum(step > self.step for step in self.values) >= self._patience
+
+    def resume_at(self, step: int | None) -> None:
+        """Forget the values after the step of the checkpoint from which a run goes on."""
+        self.values = {own: value for own, value in self.values.items() if own <= (step or 0)}
+
+    def add(self, step: int, value: float) -> None:
+        """Add the value of an evaluated step, whose checkpoint is on disk; NaN is never best."""
+        self.values[step] = float(value)
+        if jax.process_index() != 0:
+            return
+        stored: dict[str, Any] = {
+            "number": self.number,
+            "step": self.step,
+            "values": {
+                str(own): one if math.isfinite(one) else None for own, one in self.values.items()
+            },
+        }
+        # A kill leaves the old file or the new one.
+        unfinished = self._path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(stored, indent=2) + "\n")
+        unfinished.replace(self._path)
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Orbax's contract of a preservation policy: keep the best checkpoint."""
+        del context
+        return [one.step == self.step for one in checkpoints]

@@ -1,0 +1,68 @@
+"""The choice of the best checkpoint while training, and early stopping."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from t5x_like.checkpoints import BestCheckpoint, Checkpoints
+from t5x_like.config import Phase
+from t5x_like.evaluation.while_training import Schedule
+from t5x_like.training.loop import Outcome
+from t5x_like.training.state import TrainState
+
+
+class BestSoFar:
+    """Gets the numbers of each evaluation, and decides whether training ends.
+
+    Args:
+        best: the values so far; None for a run that does not choose a checkpoint.
+        schedule: of the evaluations.
+        saver: writes the checkpoints.
+        step: the step at which the run starts or resumes.
+    """
+
+    def __init__(
+        self, best: BestCheckpoint | None, schedule: Schedule, saver: Checkpoints, *, step: int
+    ):
+        self._best, self.schedule, self._saver = best, schedule, saver
+        if best is not None:
+            best.resume_at(step)
+
+    @property
+    def stops(self) -> bool:
+        """Whether `train.patience` evaluations have brought nothing better."""
+        return self._best is not None and self._best.exhausted
+
+    def remains(self, outcome: Outcome, phase: Phase) -> bool:
+        """Whether there is something to do in a phase: a step, or an evaluation of its last one."""
+        if outcome.interrupted or outcome.stopped:
+            return False
+        return int(outcome.state.step) < phase.last or self.awaits(outcome.state, phase)
+
+    def awaits(self, state: TrainState, phase: Phase) -> bool:
+        """Whether a resumed run was ended before the evaluation of its state, within this phase."""
+        step = int(state.step)
+        if self._best is None or not phase.first < step <= phase.last:
+            return False
+        return step not in self._best.values and self.schedule.has(self._best.number, step=step)
+
+    def __call__(self, step: int, values: Mapping[str, Any]) -> bool:
+        """Add the numbers of an evaluation, and return whether training ends."""
+        if self._best is None or self._best.number not in values:
+            return False
+        self._saver.wait()  # what is called the best is on disk
+        self._best.add(step, values[self._best.number])
+        return self._best.exhausted
+
+    def report(self) -> None:
+        """Print the best checkpoint, and why training ended early if it did."""
+        if self._best is None or self._best.step is None or jax.process_index() != 0:
+            return
+        step, number = self._best.step, self._best.number
+        if self._best.exhausted:
+            sys.stdout.write(f"stopped early: no better {number} since step {step}\n")
+        value = self._best.values[step]
+        path = self._saver.folder / str(step)
+        sys.stdout.write(f"best checkpoint: {number} {value:.4f} at step {step}, {path}\n")

@@ -1,0 +1,126 @@
+"""Metrics of generated texts: of answers, summaries, and of labels and numbers written as text."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, answers_of, text_of
+from t5x_like.evaluation.metrics import CLASS, METRICS, NUMBER, TEXT, Metric, directions
+from t5x_like.inference.text_model import TextModel
+from t5x_like.names import choose
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation(RowMeasure):
+    """Metrics of the texts that are generated from `inputs`, beside `targets` or all `answers`.
+
+    For a metric of classes a text is one of `labels`, and any other text is no class, which is
+    wrong; for one of numbers it is read as a number, as in T5's text-to-text tasks (Raffel et al.
+    2020, section 2.4).
+
+    Attributes:
+        metrics: names in `evaluation.metrics`, of texts, classes or numbers.
+        labels: the texts of the classes; empty for all targets that occur.
+        positive: the label that is the positive class of `f1_binary` and `multirc`.
+        no_number: the number that stands for a text that is none.
+        group: for `multirc` and `record`, the field of a row with the key of its group.
+    """
+
+    metrics: Sequence[str] = ("exact_match", "f1")
+    labels: Sequence[str] = ()
+    positive: str = ""
+    no_number: float = -1.0
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        fitting = {
+            name: one
+            for name, one in METRICS.items()
+            if {TEXT, CLASS, NUMBER} & {*one.fits} and not one.by_score
+        }
+        if isinstance(self.metrics, str) or not self.metrics:
+            raise ValueError(f"metrics={self.metrics!r} must be a list of names of metrics")
+        for name in self.metrics:
+            metric = choose("metric of generated texts", name, fitting)
+            if metric.positive is not None and not self.positive:
+                raise ValueError(
+                    f"positive is not set: the metric {name} needs the label of the positive class"
+                )
+            if metric.grouped and not self.group:
+                raise ValueError(
+                    f"group is not set: the metric {name} needs the field with the key of a group"
+                )
+        if self.positive and self.labels:
+            choose("positive", self.positive, dict.fromkeys(self.labels))
+
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return directions(self.metrics)
+
+    def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
+        """The numbers of all metrics, as `Estimate`s.
+
+        Raises:
+            ValueError: there are no rows, a row lacks a field, or a target is no label or number.
+        """
+        answers = [answers_of(row) for row in rows]
+        predicted = by_length(model, [text_of(row, "inputs") for row in rows])
+        found: dict[str, float] = {}
+        for name in self.metrics:
+            metric = METRICS[name]
+            if metric.positive is not None:
+                metric = dataclasses.replace(metric, positive=self.positive)
+            targets, outputs = self._read(metric, answers, predicted)
+            if metric.grouped:
+                groups = [text_of(row, self.group) for row in rows]
+                pairs = zip(groups, targets, strict=True)
+                targets = [{"group": group, "value": value} for group, value in pairs]
+            found |= metric.statistics(targets, outputs).estimates()
+        listed = [
+            {"inputs": row["inputs"], "prediction": text, "targets": right}
+            for row, text, right in zip(rows, predicted, answers, strict=True)
+        ]
+        return found | {"examples": len(rows)}, listed
+
+    def _read(
+        self, metric: Metric, answers: Sequence[list[str]], predicted: Sequence[str]
+    ) -> tuple[list[Any], list[Any]]:
+        """Targets and predictions as a metric compares them."""
+        if TEXT in metric.fits:
+            return list(answers), list(predicted)
+        first = [own[0] for own in answers]
+        if NUMBER in metric.fits:
+            return list(map(_target_number, first)), [self._number(text) for text in predicted]
+        known = set(self.labels) or set(first)
+        for target in first:
+            choose("the target of a row", target, dict.fromkeys(known))
+        texts = [text.strip() for text in predicted]
+        return first, [text if text in known else None for text in texts]
+
+    def _number(self, text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            return self.no_number
+
+
+def _target_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"the target {text!r} of a row is not a number") from None
+
+
+def by_length(model: TextModel, prompts: Sequence[str]) -> list[str]:
+    """Generate a text after each prompt, in batches of prompts of similar length.
+
+    A batch is as long, and takes as many steps, as its longest row.
+
+    Raises:
+        ValueError: there is no prompt.
+    """
+    if not prompts:
+        raise ValueError("there is no row to generate a text from")
+    order = sorted(range(len(prompts)), key=lambda n: len(model.tokens(prompts[n], end=True)))
+    texts = model.generate([prompts[number] for number in order])
+    return [text for _, text in sorted(zip(order, texts, strict=True))]

@@ -1,0 +1,115 @@
+"""Metrics of what a head predicts of labelled rows: classes, numbers, tags, choices."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
+from t5x_like.evaluation.metrics import METRICS, Metric, directions
+from t5x_like.inference.predictions import PREDICTIONS
+from t5x_like.inference.predictor import Prediction, Predictor
+from t5x_like.names import choose
+
+# By the kind of prediction, for a measure that names no metrics.
+_DEFAULTS: dict[str, tuple[str, ...]] = {
+    "class": ("accuracy", "matthews", "f1_macro"),
+    "number": ("pearson", "spearman"),
+    "tags": ("tag_accuracy", "entity_f1"),
+    "choice": ("accuracy",),
+}
+
+_PLURALS = {"class": "classes", "number": "numbers", "tags": "tags", "choice": "choices"}
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadPredictions(RowMeasure):
+    """Metrics of the predictions of a head for labelled text, beside the labels.
+
+    Attributes:
+        metrics: names in `evaluation.metrics` that fit the head; empty for those of its kind in
+            `_DEFAULTS`.
+        positive: the label of the positive class, of two; "" for the second one.
+        group: for `multirc`, the field of a row with the key of its group.
+    """
+
+    metrics: Sequence[str] = ()
+    positive: str = ""
+    group: str = ""
+
+    needs: ClassVar[tuple[str, ...]] = ("predictor", "rows")
+
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return directions(self.metrics or {name for own in _DEFAULTS.values() for name in own})
+
+    def check(self, prediction: str) -> None:
+        """See `Measure`; a metric that does not fit the head is an error here."""
+        kind = PREDICTIONS[prediction].kind if prediction in PREDICTIONS else ""
+        if kind not in _DEFAULTS:
+            raise ValueError(
+                "this measure needs a head that predicts classes, numbers, tags or choices; this "
+                f"model predicts {prediction or 'nothing by itself'}"
+            )
+        if isinstance(self.metrics, str):
+            raise ValueError(f"metrics={self.metrics!r} must be a list of names of metrics")
+        fitting = {name: one for name, one in METRICS.items() if kind in one.fits}
+        for name in self.metrics:
+            choose("metric", name, METRICS)
+            choose(f"metric of a model that predicts {_PLURALS[kind]}", name, fitting)
+            if METRICS[name].grouped and not self.group:
+                raise ValueError(
+                    f"group is not set: the metric {name} needs the field with the key of a group"
+                )
+
+    def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
+        """The numbers of all metrics, as `Estimate`s.
+
+        Raises:
+            ValueError: a metric does not fit the head, there are no rows, or they lack a field.
+        """
+        prediction = predictor.prediction
+        names = self.metrics or _DEFAULTS[prediction.kind]
+        metrics = [self._metric(name, prediction) for name in names]
+        pairs = [prediction.example(row) for row in rows]
+        predicted = predictor([item for item, _ in pairs])
+        labels = [label for _, label in pairs]
+        found: dict[str, float] = {}
+        for metric in metrics:
+            targets, outputs = self._read(metric, prediction, labels, predicted)
+            if metric.grouped:
+                groups = [text_of(row, self.group) for row in rows]
+                both = zip(groups, targets, strict=True)
+                targets = [{"group": group, "value": value} for group, value in both]
+            found |= metric.statistics(targets, outputs).estimates()
+        return found | {"examples": len(rows)}, predicted
+
+    def _metric(self, name: str, prediction: Prediction) -> Metric:
+        metric, labels = METRICS[name], prediction.labels
+        if metric.positive is None:
+            return metric
+        if self.positive:
+            positive = choose("positive", self.positive, {one: one for one in labels})
+        elif len(labels) != 2:
+            raise ValueError(
+                f"positive is not set: the metric {name} needs the positive class of two, and the "
+                f"data has {len(labels)}: {', '.join(labels)}"
+            )
+        else:
+            positive = labels[1]
+        return dataclasses.replace(metric, positive=positive)
+
+    def _read(
+        self,
+        metric: Metric,
+        prediction: Prediction,
+        labels: Sequence[Any],
+        predicted: Sequence[dict[str, Any]],
+    ) -> tuple[list[Any], list[Any]]:
+        """Targets, and predictions or scores, as a metric compares them."""
+        if not metric.by_score:
+            targets = [prediction.target(label) for label in labels]
+            return targets, [prediction.value(one) for one in predicted]
+        scores = [prediction.scores(one) for one in predicted]
+        if self.positive and prediction.labels and self.positive == prediction.labels[0]:
+            return [1 - label for label in labels], [own[::-1] for own in scores]
+        return list(labels), scores

@@ -1,0 +1,92 @@
+"""Numbers with bootstrap intervals: the percentiles of resampled sets of examples.
+
+Efron and Tibshirani 1993, chapter 13. A measure keeps what it counts in a row for each example, or
+for each group of examples that belong together; a resample draws as many rows with replacement, and
+its number is computed as that of all rows.
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+RESAMPLES = 1000
+_SEED = 0
+_PERCENTILES = (2.5, 97.5)
+
+
+class Estimate(float):
+    """A number, with its values on resampled sets of examples.
+
+    Attributes:
+        samples: the number on each of RESAMPLES sets, NaN where it is not defined.
+    """
+
+    samples: Float[np.ndarray, "R"]
+
+    def __new__(cls, value: float, samples: Float[np.ndarray, "R"]) -> "Estimate":
+        """Make a number of its value and its samples."""
+        made = super().__new__(cls, value)
+        made.samples = samples
+        return made
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The bounds of the 95% interval; NaN if no resample defines the number."""
+        if np.isnan(self.samples).all():
+            return math.nan, math.nan
+        low, high = np.nanpercentile(self.samples, _PERCENTILES)
+        return float(low), float(high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """What a measure counts, and the numbers that follow from it.
+
+    Attributes:
+        rows: [N, K], of each example, or of each group of examples.
+        reduce: rows -> numbers by name, the same names for any rows.
+    """
+
+    rows: Float[np.ndarray, "N K"]
+    reduce: Callable[[Float[np.ndarray, "N K"]], Mapping[str, float]]
+
+    def numbers(self) -> dict[str, float]:
+        """The numbers of all rows."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return {name: float(value) for name, value in self.reduce(self.rows).items()}
+
+    def estimates(self) -> dict[str, float]:
+        """The numbers of all rows as `Estimate`s, always from the same seed."""
+        found, size = self.numbers(), len(self.rows)
+        random = np.random.default_rng(_SEED)
+        samples: dict[str, list[float]] = {name: [] for name in found}
+        with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a resample may have one class, or one number, only
+            for _ in range(RESAMPLES):
+                values = self.reduce(self.rows[random.integers(size, size=size)])
+                for name, value in values.items():
+                    samples[name].append(float(value))
+        return {name: Estimate(found[name], np.array(samples[name])) for name in found}
+
+
+def means(*names: str) -> Callable[[Float[np.ndarray, "N K"]], dict[str, float]]:
+    """The `reduce` of statistics whose numbers are the means of the columns, by name."""
+
+    def reduce(rows: Float[np.ndarray, "N K"]) -> dict[str, float]:
+        return dict(zip(names, rows.mean(axis=0), strict=True))
+
+    return reduce
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean of numbers, an `Estimate` if all of them are."""
+    values = list(values)
+    value = math.fsum(values) / len(values)
+    samples = [one.samples for one in values if isinstance(one, Estimate)]
+    if len(samples) < len(values):
+        return value
+    return Estimate(value, np.mean(samples, axis=0))

@@ -1,0 +1,94 @@
+"""Metrics by name, functions after seqio's contract: `METRICS[name](targets, predictions)`.
+
+| names | compare | source |
+|---|---|---|
+| accuracy | classes, choices, texts | |
+| matthews, f1_macro, f1_micro, f1_per_class, f1_binary | classes | as scikit-learn |
+| rank_accuracy, roc_auc | scores of classes; the first also of choices | as scikit-learn |
+| pearson, spearman, mean_squared_error, mean_absolute_error | numbers | SciPy |
+| tag_accuracy, entity_f1 | tags of words | conlleval |
+| exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
+| rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
+| bleu | texts | sacreBLEU |
+| multirc, record | classes and texts in groups | SuperGLUE |
+"""
+
+import functools
+from collections.abc import Iterable
+
+from t5x_like.evaluation.metrics import classes, groups, real_numbers, tagged_words, texts
+from t5x_like.evaluation.metrics.metric import (
+    CHOICE,
+    CLASS,
+    NUMBER,
+    TAGS,
+    TEXT,
+    Metric,
+    ScoreMetric,
+)
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric((CLASS, CHOICE, TEXT), classes.accuracy),
+    "matthews": Metric((CLASS,), classes.matthews),
+    "f1_macro": Metric((CLASS,), classes.f1_macro),
+    "f1_micro": Metric((CLASS,), classes.f1_micro),
+    "f1_per_class": Metric((CLASS,), classes.f1_per_class, numbers=("f1/*",)),
+    "f1_binary": Metric((CLASS,), classes.f1_binary, positive=1),
+    "rank_accuracy": ScoreMetric((CLASS, CHOICE), classes.rank_accuracy),
+    "roc_auc": ScoreMetric((CLASS,), classes.roc_auc),
+    "pearson": Metric((NUMBER,), real_numbers.pearson),
+    "spearman": Metric((NUMBER,), real_numbers.spearman),
+    "mean_squared_error": Metric(
+        (NUMBER,), real_numbers.mean_squared_error, smaller_is_better=True
+    ),
+    "mean_absolute_error": Metric(
+        (NUMBER,), real_numbers.mean_absolute_error, smaller_is_better=True
+    ),
+    "tag_accuracy": Metric((TAGS,), tagged_words.tag_accuracy),
+    "entity_f1": Metric(
+        (TAGS,),
+        tagged_words.entity_f1,
+        numbers=("entity_precision", "entity_recall", "entity_f1", "entity_f1/*"),
+    ),
+    "exact_match": Metric((TEXT,), texts.squad_exact_match),
+    "f1": Metric((TEXT,), texts.squad_f1),
+    "trivia_qa_exact_match": Metric((TEXT,), texts.trivia_qa_exact_match),
+    "trivia_qa_f1": Metric((TEXT,), texts.trivia_qa_f1),
+    "rouge_1": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_1")),
+    "rouge_2": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_2")),
+    "rouge_l": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_l")),
+    "rouge_lsum": Metric((TEXT,), functools.partial(texts.rouge, name="rouge_lsum")),
+    "bleu": Metric((TEXT,), texts.bleu),
+    "multirc": Metric(
+        (CLASS,),
+        groups.multirc,
+        positive=1,
+        numbers=("multirc_exact_match", "multirc_f1a"),
+        grouped=True,
+    ),
+    "record": Metric(
+        (TEXT,), groups.record, numbers=("record_exact_match", "record_f1"), grouped=True
+    ),
+}
+
+
+def directions(names: Iterable[str]) -> dict[str, bool]:
+    """The numbers of some metrics -> whether smaller values are better."""
+    return {
+        number: METRICS[name].smaller_is_better
+        for name in names
+        for number in METRICS[name].numbers or (name,)
+    }
+
+
+__all__ = [
+    "CHOICE",
+    "CLASS",
+    "METRICS",
+    "NUMBER",
+    "TAGS",
+    "TEXT",
+    "Metric",
+    "ScoreMetric",
+    "directions",
+]

@@ -1,0 +1,148 @@
+"""Metrics of classes: accuracy, Matthews correlation, F1, and the area under the ROC curve.
+
+Classes are any values that compare and hash, such as their names; a prediction of None is no class,
+and wrong. The numbers are those of scikit-learn (tests/evaluation/test_metric_functions.py).
+They are computed here from the confusion matrix, since scikit-learn takes milliseconds to check its
+arguments, too long for a thousand resamples.
+"""
+
+import functools
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from t5x_like.evaluation.intervals import Statistics, means
+
+Rows = Float[np.ndarray, "N K"]
+
+
+def accuracy(targets: Sequence[Any], predictions: Sequence[Any]) -> Statistics:
+    """The share of predictions that equal their target, or one of a list of targets."""
+    right = [
+        prediction in target if isinstance(target, list | tuple) else prediction == target
+        for target, prediction in zip(targets, predictions, strict=True)
+    ]
+    return Statistics(np.array(right, float)[:, None], means("accuracy"))
+
+
+def matthews(targets: Sequence[Hashable], predictions: Sequence[Hashable]) -> Statistics:
+    """The Matthews correlation coefficient, of two or more classes, from -1 to 1.
+
+    0 where all targets or all predictions are of one class. For several classes it is Gorodkin's
+    R_K (2004).
+    """
+    rows, names = _numbered(targets, predictions)
+
+    def reduce(rows: Rows) -> dict[str, float]:
+        table = _table(rows, size=len(names) + 1)
+        total, right, found = table.sum(), table.sum(axis=1), table.sum(axis=0)
+        spread = (total**2 - right @ right) * (total**2 - found @ found)
+        covariance = np.trace(table) * total - right @ found
+        return {"matthews": covariance / np.sqrt(spread) if spread else 0.0}
+
+    return Statistics(rows, reduce)
+
+
+def f1(targets: Sequence[Hashable], predictions: Sequence[Hashable], *, average: str) -> Statistics:
+    """F1 of classes, those that occur among targets and predictions.
+
+    Args:
+        average: "macro", the mean over classes; "micro", over all decisions together; or
+            "per_class", `f1/NAME` of each class.
+    """
+    rows, names = _numbered(targets, predictions)
+
+    def reduce(rows: Rows) -> dict[str, float]:
+        common, sums = _counts(_table(rows, size=len(names) + 1), of=len(names))
+        if average == "micro":
+            return {"f1_micro": float(_f1(common.sum(), sums.sum()))}
+        each = _f1(common, sums)
+        if average == "per_class":
+            return {f"f1/{name}": value for name, value in zip(names, each, strict=True)}
+        # A class that a resample lacks has no F1.
+        return {"f1_macro": float(np.mean(each[sums > 0]))}
+
+    return Statistics(rows, reduce)
+
+
+def f1_binary(
+    targets: Sequence[Hashable], predictions: Sequence[Hashable], *, positive: Hashable
+) -> Statistics:
+    """F1 of the positive class of two; a prediction of None counts as the wrong class."""
+    is_positive = [target == positive for target in targets]
+    found = [
+        not right if prediction is None else prediction == positive
+        for right, prediction in zip(is_positive, predictions, strict=True)
+    ]
+
+    def reduce(rows: Rows) -> dict[str, float]:
+        common, sums = _counts(_table(rows, size=2), of=2)
+        return {"f1_binary": float(_f1(common[1], sums[1]))}
+
+    return Statistics(np.array([is_positive, found], float).T, reduce)
+
+
+def rank_accuracy(targets: Sequence[Any], scores: Sequence[Sequence[float]]) -> Statistics:
+    """The share of examples whose largest score is that of a right class or choice."""
+    best = [int(np.argmax(own)) for own in scores]
+    found = accuracy(targets, best)
+    return Statistics(found.rows, means("rank_accuracy"))
+
+
+def roc_auc(targets: Sequence[int], scores: Sequence[Sequence[float]]) -> Statistics:
+    """The area under the ROC curve of two classes, where class 1 is positive.
+
+    It is the share of pairs of a positive and a negative example in which the positive one scores
+    higher; ties count half. NaN if all targets are of one class.
+
+    Raises:
+        ValueError: an example has not two scores.
+    """
+    from scipy import stats
+
+    if any(len(own) != 2 for own in scores):
+        raise ValueError(f"roc_auc needs the scores of two classes, not {len(scores[0])}")
+
+    def reduce(rows: Rows) -> dict[str, float]:
+        positive = rows[:, 0] == 1
+        number, others = positive.sum(), (~positive).sum()
+        ranks = stats.rankdata(rows[:, 1])[positive].sum()
+        pairs = number * others
+        return {"roc_auc": (ranks - number * (number + 1) / 2) / pairs if pairs else np.nan}
+
+    rows = [[target, own[1] - own[0]] for target, own in zip(targets, scores, strict=True)]
+    return Statistics(np.array(rows, float), reduce)
+
+
+def _numbered(
+    targets: Sequence[Hashable], predictions: Sequence[Hashable]
+) -> tuple[Rows, list[Hashable]]:
+    """The numbers of targets and predictions [N, 2], and the classes; None is the one after."""
+    names: list[Any] = sorted({*targets, *predictions} - {None}, key=lambda one: (str(one), one))
+    numbers = {name: number for number, name in enumerate(names)}
+    pairs = zip(targets, predictions, strict=True)
+    rows = [[numbers[target], numbers.get(one, len(names))] for target, one in pairs]
+    return np.array(rows, float), names
+
+
+def _table(rows: Rows, *, size: int) -> np.ndarray:
+    """The confusion matrix [size, size]: a row for each target, a column for each prediction."""
+    cells = (rows[:, 0] * size + rows[:, 1]).astype(int)
+    return np.bincount(cells, minlength=size * size).reshape(size, size).astype(float)
+
+
+def _counts(table: np.ndarray, *, of: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each class the right predictions, and the sum of its targets and its predictions."""
+    return np.diagonal(table)[:of], table.sum(axis=1)[:of] + table.sum(axis=0)[:of]
+
+
+def _f1(common: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """2 common / sums; 0 without targets and predictions."""
+    return np.where(sums > 0, 2 * common / np.maximum(sums, 1), 0.0)
+
+
+f1_macro = functools.partial(f1, average="macro")
+f1_micro = functools.partial(f1, average="micro")
+f1_per_class = functools.partial(f1, average="per_class")

@@ -1,0 +1,63 @@
+"""Metrics of groups of examples: MultiRC's answers of a question, ReCoRD's copies of a query.
+
+Targets, and predictions if they are, too, are mappings with `group`, the key of the group, and
+`value`, as in the metrics that T5 gave to seqio. An example of a group by itself is resampled with
+its group.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from t5x_like.evaluation.intervals import Statistics, means
+from t5x_like.evaluation.metrics.texts import exact_match, f1, references
+
+
+def multirc(
+    targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any], *, positive: Hashable
+) -> Statistics:
+    """MultiRC's metrics (Khashabi et al. 2018, section 3.3): a group is a question.
+
+    Returns:
+        Statistics of `multirc_exact_match`, the share of questions all of whose answers are judged
+        right; and of `multirc_f1a`, the F1 of the positive class over the answers of all questions.
+        A prediction of None counts as the wrong class.
+    """
+    counts: dict[Any, list[int]] = {}
+    for target, prediction in zip(targets, predictions, strict=True):
+        right = target["value"] == positive
+        value = _value(prediction)
+        found = (not right) if value is None else value == positive
+        own = counts.setdefault(target["group"], [1, 0, 0, 0])
+        own[0] &= right == found
+        own[1] += right and found
+        own[2] += found
+        own[3] += right
+
+    def reduce(rows: np.ndarray) -> dict[str, float]:
+        common, found, right = rows[:, 1:].sum(axis=0)
+        f1a = 2 * common / (found + right) if found + right else 0.0
+        return {"multirc_exact_match": rows[:, 0].mean(), "multirc_f1a": f1a}
+
+    return Statistics(np.array(list(counts.values()), float), reduce)
+
+
+def record(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -> Statistics:
+    """ReCoRD's metrics (Zhang et al. 2018, section 5): a group is a query with its right entities.
+
+    The first example of a query counts: a query that was written as an example for each of its
+    right entities has the same inputs in all of them.
+
+    Returns:
+        Statistics of `record_exact_match` and `record_f1`, each the largest over the answers.
+    """
+    first: dict[Any, tuple[str, list[str]]] = {}
+    for target, prediction in zip(targets, predictions, strict=True):
+        first.setdefault(target["group"], (_value(prediction), references(target["value"])))
+    rows = [[exact_match(*pair), f1(*pair)] for pair in first.values()]
+    return Statistics(np.array(rows, float), means("record_exact_match", "record_f1"))
+
+
+def _value(prediction: Any) -> Any:
+    return prediction["value"] if isinstance(prediction, Mapping) else prediction

@@ -1,0 +1,88 @@
+"""Metrics of tagged words: accuracy of tags, and F1 of entities as conlleval counts them.
+
+Entities are spans of words with a type (Tjong Kim Sang and De Meulder 2003, section 2.3). Tags are
+O, or a letter and a type: B-PER begins an entity, I-PER is within one, and in the scheme IOBES
+E-PER ends one and S-PER is one. The rules for where entities begin and end are those of conlleval,
+the script of the shared task, for IOB1, IOB2 and IOBES alike. They are written here because
+seqeval, the library with the same rules, has no wheel, and its sdist does not build with the
+setuptools of today.
+"""
+
+import operator
+from collections.abc import Sequence
+
+import numpy as np
+
+from t5x_like.evaluation.intervals import Statistics
+
+Tags = Sequence[str | None]  # of a sentence; None for a word without a prediction
+
+
+def tag_accuracy(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistics:
+    """The share of words with the right tag, over all sentences together."""
+    rows = [
+        [sum(map(operator.eq, target, found)), len(target)]
+        for target, found in zip(targets, predictions, strict=True)
+    ]
+
+    def reduce(rows: np.ndarray) -> dict[str, float]:
+        right, words = rows.sum(axis=0)
+        return {"tag_accuracy": right / words}
+
+    return Statistics(np.array(rows, float), reduce)
+
+
+def entity_f1(targets: Sequence[Tags], predictions: Sequence[Tags]) -> Statistics:
+    """Precision, recall and F1 of entities over all sentences together, and F1 of each type.
+
+    An entity is right if its first word, its last word and its type are those of an entity among
+    the targets. Without any entity F1 is 0, as conlleval has it.
+    """
+    pairs = [
+        (set(entities(target)), set(entities(found)))
+        for target, found in zip(targets, predictions, strict=True)
+    ]
+    types = sorted({kind for pair in pairs for own in pair for _, _, kind in own})
+    rows = np.zeros([len(pairs), len(types), 3])
+    for row, (right, found) in zip(rows, pairs, strict=True):
+        for column, some in enumerate((right & found, found, right)):
+            for _, _, kind in some:
+                row[types.index(kind), column] += 1
+
+    def reduce(rows: np.ndarray) -> dict[str, float]:
+        by_type = rows.reshape(len(rows), len(types), 3).sum(axis=0)
+        common, found, right = by_type.sum(axis=0)
+        total = {
+            "entity_precision": _ratio(common, found),
+            "entity_recall": _ratio(common, right),
+            "entity_f1": _ratio(2 * common, found + right),
+        }
+        return total | {
+            f"entity_f1/{kind}": _ratio(2 * own[0], own[1] + own[2])
+            for kind, own in zip(types, by_type, strict=True)
+        }
+
+    return Statistics(rows.reshape(len(pairs), -1), reduce)
+
+
+def entities(tags: Tags) -> list[tuple[int, int, str]]:
+    """The entities of a sentence: the first word, the last word and the type of each."""
+    found, first = [], 0
+    before, kind_before = "O", ""
+    for number, tag in enumerate([*_without_none(tags), "O"]):
+        letter, _, kind = tag.partition("-")
+        other = kind != kind_before
+        if before != "O" and (other or before in "ES" or letter in "BSO"):
+            found.append((first, number - 1, kind_before))
+        if letter != "O" and (other or before in "OES" or letter in "BS"):
+            first = number
+        before, kind_before = letter, kind
+    return found
+
+
+def _without_none(tags: Tags) -> list[str]:
+    return ["O" if tag is None else tag for tag in tags]
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0

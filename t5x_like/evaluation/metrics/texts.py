@@ -1,0 +1,143 @@
+"""Metrics of texts: exact match and F1 of words, ROUGE, BLEU; the best over several right texts.
+
+A target is a right text, or a list of them. Exact match and F1 are those of SQuAD (Rajpurkar et al.
+2016, section 6.1) and of TriviaQA (Joshi et al. 2017, section 6), whose scripts normalize texts
+differently. All but BLEU are from 0 to 1.
+"""
+
+import collections
+import functools
+import re
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from t5x_like.evaluation.intervals import Statistics, means
+
+Texts = str | Sequence[str]
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_SQUAD = str.maketrans("", "", string.punctuation)
+_TRIVIA_QA = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4`_", " "))
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_ROUGE = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL", "rouge_lsum": "rougeLsum"}
+
+
+def references(target: Texts) -> list[str]:
+    """The right texts of a target."""
+    return [target] if isinstance(target, str) else list(target)
+
+
+def normalize(text: str, *, punctuation: dict[int, Any] = _SQUAD) -> list[str]:
+    """The words of a text in lower case, without punctuation and articles.
+
+    Args:
+        punctuation: a table of `str.translate`. SQuAD removes punctuation, so that "it's" is one
+            word; TriviaQA has a space for it, so that "it's" is two.
+    """
+    return _ARTICLES.sub(" ", text.lower().translate(punctuation)).split()
+
+
+def exact_match(predicted: str, answers: Sequence[str], **settings: Any) -> float:
+    """1 if a text has the words of one of the answers in order; without answers, if it has none."""
+    own = normalize(predicted, **settings)
+    return float(any(own == normalize(answer, **settings) for answer in answers or [""]))
+
+
+def f1(predicted: str, answers: Sequence[str], **settings: Any) -> float:
+    """The harmonic mean of precision and recall of words, for the answer where it is largest."""
+    own = normalize(predicted, **settings)
+    return max(_f1(own, normalize(answer, **settings)) for answer in answers or [""])
+
+
+def _f1(predicted: Sequence[str], answer: Sequence[str]) -> float:
+    if not predicted or not answer:
+        return float(predicted == answer)
+    common = (collections.Counter(predicted) & collections.Counter(answer)).total()
+    return 2 * common / (len(predicted) + len(answer))
+
+
+def mean_over_texts(
+    targets: Sequence[Texts],
+    predictions: Sequence[str],
+    *,
+    name: str,
+    measure: Callable[[str, Sequence[str]], float],
+) -> Statistics:
+    """The mean of what is measured of each prediction beside its right texts."""
+    pairs = zip(predictions, targets, strict=True)
+    values = [measure(predicted, references(target)) for predicted, target in pairs]
+    return Statistics(np.array(values, float)[:, None], means(name))
+
+
+def rouge(targets: Sequence[Texts], predictions: Sequence[str], *, name: str) -> Statistics:
+    """ROUGE F-measures (Lin 2004) by rouge-score, with stemming, of the best reference.
+
+    rouge-score's own bootstrap draws from NumPy's global random state; that of `Statistics` has a
+    seed, and is the same for all metrics.
+
+    Args:
+        name: "rouge_1" and "rouge_2", of words and pairs of words; "rouge_l", of the longest common
+            subsequence; "rouge_lsum", of that of each sentence. Sentences are lines, or in a text
+            of one line end with ".", "!" or "?".
+    """
+    from rouge_score import rouge_scorer
+
+    kind = _ROUGE[name]
+    scorer = rouge_scorer.RougeScorer([kind], use_stemmer=True)
+    split = _as_lines if name == "rouge_lsum" else str
+
+    def measure(predicted: str, right: Sequence[str]) -> float:
+        return scorer.score_multi([split(one) for one in right], split(predicted))[kind].fmeasure
+
+    return mean_over_texts(targets, predictions, name=name, measure=measure)
+
+
+def _as_lines(text: str) -> str:
+    return text if "\n" in text.strip() else _END_OF_SENTENCE.sub("\n", text)
+
+
+def bleu(
+    targets: Sequence[Texts], predictions: Sequence[str], *, tokenizer: str = "13a"
+) -> Statistics:
+    """BLEU from 0 to 100, over all texts together, with case, by sacreBLEU (Post 2018).
+
+    Args:
+        tokenizer: sacreBLEU's name of one.
+
+    Returns:
+        Statistics of `bleu`, its `brevity_penalty`, and `length_ratio` in words.
+    """
+    from sacrebleu.metrics import BLEU
+
+    # Forced: without advice on the terminal about tokenized punctuation.
+    metric = BLEU(tokenize=tokenizer, force=True)
+    rows = []
+    for predicted, target in zip(predictions, targets, strict=True):
+        one = metric.corpus_score([predicted], [[text] for text in references(target)])
+        rows.append([*one.counts, *one.totals, one.sys_len, one.ref_len])
+
+    def reduce(rows: np.ndarray) -> dict[str, float]:
+        sums = rows.sum(axis=0).astype(int).tolist()
+        order = (len(sums) - 2) // 2
+        correct, total, (system, reference) = sums[:order], sums[order:-2], sums[-2:]
+        found = BLEU.compute_bleu(correct, total, system, reference, smooth_method="exp")
+        ratio = found.sys_len / found.ref_len if found.ref_len else np.nan
+        return {"bleu": found.score, "brevity_penalty": found.bp, "length_ratio": ratio}
+
+    return Statistics(np.array(rows, float), reduce)
+
+
+def _of_words(
+    measure: Callable[..., float], *, name: str, **settings: Any
+) -> Callable[[Sequence[Texts], Sequence[str]], Statistics]:
+    own = functools.partial(measure, **settings)
+    return functools.partial(mean_over_texts, name=name, measure=own)
+
+
+squad_exact_match = _of_words(exact_match, name="exact_match")
+squad_f1 = _of_words(f1, name="f1")
+trivia_qa_exact_match = _of_words(exact_match, name="trivia_qa_exact_match", punctuation=_TRIVIA_QA)
+trivia_qa_f1 = _of_words(f1, name="trivia_qa_f1", punctuation=_TRIVIA_QA)

@@ -1,0 +1,204 @@
+"""Evaluations while training: the held-out loss, measures on a schedule, the best checkpoint."""
+
+import functools
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import ml_collections
+
+from t5x_like.checkpoints import BestCheckpoint
+from t5x_like.evaluation import evaluated_numbers, measures
+from t5x_like.evaluation.measure import Measure, RowMeasure
+from t5x_like.evaluation.resources import Resources
+from t5x_like.experiment.data_side import Inputs
+from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.tasks import run_tasks
+from t5x_like.names import choose
+from t5x_like.training.state import TrainState
+from t5x_like.training.task_batches import TaskBatches
+
+LOSS = "loss"
+EPOCHS = "epochs/"  # the prefix of how often sources were read
+
+
+class Schedule:
+    """At which steps a run measures what.
+
+    The held-out loss is measured every `evaluate.every` steps, other measures every `every` of
+    theirs; at the last step all of these are.
+
+    Args:
+        settings: the config of the run.
+
+    Raises:
+        ValueError: a measure does not exist or does not fit; its `every` or `checkpoint.best` does
+            not fit the steps between evaluations and checkpoints.
+    """
+
+    def __init__(self, settings: ml_collections.ConfigDict):
+        self._settings = settings
+        self.averages = settings.evaluate.averages.to_dict()
+        self.measures: dict[str, dict[str, Measure]] = {}  # by task of the run
+        places: dict[str, dict[str, Measure]] = {}
+        for one in run_tasks(settings):
+            chosen = measures.of_config(one.settings)
+            self.measures[one.name] = {LOSS: chosen.get(LOSS, measures.MEASURES[LOSS]())} | {
+                name: measure
+                for name, measure in chosen.items()
+                if isinstance(measure, RowMeasure) and self._checked(name, measure)
+            }
+            places |= dict.fromkeys(one.evaluated(), self.measures[one.name])
+        self._places = places
+
+    def _checked(self, name: str, measure: RowMeasure) -> int:
+        every, between = measure.every, self._settings.evaluate.every
+        if every < 0 or (every and (not between or every % between)):
+            raise ValueError(
+                f"evaluate.measures.{name}.every={every} must be a multiple of "
+                f"evaluate.every={between}"
+            )
+        return every
+
+    def due(self, measure: Measure, *, step: int) -> bool:
+        """Whether a measure is measured at a step at which the run evaluates."""
+        every = measure.every if isinstance(measure, RowMeasure) else 1
+        return bool(every) and (step % every == 0 or step == self._settings.train.steps)
+
+    def best(self, folder: Any) -> BestCheckpoint | None:
+        """What chooses the best checkpoint; None if the config does not choose one.
+
+        Raises:
+            ValueError: `checkpoint.best` names no number of the evaluations, or one that is
+                measured where there is no checkpoint; `train.patience` is set without it.
+        """
+        name, patience = self._settings.checkpoint.best, self._settings.train.patience
+        if patience < 0 or (patience and not name):
+            raise ValueError(
+                f"train.patience={patience} must be 0 or more, and needs checkpoint.best, the "
+                "number that has to get better"
+            )
+        if not name:
+            return None
+        table = evaluated_numbers.directions(self._places, self.averages)
+        smaller = evaluated_numbers.direction(name, table, setting="checkpoint.best")
+        every, saved = self._between(name), self._settings.checkpoint.every
+        if not every or not saved or every % saved:
+            raise ValueError(
+                f"checkpoint.best={name!r} is measured every {every} steps, which must be a "
+                f"multiple of checkpoint.every={saved}, and not 0: each candidate is a checkpoint"
+            )
+        return BestCheckpoint(folder, number=name, smaller_is_better=smaller, patience=patience)
+
+    def _between(self, name: str) -> int:
+        """The steps from one value of a number to the next; 0 for at the end only."""
+        average = name.partition("/")[0]
+        if average in self.averages:
+            parts = map(evaluated_numbers.listed, self.averages[average].values())
+            return math.lcm(*(self._between(one) for names in parts for one in names))
+        for place, own in self._places.items():
+            for key, measure in own.items():
+                prefix = f"{place}/{key}/"
+                if key != LOSS and isinstance(measure, RowMeasure) and name.startswith(prefix):
+                    return measure.every
+        return self._settings.evaluate.every
+
+    def check_loss(self, name: str, losses: Mapping[str, Collection[str]]) -> None:
+        """Check that a number of the held-out loss exists.
+
+        Args:
+            name: TASK/NUMBER.
+            losses: by task of the run, the metrics of its loss.
+
+        Raises:
+            ValueError: no loss gives the number.
+        """
+        known = {
+            f"{place}/{number}"
+            for one in run_tasks(self._settings)
+            for place in one.evaluated()
+            for number in losses[one.name]
+        }
+        measured = {f"{place}/{key}/" for place, own in self._places.items() for key in own}
+        averaged = {f"{average}/" for average in self.averages}
+        if not name.startswith((*measured, *averaged)):
+            choose("checkpoint.best", name, dict.fromkeys(known))
+
+    def has(self, name: str, *, step: int) -> bool:
+        """Whether the run has a value of a number at a step."""
+        every = self._between(name)
+        return step > 0 and (step % every == 0 or step == self._settings.train.steps)
+
+
+class Evaluator:
+    """A function of a train state: the numbers of the evaluation at its step, by TASK/NUMBER.
+
+    Beside them are the epochs of each source of the training data so far, as EPOCHS + its name.
+    Code is compiled at the first evaluation only.
+
+    Args:
+        schedule: of the run.
+        settings: of the run, or of a phase.
+        models, data: by task of the run.
+        batches: of training.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        settings: ml_collections.ConfigDict,
+        *,
+        models: Mapping[str, Experiment],
+        data: Mapping[str, Inputs],
+        batches: TaskBatches,
+    ):
+        self._schedule, self._models, self._data = schedule, models, data
+        self._batches = batches
+        self._tasks = {one.name: one for one in run_tasks(settings)}
+        self._pretrained = functools.cache(lambda name: models[name].pretrained(None))
+        self._resources = functools.cache(self._make_resources)
+
+    def __call__(self, state: TrainState) -> dict[str, Any]:
+        """The numbers; of networks with experts, arrays too."""
+        step = int(state.step)
+        results: dict[str, dict[str, Any]] = {}
+        for name, one in self._tasks.items():
+            for place, task in one.evaluated().items():
+                batches = self._data[name].eval_batches(task)
+                results[place] = self._models[name].measure(state.params, batches)
+                results[place] |= self._measured(name, task, state, step=step)
+        due = {
+            average: parts
+            for average, parts in self._schedule.averages.items()
+            if self._has(results, parts)
+        }
+        results |= evaluated_numbers.averages(results, due)
+        return self._epochs(step) | {
+            f"{place}/{key}": value for place, own in results.items() for key, value in own.items()
+        }
+
+    def _epochs(self, step: int) -> dict[str, float]:
+        counts = self._batches.counts(step=step)
+        found: dict[str, float] = {}
+        for name, inputs in self._data.items():
+            prefix = f"{EPOCHS}{name}/" if name else EPOCHS
+            epochs = inputs.epochs(batches=counts[name])
+            found |= {f"{prefix}{source}": value for source, value in epochs.items()}
+        return found
+
+    def _measured(self, name: str, task: str, state: TrainState, *, step: int) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for key, measure in self._schedule.measures[name].items():
+            if isinstance(measure, RowMeasure) and self._schedule.due(measure, step=step):
+                self._pretrained(name).params = state.params
+                needed = self._resources(name).of(measure, task)
+                found |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
+        return found
+
+    def _make_resources(self, name: str) -> Resources:
+        settings = self._tasks[name].settings
+        return Resources(self._pretrained(name), settings, name=name, make=lambda: self._models)
+
+    def _has(self, results: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Any]) -> bool:
+        flat = {f"{place}/{key}" for place, own in results.items() for key in own}
+        return all(set(evaluated_numbers.listed(names)) <= flat for names in parts.values())
