@@ -149,15 +149,6 @@ def _data(phase: Phase, model: Experiment, *, shards: int | None) -> dict[str, I
     }
 
 
-def _batch_shapes(data: Inputs) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shapes of a global batch."""
-    parts = data.slice[1]
-    return {
-        name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)
-        for name, rows in data.train_batches.blank().items()
-    }
-
-
 def _by_task(memories: Mapping[str, Any]) -> Any:
     """The `carry` of a train state, from the memories of all tasks; None for no memory."""
     if "" in memories:
@@ -168,7 +159,7 @@ def _by_task(memories: Mapping[str, Any]) -> Any:
 def _abstract_carry(models: Models, data: Data) -> Any:
     """The shapes and shardings of the `carry` of a train state."""
     return _by_task(
-        {name: model.abstract_carry(_batch_shapes(data[name])) for name, model in models.items()}
+        {name: model.abstract_carry(data[name].batch_shapes()) for name, model in models.items()}
     )
 
 
@@ -184,7 +175,7 @@ def _initial_carry(models: Models, data: Data) -> Any:
 
 def _metric_names(models: Models, data: Data) -> dict[str, list[str]]:
     """The metrics of the loss of each task."""
-    return {name: one.metric_names(_batch_shapes(data[name])) for name, one in models.items()}
+    return {name: one.metric_names(data[name].batch_shapes()) for name, one in models.items()}
 
 
 def _check_memories(memories: list[Any], phases: list[Phase]) -> None:
@@ -346,7 +337,7 @@ def _works(models: Models, data: Data) -> dict[str, Work]:
 
 def _work(model: Experiment, data: Inputs) -> Work:
     """The work of a step, counted on the shapes of a batch."""
-    shapes = _batch_shapes(data)
+    shapes = data.batch_shapes()
     peak = flops.peak_flops(jax.devices()[0], model.config.model.get("dtype", "float32"))
     examples = data.config.data.batch_size
     tokens = sum(

@@ -101,6 +101,14 @@ class Inputs:
                     "hold out more of the text, or set evaluate.tasks"
                 )
 
+    def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes of a global training batch."""
+        parts = self.slice[1]
+        return {
+            name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)
+            for name, rows in self.train_batches.blank().items()
+        }
+
     def part(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """This process's rows of a global batch."""
         index, number = self.slice
