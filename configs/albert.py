@@ -24,12 +24,14 @@ The comparisons of sections 4.4 to 4.6, from the same file:
     --config.data.objective_settings.sentences=order, next
     --config.data.objective_settings.sentences=none --config.model.head=masked_lm
 
-The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
-tokens falls from log 4096 = 8.3 to 5.67 nats, where the unigram entropy of the targets is
-6.09; the loss of the segment order takes longer to fall, and stays at log 2 = 0.69:
+The demo learns the order of sentences of documentation strings in minutes on 2 CPU cores, by AdamW
+in small batches. On the held-out split (--config.evaluate.batches=0) the loss of the order falls
+from log 2 = 0.69 to 0.51 nats, an accuracy of 73%; in the first thousand steps it hardly moves.
+The loss of masked tokens falls from log 4096 = 8.3 to 5.97, where the unigram entropy of the
+targets is 5.88:
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=albert --size=4096 \
-        --output=runs/albert_demo/vocabulary.model
+    python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=albert \
+        --size=4096 --output=runs/albert_demo/vocabulary.model
     python -m t5x_like.train --config=configs/albert.py:demo
 """
 
@@ -65,14 +67,14 @@ def _demo() -> ml_collections.ConfigDict:
     )
     config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
     config.data.settings.prose = True  # sentences, whose order can be seen
-    config.data.lengths = {"inputs": 64}
-    config.data.batch_size = 32
-    config.train.steps = 1500
+    config.data.lengths = {"inputs": 48}
+    config.data.batch_size = 16
+    config.train.steps = 3000
     config.optimizer = {
         "name": "adamw",
         "b2": 0.98,
         "weight_decay": 0.01,
-        **recipes.linear(config, 2e-3, warmup_steps=100),
+        **recipes.linear(config, 1e-3, warmup_steps=100),
     }
     config.evaluate.every = 250
     return config
