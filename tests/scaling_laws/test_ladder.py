@@ -220,10 +220,12 @@ def test_bad_flags_of_a_ladder(arguments, message, capsys):
 @pytest.mark.slow
 def test_a_ladder_trains_and_goes_on(tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(f"line {n} of many lines" for n in range(5000)))
-    made = base(**{"data.module": "data/text_files.py", "data.task": "text_files"})
+    changes = {"data.module": "data/text_files.py", "data.task": "text_files"}
+    made = base(**changes, **{"data.batch_size": 8})  # a row for each simulated device
     made.data.settings = {"files": str(tmp_path / "texts.txt")}
     made.evaluate.batches = 2
-    made = ladder.design(made, Design((5e9,), SIZES), folder=tmp_path / "ladder")
+    wanted = Design((3.5e9,), ("1x16", "2x16", "1x24"))
+    made = ladder.design(made, wanted, folder=tmp_path / "ladder")
     ladder.write(made)
     assert running.run(made)
     assert running.run(made)
