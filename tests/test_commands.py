@@ -225,7 +225,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path):
                     if line.startswith(f"step {steps + 2}/"):
                         run.kill()
                         break
-            run.communicate(timeout=240)
+            run.communicate(timeout=900)
     parameters = [
         checkpoints.restore_params(tmp_path / name / "checkpoints")[0]
         for name in ("straight", "killed")
