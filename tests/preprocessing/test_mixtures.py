@@ -121,7 +121,7 @@ def test_sampled_frequencies(pack):
     ("call", "message"),
     [
         (lambda: mixtures.rate("temperatur", value=2), "mean 'temperature'"),
-        (lambda: mixtures.rate("temperature"), "'value'"),
+        (lambda: mixtures.rate("temperature"), "temperature.value is not set"),
         (lambda: mixtures.rate("equal", limit=3), "limit"),
         (lambda: mixtures.temperature(0), "temperature=0 must be above 0"),
         (lambda: mixtures.examples_proportional(limit=0), "limit=0 must be 1 or more"),
