@@ -45,6 +45,13 @@ HEADS = {
     "features": "Model",
 }
 OWN_HEADS = {"discriminator": "ForPreTraining"}
+RELATIVE = {
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["c2p", "p2c"],
+    "max_relative_positions": 18,
+}
 # System: the prefix of its classes, the heads that they have, its settings, segments.
 FAMILIES = {
     "bert": ("Bert", tuple(HEADS), {"type_vocab_size": 2}, True),
@@ -73,6 +80,20 @@ FAMILIES = {
         True,
     ),
     "distilbert": ("DistilBert", tuple(HEADS)[1:], {"hidden_dim": 28}, False),
+    "deberta": ("Deberta", tuple(HEADS)[1:], RELATIVE | {"max_relative_positions": 7}, False),
+    # As in version 3, and as in version 2 (with projections of the table, and a convolution).
+    "deberta_v3": (
+        "DebertaV2",
+        tuple(HEADS)[1:],
+        RELATIVE | {"share_att_key": True, "position_buckets": 6, "norm_rel_ebd": "layer_norm"},
+        False,
+    ),
+    "deberta_v2": (
+        "DebertaV2",
+        ("masked_lm",),
+        RELATIVE | {"max_relative_positions": 11, "conv_kernel_size": 3, "conv_act": "gelu"},
+        False,
+    ),
 }
 
 

@@ -13,7 +13,16 @@ from t5x_like.hf.folder import read_json
 from t5x_like.pretrained import from_pretrained
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-SYSTEMS = ("bert", "albert", "roberta", "electra", "distilbert")
+SYSTEMS = (
+    "bert",
+    "albert",
+    "roberta",
+    "electra",
+    "distilbert",
+    "deberta",
+    "deberta_v2",
+    "deberta_v3",
+)
 # Float32 sums of two frameworks differ in their order, by 1e-6 of outputs near 5; a wrong weight,
 # epsilon or activation moves them by 1e-2 and more.
 TOLERANCE = 1e-4

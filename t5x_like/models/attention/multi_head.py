@@ -33,6 +33,8 @@ class Attention(nn.Module):
         scale: factor of the dot products; None: K^-0.5. T5 has 1.0 and a smaller initial query.
         dropout: rate for the attention weights.
         dropout_broadcast: all queries of a head have the same dropout mask.
+        use_bias: whether the projections have a bias, or the names of those that have one out of
+            `query`, `key`, `value` and `out`.
         query_init, kernel_init, out_init: initializers of the kernels as matrices [D, H*K] and
             [H*K, D].
     """
@@ -46,7 +48,7 @@ class Attention(nn.Module):
     scale: float | None = None
     dropout: float = 0.0
     dropout_broadcast: bool = False
-    use_bias: bool = False
+    use_bias: bool | tuple[str, ...] = False
     query_init: Initializer = nn.initializers.lecun_normal()
     kernel_init: Initializer = nn.initializers.lecun_normal()
     out_init: Initializer = nn.initializers.lecun_normal()
@@ -59,19 +61,22 @@ class Attention(nn.Module):
 
         # A single head cannot be sharded: every device with query heads needs it.
         axis = "kv_heads" if groups > 1 else "single_head"
-        self.query = self._into_heads(self.heads, "heads", self.query_init)
-        self.key = self._into_heads(groups, axis, self.kernel_init)
-        self.value = self._into_heads(groups, axis, self.kernel_init)
+        self.query = self._into_heads("query", self.heads, "heads", self.query_init)
+        self.key = self._into_heads("key", groups, axis, self.kernel_init)
+        self.value = self._into_heads("value", groups, axis, self.kernel_init)
         self.scale_factor = self.width**-0.5 if self.scale is None else self.scale
 
-    def _into_heads(self, heads: int, axis: str, init: Initializer) -> Linear:
+    def _into_heads(self, name: str, heads: int, axis: str, init: Initializer) -> Linear:
         return Linear(
             (heads, self.width),
             axes=("embed", axis, "kv"),
-            use_bias=self.use_bias,
+            use_bias=self._has_bias(name),
             kernel_init=init,
             dtype=self.dtype,
         )
+
+    def _has_bias(self, name: str) -> bool:
+        return self.use_bias if isinstance(self.use_bias, bool) else name in self.use_bias
 
     def keys_values(
         self, context: Float[Array, "B S D"], positions: Int[Array, "B S"] | None = None
@@ -175,7 +180,7 @@ class Attention(nn.Module):
             (x.shape[-1],),
             axes=("heads", "kv", "embed"),
             contract=2,
-            use_bias=self.use_bias,
+            use_bias=self._has_bias("out"),
             kernel_init=self.out_init,
             dtype=self.dtype,
             name="out",

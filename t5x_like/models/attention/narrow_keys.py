@@ -26,16 +26,16 @@ class NarrowKeysAttention(Attention):
                 "of the values"
             )
         groups = self.kv_heads or self.heads
-        self.query = self._narrow(self.heads, "heads", self.query_init)
-        self.key = self._narrow(groups, "kv_heads", self.kernel_init)
-        self.value = self._into_heads(groups, "kv_heads", self.kernel_init)
+        self.query = self._narrow("query", self.heads, "heads", self.query_init)
+        self.key = self._narrow("key", groups, "kv_heads", self.kernel_init)
+        self.value = self._into_heads("value", groups, "kv_heads", self.kernel_init)
         self.scale_factor = self.key_width**-0.5 if self.scale is None else self.scale
 
-    def _narrow(self, heads: int, axis: str, init: Initializer) -> Linear:
+    def _narrow(self, name: str, heads: int, axis: str, init: Initializer) -> Linear:
         return _Padded(
             (heads, self.key_width),
             axes=("embed", axis, "kv"),
-            use_bias=self.use_bias,
+            use_bias=self._has_bias(name),
             kernel_init=init,
             dtype=self.dtype,
             width=self.width,

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PyTree
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.relative_shift import align_distances
 from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
 
 
@@ -70,18 +71,6 @@ class TransformerXLAttention(Attention):
             self.distance_kernel.astype(query.dtype),
             self.sines(distances[None], length=keys)[0],
         )
-        scores = _shift(scores)
+        scores = align_distances(scores, keys=keys)
         content = query + self.content_bias.astype(query.dtype)
         return content, scores if bias is None else bias + scores
-
-
-def _shift(scores: Float[Array, "B H T S"]) -> Float[Array, "B H T S"]:
-    """Shift row t by T - 1 - t places to the left (Dai et al. 2019, appendix B).
-
-    The places on the right, keys after the query, get scores of another row.
-    """
-    batch, heads, targets, sources = scores.shape
-    # Pad a column, and split the rows again T places on: each row is one place shorter.
-    scores = jnp.pad(scores, ((0, 0), (0, 0), (0, 0), (1, 0)))
-    scores = scores.reshape(batch, heads, targets * (sources + 1))[..., targets:]
-    return scores.reshape(batch, heads, targets, sources)

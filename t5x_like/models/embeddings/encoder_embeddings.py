@@ -59,3 +59,28 @@ class CountedEmbeddings(Embeddings):
         real = batch["encoder_segment_ids"] > 0
         positions = batch.get("encoder_positions", jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1)
         return super().__call__({**batch, "encoder_positions": jnp.where(real, positions, -1)})
+
+
+class ContentEmbeddings(nn.Module):
+    """norm(token), 0 at padding: for attention scores with positions (He et al. 2020, section 3.1).
+
+    Attributes:
+        make_tokens: factory of the table.
+    """
+
+    make_tokens: Callable[..., nn.Module]
+    make_norm: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        self.token = self.make_tokens()
+        self.norm = self.make_norm()
+
+    def __call__(self, batch: Batch) -> Float[Array, "B L D"]:
+        """The normed embeddings."""
+        x = self.norm(self.token(batch["encoder_input_tokens"]))
+        return jnp.where((batch["encoder_segment_ids"] > 0)[..., None], x, 0)
+
+    @property
+    def table(self) -> Float[Array, "V D"]:
+        """The table of token embeddings, for a head that is tied to it."""
+        return self.token.embedding

@@ -79,6 +79,7 @@ class Encoder(nn.Module):
     ) -> tuple[Float[Array, "B L D"], dict[str, Any]]:
         shared = Shared(
             mask=self.mask(batch),
+            positions=batch.get("encoder_positions"),
             tokens=batch["encoder_input_tokens"],
             deterministic=deterministic,
             collect=collect,
