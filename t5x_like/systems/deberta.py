@@ -102,7 +102,7 @@ def network(config: Mapping[str, Any]) -> nn.Module:
         Pooler, activation=bert.GELU, kernel_init=bert.INIT, dtype=dtype
     )
     make_masked_lm = bert.masked_lm(config, make_norm=NORM)
-    own = {
+    own: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
         "features": Features,
     }
