@@ -52,6 +52,7 @@ RELATIVE = {
     "pos_att_type": ["c2p", "p2c"],
     "max_relative_positions": 18,
 }
+SPARSE = {"type_vocab_size": 2, "block_size": 2, "num_random_blocks": 1, "sep_token_id": 4}
 # System: the prefix of its classes, the heads that they have, its settings, segments.
 FAMILIES = {
     "bert": ("Bert", tuple(HEADS), {"type_vocab_size": 2}, True),
@@ -80,6 +81,9 @@ FAMILIES = {
         True,
     ),
     "distilbert": ("DistilBert", tuple(HEADS)[1:], {"hidden_dim": 28}, False),
+    # 10 blocks of 2 tokens, and dense attention; no token is the separator of its questions.
+    "bigbird": ("BigBird", tuple(HEADS), SPARSE, True),
+    "bigbird_full": ("BigBird", ("masked_lm",), SPARSE | {"attention_type": "original_full"}, True),
     "deberta": ("Deberta", tuple(HEADS)[1:], RELATIVE | {"max_relative_positions": 7}, False),
     # As in version 3, and as in version 2 (with projections of the table, and a convolution).
     "deberta_v3": (

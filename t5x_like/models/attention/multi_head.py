@@ -174,7 +174,7 @@ class Attention(nn.Module):
             scores = masked_scores(query, keys_values, **terms)
             values = weighted_values(scores, keys_values, dtype=query.dtype, **dropout)
         else:
-            values = self._core(mask, bias)(query, keys_values, **terms, **dropout)
+            values = self._core(mask, bias, extra)(query, keys_values, **terms, **dropout)
         values = nn.with_logical_constraint(values, axes)
         out = Linear(
             (x.shape[-1],),
@@ -187,7 +187,8 @@ class Attention(nn.Module):
         )
         return out(values), scores
 
-    def _core(self, mask: AttentionMask, bias: Array | None) -> Core:
+    def _core(self, mask: AttentionMask, bias: Array | None, extra: PyTree) -> Core:
+        del extra
         # A cache's keys are in no order, and no more than the few queries need.
         if self.window is not None and bias is None and mask.key_slots is None:
             return banded(self.core, window=self.window)

@@ -1,0 +1,208 @@
+"""Block-sparse attention: each block of queries attends to a few blocks of keys."""
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.cores import Core
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import Attention
+
+# The blocks that a query attends to: neighbors, random ones, and the first and the last (Zaheer et
+# al. 2020, section 2). Queries of the first and last block attend to all, where these are global.
+PARTS = ("window", "random", "global")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pattern:
+    """Which blocks of keys the queries of a block attend to.
+
+    Attributes:
+        block: the number of tokens in a block.
+        parts: out of PARTS.
+        random: the number of random blocks.
+        random_blocks: `fixed` are the same for all texts of a length, and others in each layer and
+            head; `first` puts the first block in the place of all of them, as Hugging Face does in
+            evaluation, where its keys then count so many times.
+    """
+
+    block: int
+    parts: tuple[str, ...] = PARTS
+    random: int = 3
+    random_blocks: Literal["fixed", "first"] = "fixed"
+
+    def is_dense(self, length: int) -> bool:
+        """Whether texts of this length get dense attention, because blocks would save little."""
+        return length <= (5 + 2 * self.random) * self.block
+
+    def choose(self, length: int, *, layers: int, heads: int) -> Int[np.ndarray, "N H n R"]:
+        """The random blocks of each layer, head and block of queries.
+
+        They follow from these numbers alone, so that a resumed run has the same; none is a neighbor
+        or global.
+        """
+        number = -(-length // self.block)
+        if self.random_blocks == "first":
+            return np.zeros((layers, heads, number, self.random), np.int32)
+        chosen = np.empty((layers, heads, number, self.random), np.int32)
+        for layer, head in np.ndindex(layers, heads):
+            random = np.random.default_rng((layer, head, number))
+            for query in range(number):
+                near = [0, number - 1, query - 1, query, query + 1]
+                others = np.setdiff1d(np.arange(number), near)
+                chosen[layer, head, query] = random.choice(others, self.random, replace=False)
+        return chosen
+
+
+@flax.struct.dataclass(kw_only=True)
+class _Blocks(AttentionMask):
+    """The mask of each block of queries, which is a row here."""
+
+    allowed: Bool[Array, "b H W S"]
+
+    def dense(self, *, queries: int, keys: int) -> Bool[Array, "b H W S"]:
+        del queries, keys
+        return self.allowed
+
+
+class BlockSparseAttention(Attention):
+    """Self-attention of blocks of queries to blocks of keys (Zaheer et al. 2020, section 2).
+
+    Time and memory grow with the length, not with its square: of n blocks each attends to 3
+    neighbors (itself among them), R random ones and 2 global ones, and the 2 global ones to all.
+    The neighbors come by rolling the keys, the random blocks by a gather. Texts are padded to whole
+    blocks inside; padding attends to nothing.
+
+    `Shared.extra` has the random blocks of the layer, [H, n, R]: see `PatternStack`.
+
+    Attributes:
+        pattern: the blocks.
+    """
+
+    pattern: Pattern = dataclasses.field(kw_only=True)
+
+    def _core(self, mask: AttentionMask, bias: Array | None, extra: PyTree) -> Core:
+        if extra is None:
+            return self.core
+        assert bias is None  # no term of the scores is known block by block
+        return functools.partial(
+            _block_sparse, core=self.core, pattern=self.pattern, random_blocks=extra
+        )
+
+
+def _block_sparse(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    core: Any,
+    pattern: Pattern,
+    random_blocks: Int[Array, "H n R"],
+    mask: AttentionMask,
+    dropout_rng: Array | None = None,
+    **settings: Any,
+) -> Float[Array, "B T H K"]:
+    batch, length = query.shape[:2]
+    width = pattern.block
+    number = -(-length // width)
+
+    def blocks(x: Float[Array, "B T ..."]) -> Float[Array, "B n W ..."]:
+        x = jnp.pad(x, [(0, 0), (0, number * width - length)] + [(0, 0)] * (x.ndim - 2))
+        return x.reshape(batch, number, width, *x.shape[2:])
+
+    segments = mask.key_segments
+    assert segments is not None  # encoders have them
+    key, value = blocks(keys_values.key), blocks(keys_values.value)
+    segments = blocks(segments)
+    own = None if mask.query_segments is None else blocks(mask.query_segments)
+    queries = blocks(query)
+    is_global = "global" in pattern.parts
+    inner = slice(1, -1) if is_global else slice(None)
+    rngs = (None, None) if dropout_rng is None else tuple(jax.random.split(dropout_rng))
+
+    chosen = _Chosen(pattern, random_blocks)
+    count = queries[:, inner].shape[1]
+
+    def rows(x: Float[Array, "B m ..."]) -> Float[Array, "b ..."]:
+        return x.reshape(batch * count, *x.shape[2:])
+
+    allowed = chosen.masks(segments, own)[:, inner]
+    out = core(
+        rows(queries[:, inner]),
+        KeyValues(key=rows(chosen.keys(key)[:, inner]), value=rows(chosen.keys(value)[:, inner])),
+        mask=_Blocks(allowed=rows(allowed)),
+        dropout_rng=rngs[0],
+        **settings,
+    ).reshape(batch, count, *queries.shape[2:])
+    if is_global:
+
+        def ends(x: Float[Array, "B n W ..."]) -> Float[Array, "B S ..."]:
+            return jnp.concatenate([x[:, 0], x[:, -1]], axis=1)
+
+        ends_mask = dataclasses.replace(mask, query_segments=None if own is None else ends(own))
+        both = core(ends(queries), keys_values, mask=ends_mask, dropout_rng=rngs[1], **settings)
+        both = both.reshape(batch, 2, *queries.shape[2:])
+        out = jnp.concatenate([both[:, :1], out, both[:, 1:]], axis=1)
+    out = jnp.where((segments > 0)[..., None, None], out, 0)
+    return out.reshape(batch, number * width, *query.shape[2:])[:, :length]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+    """The blocks of keys of each block of queries, side by side."""
+
+    pattern: Pattern
+    random_blocks: Int[Array, "H n R"]
+
+    def keys(self, x: Float[Array, "B n W H K"]) -> Float[Array, "B n S H K"]:
+        """Keys or values of the blocks."""
+        parts = []
+        if "global" in self.pattern.parts:
+            parts += [
+                jnp.broadcast_to(x[:, end], x.shape) for end in (slice(0, 1), slice(-1, None))
+            ]
+        if "window" in self.pattern.parts:
+            parts += [jnp.roll(x, shift, axis=1) for shift in (1, 0, -1)]
+        if "random" in self.pattern.parts:
+            heads = jnp.moveaxis(x, 3, 1)  # [B H n W K]
+            taken = jax.vmap(lambda x, own: x[:, own], in_axes=(1, 0), out_axes=1)(
+                heads, self.random_blocks
+            )  # [B H n R W K]
+            taken = jnp.moveaxis(taken, 1, 4)  # [B n R W H K]
+            parts += [taken[:, :, n] for n in range(taken.shape[2])]
+        return jnp.concatenate(parts, axis=2)
+
+    def masks(
+        self, keys: Int[Array, "B n W"], queries: Int[Array, "B n W"] | None
+    ) -> Bool[Array, "B n H W S"]:
+        """Which keys of the blocks are in the segment of each query, and not there twice."""
+        number, width = keys.shape[1:]
+        heads = self.random_blocks.shape[0]
+        per_head = jnp.broadcast_to(keys[..., None, None], (*keys.shape, heads, 1))
+        found = jnp.moveaxis(self.keys(per_head)[..., 0], 3, 2)  # [B n H S]
+        found = jnp.where(jnp.repeat(self._once(number), width, axis=1)[None, :, None], found, 0)
+        if queries is None:
+            return (found > 0)[:, :, :, None]
+        return (found[:, :, :, None] == queries[:, :, None, :, None]) & (found[:, :, :, None] > 0)
+
+    def _once(self, number: int) -> Bool[np.ndarray, "n blocks"]:
+        """False for neighbors beyond the text, and for those that are there as global blocks."""
+        query = np.arange(number)
+        parts = []
+        is_global = "global" in self.pattern.parts
+        if is_global:
+            parts += [np.ones(number, bool)] * 2
+        if "window" in self.pattern.parts:
+            for offset in (-1, 0, 1):
+                near = query + offset
+                first, last = (1, number - 2) if is_global else (0, number - 1)
+                parts.append((near >= first) & (near <= last))
+        if "random" in self.pattern.parts:
+            parts += [np.ones(number, bool)] * self.pattern.random
+        return np.stack(parts, axis=1)

@@ -1,0 +1,234 @@
+"""BigBird: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences" (arXiv:2007.14062)."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from t5x_like import losses
+from t5x_like.models.attention.block_sparse import PARTS, BlockSparseAttention, Pattern
+from t5x_like.models.attention.cores import dense_core
+from t5x_like.models.blocks.pattern_stack import PatternBlock, PatternStack
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.heads.encoder_heads import (
+    FirstTokenHead,
+    MaskedLMHead,
+    Pooler,
+    Pretraining,
+    select_head,
+)
+from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.linear import Initializer
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.networks.tower import Tower
+from t5x_like.models.types import Batch, Outputs
+from t5x_like.names import choose
+from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
+
+
+def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
+    return {
+        "head": "masked_lm",
+        "labels": 2,
+        "vocab_size": 50358,
+        "positions": 4096,
+        "token_types": 2,
+        "layers": layers,
+        "d_model": d_model,
+        "d_ff": 4 * d_model,
+        "heads": heads,
+        "attention_parts": "window|random|global",
+        "block": 64,
+        "random": 3,
+        "random_blocks": "fixed",
+        "dropout": 0.1,
+        "dropout_broadcast": False,
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+
+
+# Appendix E, table 8: the internal transformer construction (ITC).
+SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
+
+GELU = functools.partial(nn.gelu, approximate=True)
+# Table 1, and dense attention.
+ATTENTION_PARTS: dict[str, tuple[str, ...]] = {
+    "window|random|global": PARTS,
+    "window|random": ("window", "random"),
+    "window": ("window",),
+    "random": ("random",),
+    "all": (),
+}
+RANDOM_BLOCKS = ("fixed", "first")
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES: BERT's, with block-sparse attention.
+
+    Args:
+        config: its `head` is "masked_lm", "pretraining", which also predicts the next sentence, or
+            one of `select_head`; `attention_parts` is one of ATTENTION_PARTS, `block` the tokens of
+            a block, `random` the number of random blocks, and `random_blocks` "fixed", or "first"
+            for what Hugging Face computes in evaluation: see `Pattern`.
+
+    Raises:
+        ValueError: no such head, attention or kind of random blocks, or a block of no tokens.
+    """
+    dtype = jnp.dtype(config["dtype"])
+    make_masked_lm = bert.masked_lm(config, activation=GELU)
+    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
+    make_row = functools.partial(
+        FirstTokenHead,
+        make_pooler=functools.partial(
+            Pooler,
+            activation=GELU,
+            kernel_init=bert.INIT,
+            inner_dropout=config["dropout"],
+            dtype=dtype,
+        ),
+        kernel_init=bert.INIT,
+        dropout=config["dropout"],
+    )
+    own: dict[str, Callable[..., nn.Module]] = {
+        "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
+        "pretraining": functools.partial(
+            Pretraining,
+            make_masked_lm=make_masked_lm,
+            make_pooler=make_pooler,
+            classes=2,
+            kernel_init=bert.INIT,
+        ),
+        "question_answering": functools.partial(
+            LayerAnswerHead,
+            make_feed_forward=_feed_forward(config),
+            make_norm=functools.partial(bert.NORM, dtype=dtype),
+            kernel_init=bert.INIT,
+            dropout=config["dropout"],
+        ),
+    }
+    return Encoder(
+        make_embeddings=bert.embeddings(config),
+        make_encoder=tower(config),
+        make_head=select_head(
+            config, own, make_pooler=make_pooler, kernel_init=bert.INIT, make_row=make_row
+        ),
+    )
+
+
+class LayerAnswerHead(nn.Module):
+    """Predict the start and the end of an answer after one more feed-forward layer, as released."""
+
+    make_feed_forward: Callable[..., nn.Module]
+    make_norm: Callable[..., nn.Module]
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`start_logits` and `end_logits`, float32 [B, L]."""
+        x = nn.Dropout(self.dropout)(hidden, deterministic)
+        y = self.make_feed_forward(name="feed_forward")(x, deterministic=deterministic)
+        y = nn.Dropout(self.dropout)(y, deterministic)
+        logits = output_layer(2, self.kernel_init, "answer")(
+            self.make_norm(name="norm")(hidden + y)
+        )
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The layers: BERT's, with the random blocks of each."""
+    pattern = _pattern(config)
+
+    def patterns(length: int) -> np.ndarray | None:
+        if not pattern.parts or pattern.is_dense(length):
+            return None
+        return pattern.choose(length, layers=config["layers"], heads=config["heads"])
+
+    make_stack = functools.partial(
+        Stack,
+        make_block=block(config),
+        layers=config["layers"],
+        loop=config["loop"],
+        remat=config["remat"],
+    )
+    return functools.partial(
+        Tower,
+        make_stack=functools.partial(PatternStack, make_stack=make_stack, choose=patterns),
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+    )
+
+
+def _pattern(config: Mapping[str, Any]) -> Pattern:
+    parts = choose("model.attention_parts", config["attention_parts"], ATTENTION_PARTS)
+    if config["block"] < 1 or config["random"] < 0:
+        raise ValueError(
+            f"model.block={config['block']} must be 1 or more, and model.random="
+            f"{config['random']} must be 0 or more"
+        )
+    kind = choose(
+        "model.random_blocks", config["random_blocks"], {name: name for name in RANDOM_BLOCKS}
+    )
+    return Pattern(block=config["block"], parts=parts, random=config["random"], random_blocks=kind)
+
+
+def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """BERT's layer with the approximate GELU and block-sparse attention."""
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
+        PatternBlock,
+        make_norm=functools.partial(bert.NORM, dtype=dtype),
+        make_self_attention=functools.partial(
+            BlockSparseAttention,
+            pattern=_pattern(config),
+            heads=config["heads"],
+            width=config["d_model"] // config["heads"],
+            core=dense_core,
+            dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
+            use_bias=True,
+            query_init=bert.INIT,
+            kernel_init=bert.INIT,
+            out_init=bert.INIT,
+            dtype=dtype,
+        ),
+        make_feed_forward=_feed_forward(config),
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+    )
+
+
+def _feed_forward(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    return functools.partial(
+        MLP,
+        hidden=config["d_ff"],
+        activation=GELU,
+        use_bias=True,
+        wi_init=bert.INIT,
+        wo_init=bert.INIT,
+        dtype=jnp.dtype(config["dtype"]),
+    )
+
+
+SYSTEM = System(
+    name="bigbird",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
+        "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
+        **ENCODER_TASKS,
+    },
+)
