@@ -18,9 +18,9 @@ corpora, and from random parameters where the paper starts from RoBERTa's:
 
 The building blocks of table 1, from the same file:
 
-    --config.model.attention_parts='random' or 'window' or 'window|random', or 'all' for dense attention
+    --config.model.attention_parts=random, window, 'window|random'; all: dense attention
 
-The demo learns on documentation strings in minutes on 2 CPU cores, in rows of 16 blocks of 16 tokens:
+The demo learns on documentation strings in minutes on 2 CPU cores, in rows of 16 blocks:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=albert --size=4096 \
         --output=runs/bigbird_demo/vocabulary.model

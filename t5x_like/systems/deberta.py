@@ -170,21 +170,26 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         if config["convolution"]
         else None,
     )
-    make_table = functools.partial(
+    return functools.partial(
+        Tower,
+        make_stack=make_stack,
+        make_extra=_relative_table(config) if _terms(config) else None,
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+    )
+
+
+def _relative_table(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The table of relative positions, which all layers share."""
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
         RelativeTable,
         rows=2 * (config["relative_buckets"] or config["relative_span"]),
         features=config["d_model"],
         embedding_init=bert.INIT,
-        make_norm=make_norm if config["relative_norm"] else None,
+        make_norm=functools.partial(NORM, dtype=dtype) if config["relative_norm"] else None,
         dropout=config["dropout"],
         dtype=dtype,
-    )
-    return functools.partial(
-        Tower,
-        make_stack=make_stack,
-        make_extra=make_table if _terms(config) else None,
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import flax.struct
 import jax
@@ -36,7 +36,7 @@ class Pattern:
     block: int
     parts: tuple[str, ...] = PARTS
     random: int = 3
-    random_blocks: Literal["fixed", "first"] = "fixed"
+    random_blocks: str = "fixed"
 
     def is_dense(self, length: int) -> bool:
         """Whether texts of this length get dense attention, because blocks would save little."""
@@ -141,16 +141,29 @@ def _block_sparse(
         **settings,
     ).reshape(batch, count, *queries.shape[2:])
     if is_global:
-
-        def ends(x: Float[Array, "B n W ..."]) -> Float[Array, "B S ..."]:
-            return jnp.concatenate([x[:, 0], x[:, -1]], axis=1)
-
-        ends_mask = dataclasses.replace(mask, query_segments=None if own is None else ends(own))
-        both = core(ends(queries), keys_values, mask=ends_mask, dropout_rng=rngs[1], **settings)
-        both = both.reshape(batch, 2, *queries.shape[2:])
+        both = _ends(queries, own, keys_values, core, mask=mask, dropout_rng=rngs[1], **settings)
         out = jnp.concatenate([both[:, :1], out, both[:, 1:]], axis=1)
     out = jnp.where((segments > 0)[..., None, None], out, 0)
     return out.reshape(batch, number * width, *query.shape[2:])[:, :length]
+
+
+def _ends(
+    queries: Float[Array, "B n W H K"],
+    segments: Int[Array, "B n W"] | None,
+    keys_values: KeyValues,
+    core: Any,
+    *,
+    mask: AttentionMask,
+    **settings: Any,
+) -> Float[Array, "B 2 W H K"]:
+    """The values of the first and the last block, which attend to all keys."""
+
+    def both(x: Float[Array, "B n W ..."]) -> Float[Array, "B S ..."]:
+        return jnp.concatenate([x[:, 0], x[:, -1]], axis=1)
+
+    mask = dataclasses.replace(mask, query_segments=None if segments is None else both(segments))
+    out = core(both(queries), keys_values, mask=mask, **settings)
+    return out.reshape(queries.shape[0], 2, *queries.shape[2:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,9 +177,7 @@ class _Chosen:
         """Keys or values of the blocks."""
         parts = []
         if "global" in self.pattern.parts:
-            parts += [
-                jnp.broadcast_to(x[:, end], x.shape) for end in (slice(0, 1), slice(-1, None))
-            ]
+            parts += [jnp.broadcast_to(end, x.shape) for end in (x[:, :1], x[:, -1:])]
         if "window" in self.pattern.parts:
             parts += [jnp.roll(x, shift, axis=1) for shift in (1, 0, -1)]
         if "random" in self.pattern.parts:
