@@ -136,7 +136,6 @@ class DisentangledEncoder(Encoder):
 def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     """The layers, with the table of relative positions that they share."""
     dtype = jnp.dtype(config["dtype"])
-    make_norm = functools.partial(NORM, dtype=dtype)
     decodes = config["mask_decoder"] and config["head"] == "masked_lm"
     make_stack = functools.partial(
         MaskDecoderStack,
@@ -156,19 +155,7 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         )
         if decodes
         else None,
-        make_neighbors=functools.partial(
-            Neighbors,
-            width=config["convolution"],
-            make_norm=make_norm,
-            activation=choose(
-                "model.convolution_activation", config["convolution_activation"], ACTIVATIONS
-            ),
-            kernel_init=bert.INIT,
-            dropout=config["dropout"],
-            dtype=dtype,
-        )
-        if config["convolution"]
-        else None,
+        make_neighbors=_neighbors(config) if config["convolution"] else None,
     )
     return functools.partial(
         Tower,
@@ -176,6 +163,22 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         make_extra=_relative_table(config) if _terms(config) else None,
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
+    )
+
+
+def _neighbors(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The convolution beside the first layer."""
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
+        Neighbors,
+        width=config["convolution"],
+        make_norm=functools.partial(NORM, dtype=dtype),
+        activation=choose(
+            "model.convolution_activation", config["convolution_activation"], ACTIVATIONS
+        ),
+        kernel_init=bert.INIT,
+        dropout=config["dropout"],
+        dtype=dtype,
     )
 
 
