@@ -19,12 +19,13 @@ and 3.1), on C4 in place of the BooksCorpus and Wikipedia:
 Its ablations (section 4.3): --config.data.objective_settings.shuffle_rate=0.0 leaves the word
 structure out, --config.model.head=masked_lm the sentence structure.
 
-The demo learns on documentation strings in minutes on 2 CPU cores. The held-out loss of masked
-tokens falls from log 4096 = 8.3 to 5.18 nats, where their unigram entropy is 5.58, the loss of
-shuffled tokens to 4.78, and the loss of pairs from log 3 = 1.10 to 1.01:
+The demo learns on the sentences of documentation strings in minutes on 2 CPU cores. After 2,250 of
+its 3,000 steps the held-out loss of pairs (320 of them) has fallen from log 3 = 1.10 to 0.88 nats,
+an accuracy of 56%, having stayed at chance for the first 750. The loss of masked tokens is 5.86
+then, that of shuffled tokens 5.34:
 
-    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
-        --output=runs/structbert_demo/vocab.txt
+    python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=wordpiece \
+        --size=4096 --output=runs/structbert_demo/vocab.txt
     python -m t5x_like.train --config=configs/structbert.py:demo
 """
 
@@ -55,9 +56,11 @@ def _demo() -> ml_collections.ConfigDict:
     config = recipes.demo(
         get_config("base"), vocabulary="runs/structbert_demo/vocab.txt", positions=64
     )
-    config.data.lengths = {"inputs": 64}
-    config.data.batch_size = 32
-    config.train.steps = 1500
-    config.optimizer.update({"learning_rate": 2e-3, "warmup_steps": 100})
+    config.model.loop = "unroll"  # a sixth faster than a scan on a CPU
+    config.data.settings.prose = True  # sentences, whose order can be seen
+    config.data.lengths = {"inputs": 48}
+    config.data.batch_size = 16
+    config.train.steps = 3000
+    config.optimizer.update({"b2": 0.98, "learning_rate": 1e-3, "warmup_steps": 100})
     config.evaluate.every = 250
     return config
