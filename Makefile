@@ -38,7 +38,7 @@ test: $(READY)  ## the tests, but for the slow ones
 	@$(PYTHON_IN_VENV) -m pytest -m "not slow" -n logical --maxprocesses=8 --dist=loadfile
 
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
-	@$(PYTHON_IN_VENV) -m pytest -m slow --timeout=1200
+	@$(PYTHON_IN_VENV) -m pytest -m slow -n logical --maxprocesses=8 --dist=loadfile --timeout=1200
 
 notebooks: $(READY)  ## run the notebooks from top to bottom, and keep what they show
 	@$(VENV)/bin/jupyter execute --inplace notebooks/*.ipynb

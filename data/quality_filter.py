@@ -3,10 +3,10 @@ r"""Filter web text by its likeness to curated text, as for GPT-3 (Brown et al. 
     python -m data.quality_filter --input "crawl/*.jsonl.gz" --output filtered \
         --curated "webtext/*.jsonl.gz" "wikipedia/*.jsonl.gz"
 
-A logistic regression learns to tell curated documents (the paper: WebText, Wikipedia and books)
-from those of the input. Its features are the counts of the words of a document, in lower case and
-separated by whitespace, hashed into 2^18 buckets, which is what Spark's Tokenizer and HashingTF
-compute. A document with the score s, the probability of being curated, is kept if
+A logistic regression learns to distinguish curated documents (the paper: WebText, Wikipedia and
+books) from those of the input. Its features are the counts of the words of a document, in lower
+case and separated by whitespace, hashed into 2^18 buckets, which is what Spark's Tokenizer and
+HashingTF compute. A document with the score s, the probability of being curated, is kept if
 
     np.random.pareto(9) > 1 - s
 
@@ -15,8 +15,8 @@ probability (2 - s)^-9, one in 512 at a score of 0.
 
 The random number of a document depends on its text and --seed alone: the result does not depend on
 the order of the documents or on how they are divided into files, and copies are kept or dropped
-together. The paper does not tell how many documents it trained on, nor any regularization; here it
-is scikit-learn's default, on up to --train_documents of each kind, which are sampled from all.
+together. The paper reports neither the number of documents it trained on nor any regularization;
+here it is scikit-learn's default, on up to --train_documents of each kind, sampled from all.
 
 Documents are streamed; those to train on are in memory (a few KB each). Rows keep all their fields.
 """

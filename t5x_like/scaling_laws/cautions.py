@@ -28,7 +28,7 @@ def of_runs(runs: Sequence[Run]) -> list[str]:
     if decades < _DECADES - 1e-6:
         found.append(
             f"the runs span {decades:.1f} decades of FLOPs: below {_DECADES:g}, E and the exponents"
-            " cannot be told apart; add a larger or a smaller budget"
+            " cannot be distinguished; add a larger or a smaller budget"
         )
     ratio = c / (6 * n * d)
     if ratio.max() > _UNITS or ratio.min() < 1 / _UNITS:

@@ -59,7 +59,7 @@ def _train(rung: Rung) -> bool:
 
 @contextlib.contextmanager
 def _passing_signals_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Let a run save itself when this process is told to stop; the signals that came."""
+    """Pass signals to stop on to the run, which saves itself; yield those that came."""
     signals: list[int] = []
 
     def stop(number: int, frame: Any) -> None:

@@ -92,7 +92,7 @@ def test_the_mean_of_hubers_losses_stops_early_where_the_sum_converges():
 
     found = parametric.fit(n, d, loss)
     least = scaled(parametric.start_at(found)[0])[0]
-    # Near the law of the runs, and from the starts of the grid as well, the mean says that it has
+    # Near the law of the runs, and from the starts of the grid as well, the mean counts as
     # converged, far above the minimum and with other exponents.
     for start in (parametric.start_at(HOFFMANN)[0], np.array([0.5, 0.5, 0.5, 5.0, 5.0])):
         stopped = converge(mean, start)
