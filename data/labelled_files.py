@@ -10,7 +10,8 @@
 | tagging | words and tags: lists of strings, equally long | strings, separated by blanks |
 | question_answering | question, context, answers | no |
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
-| gpt_multiple_choice | text_a, text_b or none, choices: strings, answer: 0, 1, ... | no |
+| gpt_regression | as regression, with text_b | the same |
+| multiple_choice, gpt_multiple_choice | text_a, text_b or none, choices, answer: 0, 1, ... | no |
 
 With `group=FIELD` rows have the key of a group, a string or an integer, for metrics of groups
 (MultiRC's questions).

@@ -20,6 +20,7 @@ from t5x_like.batches.conversion import (
     Rows,
     Sequences,
 )
+from t5x_like.batches.grouped_rows import DecoderRows, EncoderRows
 from t5x_like.names import check_settings, choose
 
 LOSS_ON_TOKENS = ("targets", "all")
@@ -265,49 +266,6 @@ class Encoder(Converter):
         return batch | {n: v if n == "answer" else v[:, 0] for n, v in whole.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class DecoderRows(Converter):
-    """One or more rows of a decoder an example, and its label (Radford et al. 2018, section 3.3).
-
-    `inputs` are the rows' tokens one after the other, and `row_numbers`, 1, 2, ..., are the rows
-    that they belong to. They become `decoder_input_tokens` and `decoder_segment_ids`, int32
-    [B, C, L], of `lengths.inputs` tokens a row, and `label`, int32 [B].
-
-    Attributes:
-        rows: the most rows of an example, C.
-    """
-
-    rows: int = 1
-
-    features = ("inputs", "row_numbers", "label")
-
-    def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Tokens of all rows together."""
-        size = self.rows * lengths.get("inputs", 0)
-        return {**lengths, "inputs": size, "row_numbers": size, "label": 1}
-
-    def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """From the lengths of the features: all rows together, and the label."""
-        return {"decoder": lengths["inputs"], "label": 1}
-
-    def sequences(self, example: Example) -> Sequences:
-        """Two channels, tokens and the numbers of their rows; and the label."""
-        tokens = np.stack([example["inputs"], example["row_numbers"]])
-        return {"decoder": tokens, "label": example["label"][None]}
-
-    def fields(self, rows: Mapping[str, Rows]) -> Batch:
-        """Each row by itself, padded at its end."""
-        tokens, numbers = rows["decoder"].channels
-        shape = [2, len(tokens), self.rows, tokens.shape[1] // self.rows]
-        inputs, segments = np.zeros(shape, np.int32)
-        for row in range(self.rows):
-            here = numbers == row + 1
-            segments[:, row] = np.arange(shape[-1]) < here.sum(axis=1, keepdims=True)
-            inputs[:, row][segments[:, row] > 0] = tokens[here]
-        batch = {"decoder_input_tokens": inputs, "decoder_segment_ids": segments}
-        return batch | {"label": rows["label"].channels[0][:, 0]}
-
-
 def _decoder_fields(rows: Mapping[str, Rows], *, start: int) -> dict[str, Any]:
     side = rows["decoder"]
     return {
@@ -325,6 +283,7 @@ CONVERTERS: dict[str, type[Converter]] = {
     "prefix_lm": PrefixLM,
     "encoder": Encoder,
     "decoder_rows": DecoderRows,
+    "encoder_rows": EncoderRows,
 }
 
 

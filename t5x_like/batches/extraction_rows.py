@@ -48,5 +48,6 @@ def _answers(write: WriteRow, answers: Sequence[str], *context: str) -> Rows:
 ARRANGE: dict[str, Arrange] = {
     "gpt_classification": _one_row,
     "gpt_similarity": _both_orders,
+    "gpt_regression": _both_orders,
     "gpt_multiple_choice": _answers,
 }

@@ -98,6 +98,16 @@ class RowWriter:
             tokens += one[:size]
         return self._write(tokens, [pieces])[0]
 
+    def of_choices(self, choices: Sequence[str], text: str, second: str | None = None) -> list[Row]:
+        """A row for each choice: the text, and the choice (Devlin et al. 2018, section 4.4).
+
+        Args:
+            second: the beginning of the second segment, before the choice: a question, as in RACE,
+                or the start of a sentence that the choice ends, as in SWAG.
+        """
+        before = [] if second is None else [second]
+        return [self.of_text(text, " ".join([*before, choice])) for choice in choices]
+
     def of_words(self, words: Sequence[str]) -> tuple[Row, Int[np.ndarray, "W"]]:
         """The row of a text of words, and the place of each word's first token; 0 without one.
 

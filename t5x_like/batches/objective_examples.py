@@ -68,17 +68,25 @@ def _albert(sentences: str = "order") -> Examples:
     return _bert(next_sentence=sentences != "none")
 
 
-def _decoder_rows(rows: int) -> Examples:
+def _decoder_rows(rows: int, *, target: str = "label") -> Examples:
     """Rows of a decoder, `rows` of them an example."""
     return Examples(
-        features=("inputs", "row_numbers", "label"),
+        features=("inputs", "row_numbers", target),
         converters=("decoder_rows",),
-        converter_settings={"rows": rows},
+        converter_settings={"rows": rows, "target": target},
     )
 
 
-def _multiple_choice(choices: int = 4) -> Examples:
+def _decoder_choices(choices: int = 4) -> Examples:
     return _decoder_rows(choices)
+
+
+def _encoder_choices(choices: int = 4) -> Examples:
+    return Examples(
+        features=("inputs", "row_numbers", "token_types", "label"),
+        converters=("encoder_rows",),
+        converter_settings={"rows": choices},
+    )
 
 
 OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
@@ -112,9 +120,11 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "regression": _encoder("token_types", "value"),
     "tagging": _encoder("token_types", "targets", "loss_weights"),
     "question_answering": _encoder("token_types", "answer"),
+    "multiple_choice": _encoder_choices,
     "gpt_classification": _decoder_rows(1),
     "gpt_similarity": _decoder_rows(2),
-    "gpt_multiple_choice": _multiple_choice,
+    "gpt_regression": _decoder_rows(2, target="value"),
+    "gpt_multiple_choice": _decoder_choices,
 }
 
 

@@ -14,6 +14,7 @@ _HEADS = {
     "ForSequenceClassification": "classification",
     "ForTokenClassification": "tagging",
     "ForQuestionAnswering": "question_answering",
+    "ForMultipleChoice": "multiple_choice",
     "LMHeadModel": "language_modeling",
     "Model": "features",
 }

@@ -69,6 +69,8 @@ class HuggingFaceFormat:
         on_request: the folders are read as another system unless this one is asked for, since
             Hugging Face does not have it.
         class_suffix: the end of the class's name, of a system without heads.
+        other_classes: ends of the names of further classes -> the settings of the system's `build`
+            that they have: {"EncoderModel": {"architecture": "encoder"}}.
         defaults: settings of the system's `build`, for those that no config.json has.
         settings: those of config.json, by its names, with their allowed values.
         fixed: the only supported values of further settings, which a config.json may lack.
@@ -76,6 +78,8 @@ class HuggingFaceFormat:
             number of heads.
         derive_settings: see `DeriveSettings`.
         derive_config: see `DeriveConfig`.
+        exported_only: settings of the system's `build` that Hugging Face does not have -> the only
+            value with which a model can be saved.
         weights: our parameters -> tensors, in the notation of `weight_map`.
         aliases: other names of tensors in old or headless folders, and of copies -> the name in
             `weights`; one `*` stands for the same text on both sides.
@@ -88,12 +92,14 @@ class HuggingFaceFormat:
     model_types: Mapping[str, str]
     on_request: bool = False
     class_suffix: str = ""
+    other_classes: Mapping[str, Settings] = dataclasses.field(default_factory=dict)
     defaults: Settings
     settings: Mapping[str, Setting]
     fixed: Settings = dataclasses.field(default_factory=dict)
     multiples: Mapping[str, str] = dataclasses.field(default_factory=dict)
     derive_settings: DeriveSettings = _no_settings
     derive_config: DeriveConfig = _no_config
+    exported_only: Settings = dataclasses.field(default_factory=dict)
     weights: WeightMap
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused: tuple[str, ...] = ()
@@ -113,6 +119,9 @@ class HuggingFaceFormat:
         for key, value in self.fixed.items():
             one_of(value).check(key, config.get(key, value))
         settings = {**self.defaults, **read_settings(config, self.settings)}
+        (name,) = config.get("architectures") or [""]
+        for ending, own in self.other_classes.items():
+            settings |= own if name.endswith(ending) else {}
         for key, divisor in self.multiples.items():
             check_multiple(config, key, divisor)
         settings |= self.derive_settings(config, settings, names)
@@ -129,12 +138,20 @@ class HuggingFaceFormat:
         Raises:
             ValueError: Hugging Face has no such network.
         """
+        for name, value in self.exported_only.items():
+            if settings[name] != value:
+                raise ValueError(
+                    f"model.{name}={settings[name]!r}: Hugging Face's class supports only {value!r}"
+                )
         config = {"model_type": model_type or next(iter(self.model_types))}
         config |= {**self.fixed, **write_settings(settings, self.settings)}
         config |= self.derive_config(settings)
         prefix = self.model_types[config["model_type"]]
         if "head" not in settings:
-            return config | {"architectures": [prefix + self.class_suffix]}
+            ends = (
+                end for end, own in self.other_classes.items() if own.items() <= settings.items()
+            )
+            return config | {"architectures": [prefix + next(ends, self.class_suffix)]}
         return config | architectures.write_head(
             settings, class_prefix=prefix, exported_as=self.exported_as
         )

@@ -1,4 +1,4 @@
-"""Predictions of decoders fine-tuned on labelled text: a class, or one of several choices."""
+"""Predictions of decoders fine-tuned on labelled text: a class, a number, one of some choices."""
 
 import dataclasses
 import functools
@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from t5x_like.batches.extraction_rows import ARRANGE, Rows, write_row
 from t5x_like.experiment.text_data import TextData
+from t5x_like.inference.choices import best_choice, choices_in
 from t5x_like.inference.encoder_predictions import string_in
 from t5x_like.inference.predictor import Batch, Item, Prediction, Results
 
@@ -33,6 +34,14 @@ class DecoderPrediction(Prediction):
         rows = text.examples.converter_settings["rows"]
         return {"objective": text.config.data.objective, "max_rows": rows}
 
+    def rows(self, item: Item) -> list[Rows]:
+        """One example, of one row, or of a row for each order of two texts.
+
+        Raises:
+            ValueError: the item lacks a field.
+        """
+        return self._arrange(*self._texts(item))
+
     def collate(self, rows: Sequence[Rows], *, batch_size: int) -> Batch:
         """Pad examples into the fields of a batch [B, C, L]."""
         tokens, segments = np.zeros([2, batch_size, self.max_rows, self.length], np.int32)
@@ -47,7 +56,7 @@ class DecoderPrediction(Prediction):
         return {"probabilities": jax.nn.softmax(outputs["label_logits"])}
 
     def _texts(self, item: Item) -> list[str]:
-        both = self.objective == "gpt_similarity" or "text_b" in item
+        both = self.objective in ("gpt_similarity", "gpt_regression") or "text_b" in item
         return [string_in(item, name) for name in ("text_a", *(["text_b"] if both else []))]
 
     def _arrange(self, *fields: Any) -> list[Rows]:
@@ -66,14 +75,6 @@ class DecoderClasses(DecoderPrediction):
         """The name of a class."""
         return self.label(label)
 
-    def rows(self, item: Item) -> list[Rows]:
-        """One example, of one row, or of a row for each order of two texts.
-
-        Raises:
-            ValueError: the item lacks a field.
-        """
-        return self._arrange(*self._texts(item))
-
     def predict(
         self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
     ) -> dict[str, Any]:
@@ -81,6 +82,23 @@ class DecoderClasses(DecoderPrediction):
         probabilities = [float(p) for p in results[0]["probabilities"]]
         named = {self.label(number): p for number, p in enumerate(probabilities)}
         return {"prediction": self.label(int(np.argmax(probabilities))), "probabilities": named}
+
+
+@dataclasses.dataclass(frozen=True)
+class DecoderNumber(DecoderPrediction):
+    """A number for the pair of `text_a` and `text_b`: regression."""
+
+    kind: ClassVar[str] = "number"
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The number."""
+        return {"value": outputs["label_logits"][:, 0]}
+
+    def predict(
+        self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        return {"prediction": float(results[0]["value"])}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,22 +120,10 @@ class Choices(DecoderPrediction):
         Raises:
             ValueError: the item lacks a field, or has more choices than an example has rows.
         """
-        return self._arrange(self._choices(item), *self._texts(item))
+        return self._arrange(choices_in(item, most=self.max_rows), *self._texts(item))
 
     def predict(
         self, item: Item, rows: Sequence[Rows], results: Sequence[Results]
     ) -> dict[str, Any]:
         """See the class."""
-        probabilities = [float(p) for p in results[0]["probabilities"]][: len(item["choices"])]
-        best = int(np.argmax(probabilities))
-        return {
-            "prediction": item["choices"][best],
-            "answer": best,
-            "probabilities": probabilities,
-        }
-
-    def _choices(self, item: Item) -> list[str]:
-        choices = item.get("choices")
-        if not isinstance(choices, list) or not 1 <= len(choices) <= self.max_rows:
-            raise ValueError(f"an item needs `choices`, up to {self.max_rows} strings")
-        return choices
+        return best_choice(item, results[0]["probabilities"])

@@ -8,7 +8,8 @@ import ml_collections
 from t5x_like import systems
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.decoder_predictions import Choices, DecoderClasses
+from t5x_like.inference.choices import EncoderChoices
+from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import Answers, Classes, MaskedTokens, Number, Tags
 from t5x_like.inference.predictor import Prediction, Predictor
 from t5x_like.names import check_settings, choose
@@ -22,7 +23,9 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "number": Number,
     "tags": Tags,
     "answers": Answers,
+    "encoder_choices": EncoderChoices,
     "decoder_classes": DecoderClasses,
+    "decoder_number": DecoderNumber,
     "choices": Choices,
 }
 

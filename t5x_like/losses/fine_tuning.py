@@ -17,6 +17,12 @@ def classification(outputs: Outputs, batch: Batch) -> LossSums:
     return labels.classification(outputs["logits"], batch["label"], labels.real_rows(batch))
 
 
+def multiple_choice(outputs: Outputs, batch: Batch) -> LossSums:
+    """The right one, `label` [B], of the C rows of an example (section 4.4)."""
+    real = batch["encoder_segment_ids"][:, 0, 0] > 0
+    return labels.classification(outputs["logits"], batch["label"], real)
+
+
 def regression(outputs: Outputs, batch: Batch) -> LossSums:
     """The number `value` [B] of a text or a pair of texts."""
     return labels.regression(outputs["logits"][:, 0], batch["value"], labels.real_rows(batch))
@@ -37,6 +43,7 @@ def question_answering(outputs: Outputs, batch: Batch) -> LossSums:
 # By head, from its outputs and the labels of the batch.
 OF_OUTPUTS: Mapping[str, Callable[[Outputs, Batch], LossSums]] = {
     "classification": classification,
+    "multiple_choice": multiple_choice,
     "regression": regression,
     "tagging": tagging,
     "question_answering": question_answering,

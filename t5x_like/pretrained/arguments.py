@@ -1,5 +1,6 @@
 """Check the arguments of a call, named as in Hugging Face, and make batches of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,22 +13,30 @@ IGNORED_LABEL = -100
 Tokens = np.ndarray  # [B, L] int32
 
 
-def check_tokens(name: str, tokens: ArrayLike, *, vocab_size: int, ignored: bool = False) -> Tokens:
-    """Check token ids, and return them as [B, L] int32.
+def check_tokens(
+    name: str,
+    tokens: ArrayLike,
+    *,
+    vocab_size: int,
+    ignored: bool = False,
+    shape: Sequence[str] = ("rows", "length"),
+) -> Tokens:
+    """Check token ids, and return them as int32.
 
     Args:
         ignored: whether -100 is allowed, as in labels.
+        shape: names of the axes.
 
     Raises:
-        ValueError: the tokens are not a matrix of integers, or an id is outside the vocabulary.
+        ValueError: the tokens are not integers of this shape, or an id is outside the vocabulary.
     """
     try:
         array = np.asarray(tokens)
     except ValueError as error:
         raise ValueError(f"{name} has rows of unequal lengths: pad them") from error
-    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer) or not array.size:
+    if array.ndim != len(shape) or not np.issubdtype(array.dtype, np.integer) or not array.size:
         raise ValueError(
-            f"{name} must be integers of shape [rows, length], not {array.dtype} of shape "
+            f"{name} must be integers of shape [{', '.join(shape)}], not {array.dtype} of shape "
             f"{list(array.shape)}"
         )
     bad = (array < 0) | (array >= vocab_size)

@@ -24,40 +24,55 @@ class PretrainedEncoder(Pretrained):
         attention_mask: ArrayLike | None = None,
         token_type_ids: ArrayLike | None = None,
         labels: ArrayLike | None = None,
+        *,
+        output_hidden_states: bool = False,
         **unknown: Any,
     ) -> ModelOutput:
         """Run the network and its head; outputs at padding match Hugging Face's, too.
 
         Args:
-            input_ids: [B, L].
-            attention_mask: [B, L], 0 on padding; None for all ones.
-            token_type_ids: [B, L], the segment of each token; None for all 0.
+            input_ids: [B, L]; for multiple choice [B, C, L], a row for each choice.
+            attention_mask: as input_ids, 0 on padding; None for all ones.
+            token_type_ids: as input_ids, the segment of each token; None for all 0.
             labels: the targets of the loss: tokens, tags or replaced tokens (1) [B, L], where -100
-                is ignored, classes [B], or numbers [B].
+                is ignored, classes or choices [B], or numbers [B].
+            output_hidden_states: whether to return the hidden states of all layers.
 
         Raises:
             ValueError: an argument does not exist, a token is outside the vocabulary, or shapes
                 do not match.
         """
-        allowed = ["input_ids", "attention_mask", "token_type_ids", "labels"]
+        allowed = [
+            "input_ids",
+            "attention_mask",
+            "token_type_ids",
+            "labels",
+            "output_hidden_states",
+        ]
         for name in unknown:
             raise ValueError(f"this {self.system} takes no argument {name!r}.{hint(name, allowed)}")
-        tokens = self._tokens("input_ids", input_ids)
+        tokens = self._rows("input_ids", input_ids, size=self.config["vocab_size"])
         batch = arguments.side(
             "encoder", tokens, arguments.check_mask("attention_mask", attention_mask, tokens)
         )
         if token_type_ids is not None:
             batch["encoder_token_types"] = self._token_types(token_type_ids, tokens)
         with self.layout():
-            outputs = self._outputs(self.params, batch)
+            outputs = self._outputs(self.params, batch, all_layers=output_hidden_states)
             loss = None if labels is None else _loss(outputs, np.asarray(labels))
         return ModelOutput(**outputs, loss=loss)
+
+    def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> arguments.Tokens:
+        """Check rows of tokens, or for multiple choice a row for each choice."""
+        choices = self.config.get("head") == "multiple_choice"
+        shape = ("rows", "choices", "length") if choices else ("rows", "length")
+        return arguments.check_tokens(name, tokens, vocab_size=size, shape=shape)
 
     def _token_types(self, types: ArrayLike, tokens: arguments.Tokens) -> arguments.Tokens:
         number = self.config.get("token_types", 0)
         if not number:
             raise ValueError(f"this {self.system} has no segments: omit token_type_ids")
-        checked = arguments.check_tokens("token_type_ids", types, vocab_size=number)
+        checked = self._rows("token_type_ids", types, size=number)
         if checked.shape != tokens.shape:
             raise ValueError(
                 f"token_type_ids has shape {list(checked.shape)}; input_ids has "
@@ -67,10 +82,15 @@ class PretrainedEncoder(Pretrained):
 
     @functools.cached_property
     def _outputs(self) -> Callable[..., dict[str, Array]]:
-        def outputs(params: PyTree, batch: Any) -> dict[str, Array]:
-            return self.module.apply({"params": params}, batch)
+        def outputs(params: PyTree, batch: Any, *, all_layers: bool) -> dict[str, Array]:
+            if not all_layers:
+                return self.module.apply({"params": params}, batch)
+            found, layers = self.module.apply({"params": params}, batch, collect=("hidden_states",))
+            # Of BART the decoder's, which its heads read.
+            *_, last = layers.values()
+            return {**found, "hidden_states": last.hidden_states}
 
-        return jax.jit(outputs)
+        return jax.jit(outputs, static_argnames="all_layers")
 
 
 def _loss(outputs: dict[str, Array], labels: np.ndarray) -> Array:

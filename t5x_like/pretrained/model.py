@@ -34,12 +34,16 @@ class ModelOutput:
     """The outputs of a model; None for those that its head does not have.
 
     Attributes:
-        logits: float32, for tokens [B, T, V], classes [B, C], tags [B, L, C]; regression [B, 1].
+        logits: float32, for tokens [B, T, V], classes or choices [B, C], tags [B, L, C]; regression
+            [B, 1].
         loss: the mean cross-entropy or squared error over the labels, if labels were given.
         row_logits: [B, C], for the pair of sentences of each row, beside a masked language model.
         start_logits, end_logits: [B, L], for the first and the last token of an answer.
         hidden, summary: [B, L, D] and [B, D], the states and the pooled state of an encoder without
             a head.
+        hidden_states: [N + 1, B, L, D], of an encoder on request: the input of the first layer, and
+            the output of each of N layers, before a final norm. With C choices [N + 1, B * C, L,
+            D].
     """
 
     logits: Array | None = None
@@ -49,6 +53,7 @@ class ModelOutput:
     end_logits: Float[Array, "B L"] | None = None
     hidden: Float[Array, "B L D"] | None = None
     summary: Float[Array, "B D"] | None = None
+    hidden_states: Float[Array, "N+1 B L D"] | None = None
 
 
 class Pretrained:

@@ -15,7 +15,13 @@ from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.encoder_heads import Features, LastTokenHead, Pooler, select_head
+from t5x_like.models.heads.encoder_heads import (
+    Features,
+    LastTokenChoiceHead,
+    LastTokenHead,
+    Pooler,
+    select_head,
+)
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.encoder_decoder_classifier import EncoderDecoderClassifier
 from t5x_like.models.networks.source_encoder import SourceEncoder, Translator
@@ -40,7 +46,9 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "source_vocab_size": 0,
         "d_model": d_model,
         "d_ff": 4 * d_model,
+        "decoder_d_ff": 0,
         "heads": heads,
+        "decoder_heads": 0,
         "logits_bias": False,
         "dropout": 0.1,
         "dropout_broadcast": False,
@@ -69,7 +77,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         config: its `head` is "generation"; "translation" (section 3.4), with a new encoder of
             `source_layers` layers and `source_vocab_size` tokens (0: `vocab_size`); or one of
             `select_head`, on the decoder's states (sections 3.1 and 3.2). `sep_id` is the token
-            that ends a text, and also the decoder's first input.
+            that ends a text, and also the decoder's first input. `decoder_d_ff` and
+            `decoder_heads` are 0 where they are the encoder's `d_ff` and `heads`.
 
     Raises:
         ValueError: no such head.
@@ -77,7 +86,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     if isinstance(config["head"], str):  # not a mapping of tasks
         choose("model.head", config["head"], {**SYSTEM.tasks, "features": None})
     make_encoder = tower(config, layers=config["encoder_layers"])
-    make_decoder = tower(config, layers=config["decoder_layers"], reads_memory=True)
+    make_decoder = tower(
+        {**config, **decoder_sizes(config)}, layers=config["decoder_layers"], reads_memory=True
+    )
     if config["head"] not in ("generation", "translation"):
         return EncoderDecoderClassifier(
             make_embeddings=embedding(config),
@@ -101,6 +112,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_encoder=tower(config, layers=config["source_layers"]),
     )
     return Translator(**parts, make_source=make_source)
+
+
+def decoder_sizes(config: Mapping[str, Any]) -> dict[str, int]:
+    """The `d_ff` and `heads` of the decoder."""
+    return {name: config[f"decoder_{name}"] or config[name] for name in ("d_ff", "heads")}
 
 
 def embedding(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
@@ -199,7 +215,15 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
     return select_head(
         config,
-        {"features": Features},
+        {
+            "features": Features,
+            "multiple_choice": functools.partial(
+                LastTokenChoiceHead,
+                make_pooler=make_pooler,
+                kernel_init=INIT,
+                dropout=config["dropout"],
+            ),
+        },
         make_pooler=make_pooler,
         kernel_init=INIT,
         make_row=functools.partial(LastTokenHead, make_pooler=make_pooler, kernel_init=INIT),
@@ -234,7 +258,7 @@ SYSTEM = System(
     name="bart",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={"dropout_broadcast": True, "decoder_d_ff": 0, "decoder_heads": 0},
     tasks={
         "generation": Task(loss=loss, prediction="text"),
         "translation": Task(loss=loss, prediction="text"),

@@ -1,7 +1,7 @@
 """BERT: Devlin et al. 2018, "Pre-training of Deep Bidirectional ..." (arXiv:1810.04805)."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -24,6 +24,7 @@ from t5x_like.models.heads.encoder_heads import (
     Pretraining,
     select_head,
 )
+from t5x_like.models.heads.layer_features import select_features
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
@@ -45,6 +46,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "heads": heads,
         "dropout": 0.1,
         "dropout_broadcast": False,
+        "layer_features": "last",
         "attention": "auto",
         "dtype": "float32",
         "loop": "scan",
@@ -55,6 +57,9 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
 
 SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
+LATER = {"dropout_broadcast": True, "layer_features": "last"}
+NEW_PARAMETERS = ("features/",)
+
 GELU = functools.partial(nn.gelu, approximate=False)
 INIT = nn.initializers.truncated_normal(0.02)
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
@@ -64,10 +69,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
     Args:
-        config: its `head` is "pretraining", "masked_lm", or one of `select_head`.
+        config: its `head` is "pretraining", "masked_lm", or one of `select_head`. The latter read
+            the layers that `layer_features` names, see `models.heads.layer_features`.
 
     Raises:
-        ValueError: no such head.
+        ValueError: no such head or features.
     """
     dtype = jnp.dtype(config["dtype"])
     make_masked_lm = masked_lm(config)
@@ -85,8 +91,26 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return Encoder(
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
+        make_features=layer_features(config, pretraining=own),
         make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=INIT),
     )
+
+
+def layer_features(
+    config: Mapping[str, Any], *, pretraining: Collection[str]
+) -> Callable[..., nn.Module] | None:
+    """What the head reads of the layers (section 5.3), None for the last one's output.
+
+    Raises:
+        ValueError: no such features, or others than the last layer's for a head of pretraining.
+    """
+    make = select_features(config["layer_features"])
+    if make is not None and config["head"] in list(pretraining):
+        raise ValueError(
+            f"model.layer_features={config['layer_features']!r}: the head {config['head']!r} reads "
+            "only 'last'; set model.head to one for labelled text"
+        )
+    return make
 
 
 def embeddings(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
@@ -221,7 +245,8 @@ SYSTEM = System(
     name="bert",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later=LATER,
+    new_parameters=NEW_PARAMETERS,
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -11,6 +11,11 @@ ENCODER_TASKS: dict[str, Task] = {
         prediction="classes",
         measures=("predictions",),
     ),
+    "multiple_choice": Task(
+        loss=partial(fine_tuning.loss, "multiple_choice"),
+        prediction="encoder_choices",
+        measures=("predictions",),
+    ),
     "regression": Task(
         loss=partial(fine_tuning.loss, "regression"),
         prediction="number",

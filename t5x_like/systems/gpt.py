@@ -136,6 +136,9 @@ def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             DecoderClassifier,
             make_label_head=functools.partial(ClassHead, labels=config["labels"], **of_head),
         ),
+        "regression": functools.partial(
+            DecoderClassifier, make_label_head=functools.partial(ClassHead, labels=1, **of_head)
+        ),
         "multiple_choice": functools.partial(
             DecoderClassifier, make_label_head=functools.partial(ChoiceHead, **of_head)
         ),
@@ -161,19 +164,22 @@ def fine_tuning_loss(
 ) -> losses.LossSums:
     """L3 = L2 + `auxiliary` * L1 (section 3.2, equations 4 and 5), summed over examples.
 
-    L2 is the cross-entropy of `label` [B]. L1 is the cross-entropy of tokens: as in the authors'
-    code, the mean over an example's rows of each row's mean, so that texts of all lengths count
-    alike.
+    L2 is the cross-entropy of `label` [B], or the squared error of `value` [B]. L1 is the
+    cross-entropy of tokens: as in the authors' code, the mean over an example's rows of each row's
+    mean, so that texts of all lengths count alike.
 
     Returns:
-        The sum, the number of examples, and `cross_entropy` and `accuracy` of the labels and
+        The sum, the number of examples, and the metrics of the labels (`cross_entropy` and
+        `accuracy`) or of the numbers (`squared_error` and `absolute_error`), and
         `language_modeling`, L1.
     """
     outputs = losses.forward(module, params, batch, rng)
     tokens, real = batch["decoder_input_tokens"], batch["decoder_segment_ids"] > 0
-    total, weight, metrics = losses.classification(
-        outputs["label_logits"], batch["label"], real[:, 0, 0]
-    )
+    predicted, examples = outputs["label_logits"], real[:, 0, 0]
+    if "value" in batch:
+        total, weight, metrics = losses.regression(predicted[:, 0], batch["value"], examples)
+    else:
+        total, weight, metrics = losses.classification(predicted, batch["label"], examples)
     weights = real[..., 1:].astype(jnp.float32)  # the first token has no context
     in_row = jnp.maximum(jnp.sum(weights, axis=2, keepdims=True), 1.0)
     rows = jnp.maximum(jnp.sum(real[..., :1], axis=1, keepdims=True), 1)
@@ -193,6 +199,9 @@ SYSTEM = System(
         "language_modeling": Task(loss=loss, prediction="text"),
         "classification": Task(
             loss=fine_tuning_loss, prediction="decoder_classes", measures=("predictions",)
+        ),
+        "regression": Task(
+            loss=fine_tuning_loss, prediction="decoder_number", measures=("predictions",)
         ),
         "multiple_choice": Task(
             loss=fine_tuning_loss, prediction="choices", measures=("predictions",)

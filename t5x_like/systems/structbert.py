@@ -45,6 +45,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return Encoder(
         make_embeddings=bert.embeddings(config),
         make_encoder=bert.tower(config),
+        make_features=bert.layer_features(config, pretraining=own),
         make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=INIT),
     )
 
@@ -95,7 +96,8 @@ SYSTEM = System(
     name="structbert",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later=bert.LATER,
+    new_parameters=bert.NEW_PARAMETERS,
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),

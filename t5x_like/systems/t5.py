@@ -21,9 +21,11 @@ from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU, MLP
+from t5x_like.models.heads.encoder_heads import Features
 from t5x_like.models.linear import Initializer
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
+from t5x_like.models.networks.token_encoder import TokenEncoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
 from t5x_like.names import choose
@@ -78,7 +80,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Args:
         config: its `architecture` is `encoder_decoder`, `shared_encoder_decoder` (one set of
             parameters for both), `decoder` (a language model) or `prefix_decoder` (a prefix LM),
-            as in section 3.2.
+            as in section 3.2; or `encoder`, which outputs hidden states and is not trained here.
 
     Raises:
         ValueError: no such architecture or feed-forward.
@@ -180,16 +182,18 @@ def _tower(config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int) -
 
 
 def _assemble(config: Mapping[str, Any], *, encoder: Any, decoder: Any, reader: Any) -> nn.Module:
-    ends = {
-        "make_embedding": functools.partial(
-            TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
-            dtype=jnp.dtype(config["dtype"]),
-        ),
-        "make_head": _head(config),
-    }
+    make_embedding = functools.partial(
+        TokenEmbed,
+        vocab_size=config["vocab_size"],
+        features=config["d_model"],
+        lookup=config["embedding_lookup"],
+        dtype=jnp.dtype(config["dtype"]),
+    )
+    if config["architecture"] == "encoder":
+        return TokenEncoder(
+            make_embeddings=make_embedding, make_encoder=encoder, make_head=Features
+        )
+    ends = {"make_embedding": make_embedding, "make_head": _head(config)}
     networks = {
         "encoder_decoder": functools.partial(
             EncoderDecoder, make_encoder=encoder, make_decoder=reader
@@ -198,7 +202,8 @@ def _assemble(config: Mapping[str, Any], *, encoder: Any, decoder: Any, reader: 
         "decoder": functools.partial(Decoder, make_decoder=decoder),
         "prefix_decoder": functools.partial(Decoder, make_decoder=decoder, visibility="prefix"),
     }
-    return choose("model.architecture", config["architecture"], networks)(**ends)
+    choose("model.architecture", config["architecture"], dict.fromkeys([*networks, "encoder"]))
+    return networks[config["architecture"]](**ends)
 
 
 def _head(config: Mapping[str, Any]) -> Any:

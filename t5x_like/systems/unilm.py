@@ -105,7 +105,8 @@ SYSTEM = System(
     name="unilm",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later=bert.LATER,
+    new_parameters=bert.NEW_PARAMETERS,
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),

@@ -69,6 +69,7 @@ FORMAT = HuggingFaceFormat(
         **dense("head/row", "sop_classifier.classifier"),
         **dense("head/classifier", "classifier"),
         **dense("head/tagger", "classifier"),
+        **dense("head/choice", "classifier"),
         **dense("head/answer", "qa_outputs"),
     },
     aliases={

@@ -3,11 +3,19 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from t5x_like.hf.config_settings import COUNT, LAYERS, RATE, TOKEN, Setting, or_null
+from t5x_like.hf.config_settings import (
+    COUNT,
+    LAYERS,
+    RATE,
+    TOKEN,
+    Setting,
+    check_multiple,
+    or_null,
+)
 from t5x_like.hf.layer_weights import attention, dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.weight_map import WeightMap
-from t5x_like.systems.bart import SIZES
+from t5x_like.systems.bart import SIZES, decoder_sizes
 
 
 def _tower(here: str, attentions: Mapping[str, str]) -> WeightMap:
@@ -32,12 +40,13 @@ def _tower(here: str, attentions: Mapping[str, str]) -> WeightMap:
 
 
 # Settings that are several of Hugging Face's, which must agree.
-_ONE_VALUE = ("d_ff", "heads", "sep_id")
+_ONE_VALUE = ("sep_id",)
 
 
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
+    check_multiple(config, "d_model", "decoder_attention_heads")
     for key, setting in FORMAT.settings.items():
         value = settings[setting.name]
         if setting.name in _ONE_VALUE and config.get(key) not in (value, None):
@@ -46,9 +55,10 @@ def _derive_settings(
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
-    if settings["head"] in ("translation", "tagging"):
+    if settings["head"] in ("translation", "tagging", "multiple_choice"):
         raise ValueError(f"Hugging Face has no BART with model.head={settings['head']!r}")
-    return {}
+    sizes = decoder_sizes(settings)
+    return {"decoder_ffn_dim": sizes["d_ff"], "decoder_attention_heads": sizes["heads"]}
 
 
 FORMAT = HuggingFaceFormat(
@@ -62,9 +72,9 @@ FORMAT = HuggingFaceFormat(
         "decoder_layers": Setting("decoder_layers", LAYERS),
         "d_model": Setting("d_model", COUNT),
         "encoder_ffn_dim": Setting("d_ff", COUNT),
-        "decoder_ffn_dim": Setting("d_ff", COUNT, default=None),
+        "decoder_ffn_dim": Setting("decoder_d_ff", COUNT),
         "encoder_attention_heads": Setting("heads", COUNT),
-        "decoder_attention_heads": Setting("heads", COUNT, default=None),
+        "decoder_attention_heads": Setting("decoder_heads", COUNT),
         "dropout": Setting("dropout", RATE, default=0.1),
         "attention_dropout": Setting("dropout", RATE, default=0.1),
         "activation_dropout": Setting("dropout", RATE, default=0.1),

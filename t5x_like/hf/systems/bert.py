@@ -29,6 +29,7 @@ FORMAT = HuggingFaceFormat(
         "tie_word_embeddings": True,
     },
     multiples={"hidden_size": "num_attention_heads"},
+    exported_only={"layer_features": "last"},
     weights={
         **bert_encoder("bert"),
         **dense("head/summary/dense", "bert.pooler.dense"),
@@ -38,6 +39,7 @@ FORMAT = HuggingFaceFormat(
         **dense("head/row", "cls.seq_relationship"),
         **dense("head/classifier", "classifier"),
         **dense("head/tagger", "classifier"),
+        **dense("head/choice", "classifier"),
         **dense("head/answer", "qa_outputs"),
     },
     aliases={

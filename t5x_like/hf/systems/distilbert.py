@@ -44,6 +44,7 @@ FORMAT = HuggingFaceFormat(
         **dense("head/summary/dense", "pre_classifier"),
         **dense("head/classifier", "classifier"),
         **dense("head/tagger", "classifier"),
+        **dense("head/choice", "classifier"),
         **dense("head/answer", "qa_outputs"),
     },
     aliases={

@@ -40,6 +40,11 @@ FORMAT = HuggingFaceFormat(
         "is_decoder": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
+        # Of the head for multiple choice.
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_proj_to_labels": False,
+        "summary_activation": "gelu",
     },
     multiples={"hidden_size": "num_attention_heads"},
     derive_config=_derive_config,
@@ -54,6 +59,8 @@ FORMAT = HuggingFaceFormat(
         **dense("head/first/dense", "classifier.dense"),
         **dense("head/classifier", "classifier.out_proj"),
         **dense("head/tagger", "classifier"),
+        **dense("head/summary/dense", "sequence_summary.summary"),
+        **dense("head/choice", "classifier"),
         **dense("head/answer", "qa_outputs"),
     },
     aliases={

@@ -68,6 +68,7 @@ FORMAT = HuggingFaceFormat(
         **dense("head/first/dense", "classifier.dense"),
         **dense("head/classifier", "classifier.out_proj"),
         **dense("head/tagger", "classifier"),
+        **dense("head/choice", "classifier"),
         **dense("head/answer", "qa_outputs"),
     },
     aliases={

@@ -108,10 +108,10 @@ def _derive_settings(
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
-    if settings["architecture"] != "encoder_decoder":
+    if settings["architecture"] not in ("encoder_decoder", "encoder"):
         raise ValueError(
             f"model.architecture={settings['architecture']!r}: Hugging Face's T5 supports only "
-            "'encoder_decoder'"
+            "'encoder_decoder' and 'encoder'"
         )
     (feed_forward,) = (
         name for name, ours in _FEED_FORWARDS.items() if ours == settings["feed_forward"]
@@ -128,6 +128,7 @@ FORMAT = HuggingFaceFormat(
     system="t5",
     model_types={"t5": "T5", "mt5": "MT5"},
     class_suffix="ForConditionalGeneration",
+    other_classes={"EncoderModel": {"architecture": "encoder"}},
     defaults=SIZES["small"],
     settings={
         "vocab_size": Setting("vocab_size", COUNT),

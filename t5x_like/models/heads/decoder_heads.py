@@ -1,4 +1,4 @@
-"""Heads of a decoder for labelled text: a class, or one of several answers."""
+"""Heads of a decoder for labelled text: a class or a number, or one of several answers."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -9,7 +9,11 @@ from t5x_like.models.linear import Initializer
 
 
 class ClassHead(nn.Module):
-    """Predict a class from the sum of the states of an example's rows (two texts: both orders)."""
+    """Predict a class from the sum of the states of an example's rows (two texts: both orders).
+
+    Attributes:
+        labels: the number of classes; 1 where the logit is a number to predict.
+    """
 
     labels: int
     kernel_init: Initializer

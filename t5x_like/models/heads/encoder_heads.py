@@ -1,4 +1,4 @@
-"""Heads of an encoder: masked LM, classification, regression, tagging, question answering.
+"""Heads of an encoder: masked LM, classes, numbers, tags, answers, multiple choice.
 
 A head is called `head(hidden [B, L, D], table [V, E], batch, deterministic=) -> outputs`.
 """
@@ -171,10 +171,58 @@ class LastTokenHead(FirstTokenHead):
         self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
     ) -> Outputs:
         """`logits`, float32 [B, outputs]."""
-        real = batch["encoder_segment_ids"] > 0
-        last = hidden.shape[1] - 1 - jnp.argmax(real[:, ::-1], axis=1)
-        state = jnp.take_along_axis(hidden, last[:, None, None], axis=1)
+        state = _last_state(hidden, batch)
         return super().__call__(state, table, batch, deterministic=deterministic)
+
+
+class MultipleChoiceHead(nn.Module):
+    """Predict which of the C rows of an example is right (Devlin et al. 2018, section 4.4).
+
+    The score of a row is the dot product of its pooled output with a vector.
+    """
+
+    make_pooler: Callable[..., nn.Module]
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "BC L D"],
+        table: Array,
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """`logits`, float32 [B, C]; -1e9 for rows of padding.
+
+        Args:
+            batch: its fields are [B, C, L], or [B, L] for one row an example.
+        """
+        pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
+        pooled = nn.Dropout(self.dropout)(pooled, deterministic)
+        scores = output_layer(1, self.kernel_init, "choice")(pooled)
+        real = jnp.any(batch["encoder_segment_ids"] > 0, axis=-1)
+        real = real if real.ndim == 2 else real[:, None]
+        return {"logits": jnp.where(real, scores.reshape(real.shape), -1e9)}
+
+
+class LastTokenChoiceHead(MultipleChoiceHead):
+    """Multiple choice from the last token of each row."""
+
+    def __call__(
+        self, hidden: Array, table: Array, batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, C]; -1e9 for rows of padding."""
+        state = _last_state(hidden, batch)
+        return super().__call__(state, table, batch, deterministic=deterministic)
+
+
+def _last_state(hidden: Float[Array, "R L D"], batch: Batch) -> Float[Array, "R 1 D"]:
+    """The hidden state of the last token of each row that is not padding."""
+    real = jnp.reshape(batch["encoder_segment_ids"] > 0, hidden.shape[:2])
+    last = hidden.shape[1] - 1 - jnp.argmax(real[:, ::-1], axis=1)
+    return jnp.take_along_axis(hidden, last[:, None, None], axis=1)
 
 
 class TokenHead(nn.Module):
@@ -254,6 +302,9 @@ def select_head(
             "regression": functools.partial(row, outputs=1),
             "tagging": functools.partial(TokenHead, outputs=labels, **output),
             "question_answering": functools.partial(AnswerHead, kernel_init=kernel_init),
+            "multiple_choice": functools.partial(
+                MultipleChoiceHead, make_pooler=make_pooler, **output
+            ),
             "features": functools.partial(Features, make_pooler=make_pooler),
             **own,
         }

@@ -23,6 +23,8 @@ class Encoder(nn.Module):
             models/heads/.
         make_projection: factory of a map from the embeddings' width to the layers', or None where
             they are equal.
+        make_features: factory of `features(hidden states [N + 1, B, L, D]) -> [B, L, F]`, which the
+            head reads in place of the last layer's output, or None.
         task: the task whose head runs, for a network with several (`Heads`): the module
             `module.clone(task="mnli")` runs the head of mnli on the same parameters.
         sides: the sides of a batch that it reads.
@@ -36,6 +38,7 @@ class Encoder(nn.Module):
     make_encoder: Callable[..., nn.Module]
     make_head: Callable[..., nn.Module]
     make_projection: Callable[..., nn.Module] | None = None
+    make_features: Callable[..., nn.Module] | None = None
     task: str | None = None
 
     def setup(self) -> None:
@@ -43,6 +46,8 @@ class Encoder(nn.Module):
         if self.make_projection is not None:
             self.projection = self.make_projection()
         self.encoder = self.make_encoder()
+        if self.make_features is not None:
+            self.features = self.make_features()
         self.head = self.make_task_head()
 
     def make_task_head(self) -> nn.Module:
@@ -56,13 +61,19 @@ class Encoder(nn.Module):
 
         Args:
             batch: `encoder_input_tokens` and `encoder_segment_ids` [B, L] (0 is padding; tokens
-                attend within their segment), and the fields that embeddings and head read.
+                attend within their segment), and the fields that embeddings and head read. For
+                multiple choice [B, C, L], a row for each choice: the head gets hidden states
+                [B * C, L, D], and the batch as it is.
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
             The outputs of the head; with `collect` also the `Collected` of each tower by its name.
         """
-        hidden, collected = self._encode(batch, deterministic=deterministic, collect=collect)
+        rows = _flat_rows(batch)
+        needed = collect if self.make_features is None else ("hidden_states", *collect)
+        hidden, collected = self._encode(rows, deterministic=deterministic, collect=needed)
+        if self.make_features is not None:
+            hidden = keep_whole(self.features(collected["encoder"].hidden_states))
         outputs = self.head(hidden, self.table(), batch, deterministic=deterministic)
         return (outputs, collected) if collect else outputs
 
@@ -104,3 +115,12 @@ class Encoder(nn.Module):
         """Zeros of the fields that `__call__` needs, to shape the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {"encoder_input_tokens": tokens, "encoder_segment_ids": tokens + 1}
+
+
+def _flat_rows(batch: Batch) -> Batch:
+    """The batch with rows [B * C, L] where it has C rows an example, [B, C, L]."""
+    if batch["encoder_input_tokens"].ndim == 2:
+        return batch
+    return {
+        name: jnp.reshape(x, (-1, x.shape[-1])) if x.ndim == 3 else x for name, x in batch.items()
+    }

@@ -58,8 +58,10 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "regression": labelled.regression,
     "tagging": labelled.tagging,
     "question_answering": labelled.question_answering,
+    "multiple_choice": labelled.multiple_choice,
     "gpt_classification": decoder_rows.gpt_classification,
     "gpt_similarity": decoder_rows.gpt_similarity,
+    "gpt_regression": decoder_rows.gpt_regression,
     "gpt_multiple_choice": decoder_rows.gpt_multiple_choice,
 }
 

@@ -2,6 +2,7 @@
 
     gpt_classification    text_a, text_b or not, label (the number of a class)
     gpt_similarity        text_a, text_b, label
+    gpt_regression        text_a, text_b, value
     gpt_multiple_choice   text_a, text_b or not, choices (strings), answer (which of them)
 
 `batches.extraction_rows` writes the rows.
@@ -38,6 +39,11 @@ def gpt_similarity() -> Objective:
     return _objective("gpt_similarity", ("label", "text_a", "text_b"), optional=())
 
 
+def gpt_regression() -> Objective:
+    """The similarity of two texts as a number: rows as in `gpt_similarity`."""
+    return _objective("gpt_regression", ("value", "text_a", "text_b"), optional=())
+
+
 def gpt_multiple_choice(*, choices: int = 4) -> Objective:
     """Which of some answers fits a text, or a text and a question after it: a row for each answer.
 
@@ -71,7 +77,7 @@ def _objective(
         optional: the fields that a raw row need not have.
     """
     found = examples_of(name, settings or {})
-    rows = found.converter_settings["rows"]
+    rows, target = (found.converter_settings[setting] for setting in ("rows", "target"))
 
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
@@ -90,7 +96,7 @@ def _objective(
             found = ARRANGE[name](row, *texts)
             numbers = np.repeat(np.arange(len(found)) + 1, [len(tokens) for tokens in found])
             inputs = np.concatenate(found)
-            return [{"inputs": inputs, "row_numbers": numbers, "label": label[None]}]
+            return [{"inputs": inputs, "row_numbers": numbers, target: label[None]}]
 
         identity = f"{name} {rows} {length} {vocabulary}"
         return write_examples(dataset, there, write, features=found.features, identity=identity)

@@ -1,4 +1,4 @@
-"""Labelled text for an encoder: classes, numbers, tags, answers (Devlin et al. 2019, section 4).
+"""Labelled text for an encoder: classes, numbers, tags, answers, choices (Devlin et al. 2019, 4).
 
 Each objective reads raw rows with these fields, and makes rows of an encoder by `labelled_rows`:
 
@@ -6,11 +6,13 @@ Each objective reads raw rows with these fields, and makes rows of an encoder by
     regression          text_a, text_b or not, value
     tagging             words, tags (the number of each one's tag)
     question_answering  question, context, answer_text, answer_start (-1 where there is no answer)
+    multiple_choice     text_a, text_b or not, choices (strings), answer (which of them)
 
 Other fields are ignored.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -122,6 +124,46 @@ def question_answering(
     return _objective("question_answering", fields, write_for, settings=settings)
 
 
+def multiple_choice(*, choices: int = 4) -> Objective:
+    """Which of some choices fits a text: a row for each (section 4.4).
+
+        inputs: [CLS] she opened the door . [SEP] she went in [SEP]
+                [CLS] she opened the door . [SEP] she fried it [SEP]
+        label:  0
+
+    With `text_b` the second segment is `text_b` and the choice: a question and an answer (RACE), or
+    the beginning and the end of a sentence (SWAG).
+
+    Args:
+        choices: the most choices of a raw row: 4 in SWAG and RACE.
+
+    Raises:
+        ValueError: fewer than 2.
+    """
+    if choices < 2:
+        raise ValueError(f"choices={choices} of multiple_choice must be 2 or more")
+
+    def write_for(writer: RowWriter) -> Write:
+        def write(
+            answer: np.ndarray, found: np.ndarray, *texts: bytes
+        ) -> list[dict[str, np.ndarray]]:
+            rows = writer.of_choices([to_text(one) for one in found], *map(to_text, texts))
+            sizes = [len(row.tokens) for row in rows]
+            return [
+                {
+                    "inputs": np.concatenate([row.tokens for row in rows]),
+                    "row_numbers": np.repeat(np.arange(len(rows)) + 1, sizes),
+                    "token_types": np.concatenate([row.token_types for row in rows]),
+                    "label": answer[None],
+                }
+            ]
+
+        return write
+
+    fields = ("answer", "choices", "text_a", "text_b")
+    return _objective("multiple_choice", fields, write_for, examples={"choices": choices})
+
+
 def _of_texts(writer: RowWriter, texts: Sequence[bytes]) -> dict[str, np.ndarray]:
     row = writer.of_text(*map(to_text, texts))
     return {"inputs": row.tokens, "token_types": row.token_types}
@@ -138,6 +180,7 @@ def _objective(
     write_for: Callable[[RowWriter], Write],
     *,
     settings: object = None,
+    examples: Mapping[str, Any] | None = None,
 ) -> Objective:
     """The objective that makes examples of raw rows.
 
@@ -145,20 +188,22 @@ def _objective(
         fields: the fields of a raw row, in the order in which `Write` takes them.
         write_for: (writer of rows) -> the function that writes examples.
         settings: what else the examples depend on, for the fingerprint of a data position.
+        examples: the settings of the objective that decide what its examples contain.
     """
-    features = examples_of(name, {}).features
+    found = examples_of(name, examples or {})
+    rows = found.converter_settings.get("rows", 1)
 
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
         there = check_fields(name, fields, there=dataset.element_spec)
         vocabulary = output_features["inputs"].vocabulary.plain
-        length = (sequence_length or {}).get("inputs") or 0
+        length = ((sequence_length or {}).get("inputs") or 0) // rows
         write = write_for(RowWriter(vocabulary, length=length))
         identity = f"{name} {settings} {length} {vocabulary}"
-        return write_examples(dataset, there, write, features=features, identity=identity)
+        return write_examples(dataset, there, write, features=found.features, identity=identity)
 
-    return make(name, (to_examples,))
+    return make(name, (to_examples,), examples)
 
 
 def check_fields(

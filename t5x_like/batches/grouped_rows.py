@@ -1,0 +1,79 @@
+"""Converters of examples of several rows: both orders of two texts, or a row for each choice."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from t5x_like.batches.conversion import Batch, Converter, Example, Rows, Sequences
+
+
+@dataclasses.dataclass(frozen=True)
+class DecoderRows(Converter):
+    """One or more rows of a decoder an example, and its label (Radford et al. 2018, section 3.3).
+
+    `inputs` are the rows' tokens one after the other, and `row_numbers`, 1, 2, ..., are the rows
+    that they belong to. They become `decoder_input_tokens` and `decoder_segment_ids`, int32
+    [B, C, L], of `lengths.inputs` tokens a row.
+
+    Attributes:
+        rows: the most rows of an example, C.
+        target: the feature of a whole example: `label`, int32 [B], or `value`, float32 [B].
+    """
+
+    rows: int = 1
+    target: str = "label"
+
+    side: ClassVar[str] = "decoder"
+    aligned: ClassVar[tuple[str, ...]] = ()  # further features, with a number for each token
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Tokens, the numbers of their rows, other aligned features, and the target."""
+        return ("inputs", "row_numbers", *self.aligned, self.target)
+
+    def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Tokens of all rows together."""
+        size = self.rows * lengths.get("inputs", 0)
+        aligned = dict.fromkeys(("inputs", "row_numbers", *self.aligned), size)
+        return {**lengths, **aligned, self.target: 1}
+
+    def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """From the lengths of the features: all rows together, and the target."""
+        return {self.side: lengths["inputs"], self.target: 1}
+
+    def sequences(self, example: Example) -> Sequences:
+        """A channel for each aligned feature; and the target, a float as its float32's bits."""
+        tokens = np.stack([example[name] for name in self.features[:-1]])
+        target = example[self.target]
+        if self.target == "value":
+            target = target.astype(np.float32).view(np.int32)
+        return {self.side: tokens, self.target: target[None]}
+
+    def fields(self, rows: Mapping[str, Rows]) -> Batch:
+        """Each row by itself, padded at its end."""
+        tokens, numbers, *others = rows[self.side].channels
+        shape = [len(tokens), self.rows, tokens.shape[1] // self.rows]
+        segments, *found = np.zeros([2 + len(others), *shape], np.int32)
+        for row in range(self.rows):
+            here = numbers == row + 1
+            segments[:, row] = np.arange(shape[-1]) < here.sum(axis=1, keepdims=True)
+            for field, values in zip(found, (tokens, *others), strict=True):
+                field[:, row][segments[:, row] > 0] = values[here]
+        names = ("input_tokens", *self.aligned)
+        batch = {f"{self.side}_{name}": x for name, x in zip(names, found, strict=True)}
+        target = rows[self.target].channels[0][:, 0]
+        batch[f"{self.side}_segment_ids"] = segments
+        return batch | {self.target: target.view(np.float32) if self.target == "value" else target}
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderRows(DecoderRows):
+    """One or more rows of an encoder an example, and its label (Devlin et al. 2018, section 4.4).
+
+    As `DecoderRows`, with `encoder_input_tokens`, `encoder_token_types` and `encoder_segment_ids`.
+    """
+
+    side: ClassVar[str] = "encoder"
+    aligned: ClassVar[tuple[str, ...]] = ("token_types",)
