@@ -32,7 +32,7 @@ def write(path, rows):
     return str(path)
 
 
-def batch(vocabulary, kind, train, *, size, settings=None, **data):
+def batch(vocabulary, kind, train, *, size, settings=None, converter="encoder", **data):
     objective = objectives.build(kind, **(settings or {}))
     labelled.register(vocabulary, objective, train=train, validation=train, **data)
     return next(
@@ -41,7 +41,7 @@ def batch(vocabulary, kind, train, *, size, settings=None, **data):
             split="validation",
             batch_size=size,
             lengths={"inputs": 24},
-            converter=converters.build("encoder", **objective.converter_settings),
+            converter=converters.build(converter, **objective.converter_settings),
             shuffle=False,
             repeat=False,
         )
@@ -120,6 +120,30 @@ def test_a_batch_of_tags(name, rows, vocabulary, tmp_path):
     assert pieces(vocabulary, made["encoder_input_tokens"][0]) == "[CLS] it was hen ##son [SEP]"
     assert made["encoder_target_tokens"][0, :7].tolist() == [0, 0, 0, 1, 0, 0, 0]
     assert made["encoder_loss_weights"][0, :7].tolist() == [0, 1, 1, 1, 0, 0, 0]
+
+
+def test_a_choice_is_a_row_of_an_example(vocabulary, tmp_path):
+    rows = [
+        {"text_a": "it was", "text_b": "who", "choices": ["jim", "bad hen", "it"], "answer": 2},
+        {"text_a": "it", "text_b": "?", "choices": ["good", "bad"], "answer": 0},
+    ]
+    path = write(tmp_path / "a.jsonl", rows)
+    settings = {"settings": {"choices": 3}, "converter": "encoder_rows"}
+    made = batch(vocabulary, "multiple_choice", path, size=2, **settings)
+    tokens, types = made["encoder_input_tokens"], made["encoder_token_types"]
+    assert tokens.shape == types.shape == made["encoder_segment_ids"].shape == (2, 3, 24)
+    assert [[pieces(vocabulary, row) for row in example] for example in tokens] == [
+        [f"[CLS] it was [SEP] who {choice} [SEP]" for choice in ("jim", "bad hen", "it")],
+        [f"[CLS] it [SEP] ? {choice} [SEP]" for choice in ("good", "bad")] + [""],
+    ]
+    assert types[0, 1, :9].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 0]
+    assert made["encoder_segment_ids"].sum(axis=2).tolist() == [[7, 8, 7], [6, 6, 0]]
+    assert made["label"].tolist() == [2, 0]
+    settings["settings"] = {"choices": 2}
+    with pytest.raises(ValueError, match=r"a.jsonl:1: it has 3 choices, .*choices=2"):
+        batch(vocabulary, "multiple_choice", path, size=2, **settings)
+    with pytest.raises(ValueError, match="choices=1 of multiple_choice must be 2 or more"):
+        objectives.build("multiple_choice", choices=1)
 
 
 ANSWERS = [

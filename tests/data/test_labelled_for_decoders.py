@@ -76,6 +76,14 @@ def test_two_texts_alike_are_a_row_for_each_order(tmp_path):
     assert shown(made) == [["<ab$c>", "<c$ab>"]]
 
 
+def test_the_similarity_of_two_texts_is_a_number(tmp_path):
+    rows = [{"text_a": "a b", "text_b": "c", "value": n} for n in (-0.5, 3)]
+    made = batch(tmp_path, "gpt_regression", rows)
+    assert shown(made) == [["<ab$c>", "<c$ab>"]] * 2
+    assert made["value"].dtype == np.float32
+    assert made["value"].tolist() == [-0.5, 3.0]
+
+
 def test_a_choice_is_a_row_for_each_answer(tmp_path):
     rows = [
         {"text_a": "a b", "text_b": "c", "choices": ["d", "e f", "g"], "answer": 2},

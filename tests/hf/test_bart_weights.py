@@ -202,7 +202,7 @@ def test_a_translators_new_encoder_is_drawn_and_the_rest_is_read_layer_by_layer(
     [
         ({"activation_function": "relu"}, "activation_function='relu'; allowed: 'gelu'"),
         ({"scale_embedding": True}, "scale_embedding=True; allowed: False"),
-        ({"decoder_ffn_dim": 30}, "decoder_ffn_dim=30; allowed: 28"),
+        ({"decoder_attention_heads": 5}, "allowed: a multiple of decoder_attention_heads, which"),
         ({"decoder_start_token_id": 0}, "eos_token_id=2; allowed: 0"),
         ({"encoder_layers": None}, "has no encoder_layers"),
     ],

@@ -57,6 +57,7 @@ def test_fields_are_those_of_the_converter(objective, converter):
         ("bert", "encoder", {"objective_settings": {"next_sentence": False}}),
         ("roberta", "encoder", {"objective_settings": {"format": "segment_pair"}}),
         ("gpt_multiple_choice", "decoder_rows", {"objective_settings": {"choices": 3}}),
+        ("multiple_choice", "encoder_rows", {"objective_settings": {"choices": 3}}),
     ],
 )
 def test_settings_change_the_fields_as_they_do_in_truth(objective, converter, data):

@@ -11,7 +11,8 @@ from t5x_like.batches import conversion, converters
 from t5x_like.batches.packing import Packer, to_batch
 
 LENGTHS = {"inputs": 10, "targets": 10}
-PACKED = [name for name in converters.CONVERTERS if name != "decoder_rows"]  # that may be
+GROUPED = ("decoder_rows", "encoder_rows")  # which may not be packed
+PACKED = [name for name in converters.CONVERTERS if name not in GROUPED]
 ONE = {"inputs": [7, 8, 5, 9], "targets": [3, 9, 1]}
 TWO = {"inputs": [8, 4, 9, 3, 2], "targets": [4, 1]}
 
