@@ -13,7 +13,8 @@ other name in braces that only the file has (`{expert}`) is an index of the next
 here is a group of two layers there, the file's numbers are `{2*layer}` and `{2*layer+1}`.
 
 Where one tensor of the file holds several of our parameters, the layout names the part:
-"D (1/3 H K) -> D H K" is the second third of the last axis.
+"D (1/3 H K) -> D H K" is the second third of the last axis. "2+P D -> P D" leaves out the first two
+rows, which are 0 when written.
 """
 
 import dataclasses
@@ -41,11 +42,15 @@ class Layout:
 
     Axes in parentheses are one axis in the file, the last of them changing fastest. The file may
     have one more axis, written as the part of it that is our parameter: "1/3" is the second of
-    three.
+    three. "2+P" is an axis with 2 more places at its beginning.
+
+    Attributes:
+        more: by axis, the places at its beginning that only the file has.
     """
 
     theirs: tuple[tuple[str, ...], ...]
     ours: tuple[str, ...]
+    more: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def parse(cls, pattern: str) -> "Layout":
@@ -55,6 +60,8 @@ class Layout:
             ValueError: the two sides do not name the same axes, each once.
         """
         left, arrow, right = pattern.partition("->")
+        more = {axis: int(places) for places, axis in re.findall(r"(\d+)\+(\w+)", left)}
+        left = re.sub(r"\d+\+", "", left)
         groups = tuple(
             tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", left)
         )
@@ -62,7 +69,7 @@ class Layout:
         axes = [axis for axis in axes if "/" not in axis]
         if not arrow or sorted(axes) != sorted(ours) or len(set(ours)) != len(ours):
             raise ValueError(f"{pattern!r}: both sides of '->' must name the same axes, each once")
-        return cls(theirs=groups, ours=ours)
+        return cls(theirs=groups, ours=ours, more=more)
 
     def their_shape(self, shape: Shape) -> Shape:
         """The shape in the file of a tensor that has `shape` here."""
@@ -90,12 +97,15 @@ class Layout:
             for axis in group
             if "/" in axis
         }
-        return parts | dict(zip(self.ours, shape, strict=True))
+        own = zip(self.ours, shape, strict=True)
+        return parts | {axis: size + self.more.get(axis, 0) for axis, size in own}
 
     def _part(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
         """The view of a tensor that is our parameter, with one axis for each of ours."""
         sizes, axes = self._sizes(shape), list(itertools.chain(*self.theirs))
-        part = tuple(int(a.partition("/")[0]) if "/" in a else slice(None) for a in axes)
+        part = tuple(
+            int(a.partition("/")[0]) if "/" in a else slice(self.more.get(a, 0), None) for a in axes
+        )
         return tensor.reshape([sizes[axis] for axis in axes])[part]
 
 
@@ -266,7 +276,7 @@ def disassemble(
     def load(held: list[tuple[str, Piece]]) -> np.ndarray:
         # safetensors writes an array's memory and ignores its strides, so it must be contiguous.
         path, piece = held[0]
-        tensor = np.empty(piece.tensor_shape, arrays[path].dtype)
+        tensor = np.zeros(piece.tensor_shape, arrays[path].dtype)
         for path, piece in held:
             array = arrays[path][piece.index]
             if piece.layout:

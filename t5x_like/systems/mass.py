@@ -14,7 +14,7 @@ from t5x_like.systems import bart
 from t5x_like.systems.system import System, Task
 
 # Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096. 8 heads, 512
-# positions and the vocabulary of 60,000 pieces are from the released code.
+# positions, the epsilon and the vocabulary of 60,000 pieces are from the released code.
 SIZES: dict[str, dict[str, Any]] = {
     "big": {
         "vocab_size": 60_000,
@@ -24,6 +24,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "d_model": 1024,
         "d_ff": 4096,
         "heads": 8,
+        "norm_epsilon": 1e-12,
         "dropout": 0.1,
         "dropout_broadcast": False,
         "attention": "auto",
@@ -34,7 +35,6 @@ SIZES: dict[str, dict[str, Any]] = {
     }
 }
 
-NORM = functools.partial(LayerNorm, epsilon=1e-12)
 loss = autoregressive.loss
 
 
@@ -43,7 +43,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
     The decoder's inputs keep their positions in the sentence, `decoder_positions` (section 3.1).
     """
-    tower = functools.partial(bart.tower, config, make_norm=NORM, reserved=0)
+    make_norm = functools.partial(LayerNorm, epsilon=config["norm_epsilon"])
+    tower = functools.partial(bart.tower, config, make_norm=make_norm, reserved=0)
     return EncoderDecoder(
         make_embedding=bart.embedding(config),
         make_encoder=tower(layers=config["encoder_layers"]),
@@ -56,7 +57,7 @@ SYSTEM = System(
     name="mass",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True},
+    later={"dropout_broadcast": True, "norm_epsilon": 1e-12},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -66,6 +66,25 @@ def test_the_logits_and_the_loss_are_those_of_pytorch(arrays, model):
     np.testing.assert_allclose(loss, arrays["loss"], rtol=1e-5)
 
 
+def test_a_mass_with_the_epsilon_of_bart_is_a_bart(arrays, model, tmp_path):
+    mass = from_pretrained(write(arrays, tmp_path / "in"), system="mass")
+    found, expected = mass(**batch(arrays)).logits, model(**batch(arrays)).logits
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    mass.save_pretrained(tmp_path / "out")
+    written, read = load_file(tmp_path / "out" / "model.safetensors"), group(arrays, "weights")
+    assert written.keys() == read.keys()
+    for name, tensor in read.items():
+        unused = 2 if "positions" in name else 0  # rows before that of the first position
+        np.testing.assert_array_equal(written[name][unused:], tensor[unused:], err_msg=name)
+        assert not written[name][:unused].any()
+    again = from_pretrained(tmp_path / "out")
+    assert again.system == "bart"
+    np.testing.assert_array_equal(again(**batch(arrays)).logits, expected)
+    mass.config["norm_epsilon"] = 1e-12
+    with pytest.raises(ValueError, match="norm_epsilon=1e-12: Hugging Face's class supports only"):
+        mass.save_pretrained(tmp_path / "other")
+
+
 def test_what_is_generated_is_what_pytorch_generates(arrays, model):
     for number, settings in enumerate(json.loads(str(arrays["settings"]))):
         found = model.generate(**source(arrays), **settings)
