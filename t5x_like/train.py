@@ -38,7 +38,9 @@ from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.preprocessing import cleaning
-from t5x_like.preprocessing.streams import NoExampleError
+        metadata={"config": config.to_dict(settings), "data_shards": shards}
+        | completion.origin(settings),
+        best=best,
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
@@ -105,7 +107,8 @@ def _saver(
         every=settings.checkpoint.every,
         keep=settings.checkpoint.keep,
         keep_every=settings.checkpoint.keep_every or None,
-        metadata={"config": config.to_dict(settings), "data_shards": shards},
+        metadata={"config": config.to_dict(settings), "data_shards": shards}
+        | completion.origin(settings),
         best=best,
     )
 

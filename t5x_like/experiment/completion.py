@@ -86,6 +86,20 @@ def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, An
     config.data.lengths = {**data["lengths"], **given}
 
 
+def origin(config: ml_collections.ConfigDict) -> dict[str, str]:
+    """What checkpoints keep of the folder that the run started from: Hugging Face's `model_type`.
+
+    It is empty where the run started with random weights, or from another system.
+    """
+    folder = pathlib.Path(config.workdir) / "checkpoints"
+    if checkpoints.checkpoint_steps(folder):
+        return {"model_type": checkpoints.read_metadata(folder).get("model_type", "")}
+    if not config.initialize:
+        return {"model_type": ""}
+    source = open_source(pathlib.Path(config.initialize).expanduser())
+    return {"model_type": source.model_type if source.system == config.system else ""}
+
+
 def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -> pathlib.Path:
     """The folder of a command's model: the given checkpoint, or the checkpoints of the run.
 

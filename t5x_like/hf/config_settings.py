@@ -99,6 +99,23 @@ class Setting:
     default: Any = REQUIRED
 
 
+def rename(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A config.json with the usual names of its settings.
+
+    Args:
+        names: other name -> usual name.
+
+    Raises:
+        ValueError: a setting has one value under one name and another under the other.
+    """
+    renamed = dict(config)
+    for other, name in names.items():
+        if other in config:
+            value = renamed.setdefault(name, config[other])
+            one_of(value).check(f"{other}, another name of {name},", config[other])
+    return renamed
+
+
 def read_settings(config: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The settings of a config.json by our names; those that are null everywhere are left out.
 

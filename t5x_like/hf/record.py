@@ -11,6 +11,7 @@ from t5x_like.hf.config_settings import (
     one_of,
     or_null,
     read_settings,
+    rename,
     write_settings,
 )
 from t5x_like.hf.weight_map import WeightMap
@@ -73,6 +74,7 @@ class HuggingFaceFormat:
             that they have: {"EncoderModel": {"architecture": "encoder"}}.
         defaults: settings of the system's `build`, for those that no config.json has.
         settings: those of config.json, by its names, with their allowed values.
+        other_names: further names of settings of config.json: {"hidden_size": "dim"}.
         fixed: the only supported values of further settings, which a config.json may lack.
         multiples: settings of config.json that must be multiples of another one: a width of the
             number of heads.
@@ -95,6 +97,7 @@ class HuggingFaceFormat:
     other_classes: Mapping[str, Settings] = dataclasses.field(default_factory=dict)
     defaults: Settings
     settings: Mapping[str, Setting]
+    other_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fixed: Settings = dataclasses.field(default_factory=dict)
     multiples: Mapping[str, str] = dataclasses.field(default_factory=dict)
     derive_settings: DeriveSettings = _no_settings
@@ -115,6 +118,7 @@ class HuggingFaceFormat:
         Raises:
             ValueError: a setting is missing, or has a value that is not supported.
         """
+        config = rename(config, self.other_names)
         or_null(architectures.CLASS).check("architectures", config.get("architectures"))
         for key, value in self.fixed.items():
             one_of(value).check(key, config.get(key, value))

@@ -25,6 +25,8 @@ BYTES = "bytes"
 SENTINELS = 100
 
 _CONFIG = "tokenizer_config.json"
+# Of XLM-R, whose ids are not those of this model's pieces: tokenizer.json has them.
+_OF_XLM_R = "sentencepiece.bpe.model"
 # The files that are looked for in a folder without a .model, the preferred one first.
 _NAMES = ("vocab.txt", "vocab.json", "tokenizer.json")
 
@@ -79,6 +81,7 @@ def _find(spec: str) -> Path:
         return path
     folder = path if is_folder else path.parent
     models = sorted(folder.glob("*.model")) if folder.is_dir() else []
+    models = [model for model in models if model.name != _OF_XLM_R]
     named = [folder / name for name in _NAMES if (folder / name).exists()]
     if is_folder and len(models) == 1:
         return models[0]
@@ -90,6 +93,11 @@ def _find(spec: str) -> Path:
 
 
 def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
+    if path.name == _OF_XLM_R:
+        raise ValueError(
+            f"vocabulary={spec!r} has the pieces of XLM-R under other ids than the network's: take "
+            "tokenizer.json of the same model."
+        )
     model = path.read_bytes()
     try:
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -36,15 +36,18 @@ class SentencePiece(T5Vocabulary):
 
     Args:
         model: the content of the model's file.
-        extra_ids: the number of sentinels.
+        extra_ids: the number of sentinels to add; a model that ends in sentinels, such as mT5's,
+            keeps its own.
     """
 
     def __init__(self, model: bytes, *, extra_ids: int = 0):
         proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
         user_defined = proto.SentencePiece.USER_DEFINED
-        for number in reversed(range(extra_ids)):
-            piece = f"\u2581<extra_id_{number}>"
-            proto.pieces.add(piece=piece, score=0.0, type=user_defined)
+        last = [piece.piece for piece in reversed(proto.pieces)]
+        own = next(n for n, piece in enumerate([*last, ""]) if piece != _sentinel(n))
+        for number in reversed(range(0 if own else extra_ids)):
+            proto.pieces.add(piece=_sentinel(number), score=0.0, type=user_defined)
+        extra_ids = own or extra_ids
         self.model: bytes = proto.SerializeToString()
         self.tokenizer = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         super().__init__(vocab_size=len(self.tokenizer), contents=self.model, extra_ids=extra_ids)
@@ -57,6 +60,10 @@ class SentencePiece(T5Vocabulary):
         """Detokenize ids up to the first end of sequence; ids out of range are unknown."""
         kept = _up_to_end(to_list(ids))
         return self.tokenizer.DecodeIds([i if i < self.vocab_size else UNKNOWN for i in kept])
+
+
+def _sentinel(number: int) -> str:
+    return f"\u2581<extra_id_{number}>"
 
 
 class Bytes(T5Vocabulary):

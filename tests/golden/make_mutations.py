@@ -259,11 +259,9 @@ def class_of(config: dict[str, Any], fallback: str) -> Any:
     name = names[0] if isinstance(names, list) and names else fallback
     if config["model_type"] == getattr(transformers, name).config_class.model_type:
         return getattr(transformers, name)
-    for ending in ("MaskedLM", "SequenceClassification", "CausalLM"):
-        if name.endswith(ending):
-            return getattr(transformers, f"AutoModelFor{ending}")
-    generates = name.endswith("ForConditionalGeneration")
-    return transformers.AutoModelForSeq2SeqLM if generates else transformers.AutoModel
+    head = name.rpartition("For")[2]
+    head = {"ConditionalGeneration": "Seq2SeqLM"}.get(head, head)
+    return getattr(transformers, f"AutoModelFor{head}", transformers.AutoModel)
 
 
 @torch.no_grad()

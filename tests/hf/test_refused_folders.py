@@ -182,8 +182,6 @@ NO_EFFECT = {
     "summary_use_proj",
     # Overridden by `architectures`, by other settings, or the same with another arithmetic.
     "add_router_probs",
-    "decoder_sparse_step",
-    "encoder_sparse_step",
     "is_decoder",
     "pretraining_tp",
     "reorder_and_upcast_attn",

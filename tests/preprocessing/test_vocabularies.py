@@ -8,6 +8,7 @@ import sentencepiece
 from t5x_like import vocabularies
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.vocabularies.trainers import train
+from tests.programs import xlm_r
 
 TEXTS = [f"The value of item {n} is {n * n}, and its name is café number {n}." for n in range(200)]
 
@@ -53,6 +54,28 @@ def test_bytes(spec, size):
 def test_the_number_of_sentinels_can_be_chosen(model):
     assert vocabularies.load(model, sentinels=7).vocab_size == 87
     assert vocabularies.load("bytes", sentinels=7) == vocabularies.load("bytes:7")
+
+
+def test_sentinels_that_a_model_has_are_not_added_again(model, tmp_path):
+    path = tmp_path / "mt5" / "spiece.model"
+    path.parent.mkdir()
+    path.write_bytes(vocabularies.load(model, sentinels=5).model)
+    found = vocabularies.load(path.parent)
+    assert (found.vocab_size, found.extra_ids) == (85, 5)
+    assert found.encode("<extra_id_0>") == [84]
+
+
+def test_a_folder_of_xlm_r_has_the_ids_of_its_tokenizer(tmp_path):
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"under other ids")
+    with pytest.raises(ValueError, match=r"take tokenizer.json of the same model"):
+        vocabularies.load(tmp_path / "sentencepiece.bpe.model")
+    xlm_r.write_tokenizer(tmp_path, words=["value", "item"])
+    found = vocabularies.load(tmp_path)
+    assert (found.cls_id, found.pad_id, found.sep_id, found.unk_id) == (0, 1, 2, 3)
+    assert [found.pieces[one] for one in found.encode("item value")] == [
+        "\u2581item",
+        "\u2581value",
+    ]
 
 
 def test_a_folder_with_one_model_stands_for_it(model, vocabulary):

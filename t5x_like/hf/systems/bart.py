@@ -82,6 +82,11 @@ FORMAT = HuggingFaceFormat(
         "eos_token_id": Setting("sep_id", or_null(TOKEN), default=None),
         "pad_token_id": Setting("padding", or_null(TOKEN), default=None),
     },
+    other_names={
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
     fixed={
         "is_encoder_decoder": True,
         "activation_function": "gelu",

@@ -24,6 +24,11 @@ FORMAT = HuggingFaceFormat(
         "sinusoidal_pos_embds": Setting("", FLAG, default=False),
         "attention_dropout": Setting("dropout", RATE, default=0.1),
     },
+    other_names={
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    },
     fixed={"activation": "gelu", "tie_word_embeddings": True},
     multiples={"dim": "n_heads"},
     weights={

@@ -41,6 +41,7 @@ FORMAT = HuggingFaceFormat(
         "embd_pdrop": Setting("dropout", RATE, default=0.1),
         "attn_pdrop": Setting("dropout", RATE, default=0.1),
     },
+    other_names=gpt2.OTHER_NAMES,
     fixed={"afn": "gelu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
     multiples={"n_embd": "n_head"},
     derive_settings=_derive_settings,

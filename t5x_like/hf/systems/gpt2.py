@@ -36,6 +36,14 @@ LAYER_WEIGHTS: WeightMap = {
 }
 
 
+OTHER_NAMES = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+
+
 def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
@@ -59,6 +67,7 @@ FORMAT = HuggingFaceFormat(
         "embd_pdrop": Setting("dropout", RATE, default=0.1),
         "attn_pdrop": Setting("dropout", RATE, default=0.1),
     },
+    other_names=OTHER_NAMES,
     fixed={
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,

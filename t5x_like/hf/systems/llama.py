@@ -41,13 +41,28 @@ def _derive_settings(
 
 
 def _read_rotary(config: Settings) -> dict[str, Any]:
-    """Theta and scaling: one setting of transformers 5, two of older versions."""
-    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    """Theta and scaling: one setting of transformers 5, two of older versions.
+
+    Raises:
+        ValueError: the settings are not supported, or the two differ.
+    """
+    given = [name for name in ("rope_parameters", "rope_scaling") if config.get(name)]
+    found = [_read_rope(name, config) for name in given or ("rope_parameters",)]
+    if found[0] != found[-1]:
+        raise ValueError(
+            f"config.json has rope_parameters={config['rope_parameters']!r} and another "
+            f"rope_scaling={config['rope_scaling']!r}; allowed: one of them"
+        )
+    return found[0]
+
+
+def _read_rope(setting: str, config: Settings) -> dict[str, Any]:
+    found = dict(config.get(setting) or {})
     kinds = [found.pop(name, None) for name in ("rope_type", "type")]
     kind = next(filter(None, kinds), "default")
-    TEXT.check("rope_parameters.rope_type", kind)
+    TEXT.check(f"{setting}.rope_type", kind)
     for name, value in found.items():
-        POSITIVE.check(f"rope_parameters.{name}", value)
+        POSITIVE.check(f"{setting}.{name}", value)
     theta = found.pop("rope_theta", None) or config.get("rope_theta", 10_000.0)
     scaling = {} if kind == "default" else {"rope_type": kind, **found}
     select_scaling(scaling)  # raises where the kind is not supported

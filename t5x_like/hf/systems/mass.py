@@ -46,6 +46,7 @@ FORMAT = HuggingFaceFormat(
         "decoder_ffn_dim": Setting("d_ff", COUNT),
         "decoder_attention_heads": Setting("heads", COUNT),
     },
+    other_names=bart.FORMAT.other_names,
     fixed=bart.FORMAT.fixed,
     multiples=bart.FORMAT.multiples,
     derive_settings=_derive_settings,

@@ -81,6 +81,9 @@ def _derive_settings(
             f"config.json has {found}: all layers must be sparse, or every second one, the same on "
             "both sides"
         )
+    for side in ("encoder", "decoder"):
+        step = min(every)
+        one_of(step).check(f"{side}_sparse_step", config.get(f"{side}_sparse_step", step))
     dropless = {"dispatch": "dropless", "expert_capacity": 0}
     return {
         **(dropless if settings["expert_capacity"] >= _SLOTS_FOR_ALL else {}),
@@ -127,6 +130,7 @@ FORMAT = HuggingFaceFormat(
         "router_jitter_noise": Setting("jitter", RATE, default=0.01),
         "tie_word_embeddings": Setting("tied_head", FLAG, default=True),
     },
+    other_names=t5.OTHER_NAMES,
     fixed={
         "is_encoder_decoder": True,
         "dense_act_fn": "relu",

@@ -64,6 +64,13 @@ RELATIVE_POSITIONS = {
 }
 
 
+OTHER_NAMES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+}
+
+
 def check_relative_positions(settings: Settings) -> None:
     """Check that some buckets of relative positions are left for more than one distance.
 
@@ -90,6 +97,10 @@ def _derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
     check_relative_positions(settings)
+    encodes_only = settings["architecture"] == "encoder"
+    one_of(True, not encodes_only).check(
+        "is_encoder_decoder", config.get("is_encoder_decoder", True)
+    )
     mt5 = config["model_type"] == "mt5"
     feed_forward = config.get("feed_forward_proj", "gated-gelu" if mt5 else "relu")
     for key, value in _IMPLIED[feed_forward].items():
@@ -97,6 +108,8 @@ def _derive_settings(
     # `tie_word_embeddings` has another meaning in every version of transformers, so the tensors
     # show whether the output layer is tied.
     scaled = not mt5 and config.get("tie_word_embeddings") is not False
+    if mt5:
+        one_of(False).check("scale_decoder_outputs", config.get("scale_decoder_outputs", False))
     scaled = config.get("scale_decoder_outputs", scaled)
     tied = scaled or "lm_head.weight" not in names
     return {
@@ -117,6 +130,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
         name for name, ours in _FEED_FORWARDS.items() if ours == settings["feed_forward"]
     )
     return {
+        "is_encoder_decoder": settings["architecture"] == "encoder_decoder",
         "feed_forward_proj": feed_forward,
         # Versions before 5 read the first of these two as both, later ones only the second.
         "tie_word_embeddings": settings["tied_head"],
@@ -143,11 +157,13 @@ FORMAT = HuggingFaceFormat(
         "feed_forward_proj": Setting("", one_of("relu", "gated-gelu"), default=None),
         "tie_word_embeddings": Setting("", FLAG, default=None),
         "scale_decoder_outputs": Setting("", FLAG, default=None),
+        "is_encoder_decoder": Setting("", FLAG, default=True),
     },
+    other_names={**OTHER_NAMES, "head_dim": "d_kv"},
     fixed={
-        "is_encoder_decoder": True,
         "layer_norm_epsilon": 1e-6,
         "tie_encoder_decoder": False,
+        "is_decoder": False,
     },
     derive_settings=_derive_settings,
     derive_config=_derive_config,
