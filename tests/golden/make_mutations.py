@@ -208,7 +208,6 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "layerdrop": (0.5,),
     "max_length": (5,),
     "vocab_size": (30, 40, 42),
-    # With 6, sharp attention turns the rounding of float32 into 1.4e-4 of the outputs.
     "relative_attention_max_distance": (1, 0, 4, 11, 13, 24, 12.0),
 }
 # Settings that old classes, other classes or generation read, and those that a class may add.
