@@ -38,9 +38,7 @@ from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.preprocessing import cleaning
-        metadata={"config": config.to_dict(settings), "data_shards": shards}
-        | completion.origin(settings),
-        best=best,
+from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
