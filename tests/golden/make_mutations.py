@@ -305,6 +305,7 @@ def freeze(name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         model.save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
         with safe_open(folder / "model.safetensors", "np") as file:
             names = list(file.keys())
             shapes = {key: tuple(file.get_slice(key).get_shape()) for key in names}
@@ -313,7 +314,6 @@ def freeze(name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
             folder / "model.safetensors",
             metadata={"format": "pt"},
         )
-        (folder / "generation_config.json").unlink(missing_ok=True)
         base = json.loads((folder / "config.json").read_text())
         outputs = [outcome(folder, base, base, sides)]
         assert isinstance(outputs[0], np.ndarray), outputs
@@ -338,8 +338,7 @@ def freeze(name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
                 sys.stdout.write(f"  {name}: {key}={value!r}: {result[1]}\n")
                 result = result[0]
             found.append([key, value, result])
-    stored = {"config": base, "sides": sides, "tensors": shapes, "changes": found}
-    return stored, outputs
+    return {"config": base, "sides": sides, "tensors": shapes, "changes": found}, outputs
 
 
 OTHER_TYPES = {

@@ -111,7 +111,7 @@ def test_the_scores_of_choices_are_those_of_each_row_alone(system):
 def test_the_loss_of_choices_is_a_softmax_over_the_rows_of_an_example():
     module, params = make(bert, head="multiple_choice")
     batch = choices()
-    total, weight, metrics = fine_tuning.multiple_choice(module, params, batch, None)
+    total, weight, metrics = fine_tuning.loss("multiple_choice", module, params, batch, None)
     logits = np.asarray(module.apply({"params": params}, batch)["logits"], np.float64)
     expected = np.log(np.exp(logits).sum(axis=1)) - logits[[0, 1], [2, 0]]
     np.testing.assert_allclose(total, expected.sum(), rtol=1e-5)
@@ -121,5 +121,7 @@ def test_the_loss_of_choices_is_a_softmax_over_the_rows_of_an_example():
     empty = {**batch, "encoder_segment_ids": batch["encoder_segment_ids"].copy()}
     empty["encoder_segment_ids"][1] = 0  # a row of padding at the end of an epoch
     np.testing.assert_allclose(
-        fine_tuning.multiple_choice(module, params, empty, None)[0], expected[0], rtol=1e-5
+        fine_tuning.loss("multiple_choice", module, params, empty, None)[0],
+        expected[0],
+        rtol=1e-5,
     )
