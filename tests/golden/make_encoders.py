@@ -44,7 +44,7 @@ HEADS = {
     "question_answering": "ForQuestionAnswering",
     "features": "Model",
 }
-OWN_HEADS = {"discriminator": "ForPreTraining"}
+OWN_HEADS = {"discriminator": "ForPreTraining", "multiple_choice": "ForMultipleChoice"}
 RELATIVE = {
     "type_vocab_size": 0,
     "relative_attention": True,
@@ -82,13 +82,13 @@ FAMILIES = {
     ),
     "distilbert": ("DistilBert", tuple(HEADS)[1:], {"hidden_dim": 28}, False),
     # 10 blocks of 2 tokens, and dense attention; no token is the separator of its questions.
-    "bigbird": ("BigBird", tuple(HEADS), SPARSE, True),
+    "bigbird": ("BigBird", (*HEADS, "multiple_choice"), SPARSE, True),
     "bigbird_full": ("BigBird", ("masked_lm",), SPARSE | {"attention_type": "original_full"}, True),
     "deberta": ("Deberta", tuple(HEADS)[1:], RELATIVE | {"max_relative_positions": 7}, False),
     # As in version 3, and as in version 2 (with projections of the table, and a convolution).
     "deberta_v3": (
         "DebertaV2",
-        tuple(HEADS)[1:],
+        (*tuple(HEADS)[1:], "multiple_choice"),
         RELATIVE | {"share_att_key": True, "position_buckets": 6, "norm_rel_ebd": "layer_norm"},
         False,
     ),
@@ -151,6 +151,8 @@ def freeze(system: str) -> dict[str, np.ndarray]:
         for key, (name, weight) in zip(arrays[f"{head}/keys"], weights.items(), strict=True):
             same = arrays.setdefault(f"weights/{key}", weight)
             assert np.array_equal(same, weight), name
+        if head == "multiple_choice":  # of one example
+            batch = {name: value[None] for name, value in batch.items()}
         for name, value in model(**batch).items():
             arrays[f"{head}/{OUTPUTS[name]}"] = value.numpy()
     return arrays

@@ -55,10 +55,11 @@ def write(system, head, folder):
     return folder
 
 
-def batch(system):
+def batch(system, head=""):
+    """The rows; for multiple choice all of them are choices of one example."""
     prefix = "batch/"
     return {
-        name.removeprefix(prefix): array
+        name.removeprefix(prefix): array[None] if head == "multiple_choice" else array
         for name, array in arrays(system).items()
         if name.startswith(prefix)
     }
@@ -78,7 +79,7 @@ def outputs(system, head):
 def test_an_encoder_computes_what_pytorch_does(system, head, tmp_path):
     model = from_pretrained(write(system, head, tmp_path / "in"))
     assert model.config["head"] == head
-    ours = model(**batch(system))
+    ours = model(**batch(system, head))
     theirs = outputs(system, head)
     assert theirs
     for name, expected in theirs.items():
@@ -113,6 +114,14 @@ def test_another_head_is_drawn_anew_and_the_rest_is_read(system, tmp_path):
     assert model(**batch(system)).logits.shape == (4, 5)
     new = jax.tree.leaves_with_path(model.params["head"])
     assert all(np.std(x) > 0.005 for path, x in new if path[-1].key == "kernel")
+
+
+def test_a_head_that_hugging_face_has_not_is_named(tmp_path):
+    model = from_pretrained(write("deberta", "features", tmp_path / "in"), head="multiple_choice")
+    with pytest.raises(
+        ValueError, match="no DeBERTa of version 1 with model[.]head='multiple_choice'"
+    ):
+        model.save_pretrained(tmp_path / "out")
 
 
 def test_a_masked_lm_of_bert_may_hold_all_of_pretraining_under_its_oldest_names(tmp_path):

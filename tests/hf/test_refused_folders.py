@@ -83,7 +83,10 @@ def refusal(call):
         ({"relative_attention_max_distance": 16}, "max_distance=16; allowed: above half of"),
         ({"is_gated_act": True}, "is_gated_act=True; allowed: False"),
         ({"model_type": ["t5"]}, r"model_type=\['t5'\]; allowed: a string"),
-        ({"model_type": "deberta"}, "model_type='deberta' is not supported; supported are albert"),
+        (
+            {"model_type": "layoutlm"},
+            "model_type='layoutlm' is not supported; supported are albert",
+        ),
         ({"quantization_config": {"bits": 8}}, "quantized weights are not supported"),
     ],
 )

@@ -73,6 +73,7 @@ FORMAT = HuggingFaceFormat(
         **dense("head/first/dense", "classifier.dense"),
         **dense("head/classifier", "classifier.out_proj"),
         **dense("head/tagger", "classifier"),
+        **dense("head/choice", "classifier"),
         **dense("head/feed_forward/wi", "qa_classifier.intermediate.dense"),
         **dense("head/feed_forward/wo", "qa_classifier.output.dense"),
         **norm("head/norm", "qa_classifier.output.LayerNorm"),

@@ -117,6 +117,14 @@ def derive_config(settings: Settings) -> dict[str, Any]:
     }
 
 
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] == "multiple_choice":
+        raise ValueError(
+            "Hugging Face has no DeBERTa of version 1 with model.head='multiple_choice'"
+        )
+    return derive_config(settings)
+
+
 def _attention() -> WeightMap:
     here = f"{BLOCK}/self_attention"
     weights: dict[str, str | tuple[str, str]] = {
@@ -142,7 +150,7 @@ FORMAT = HuggingFaceFormat(
     fixed=FIXED,
     multiples={"hidden_size": "num_attention_heads"},
     derive_settings=derive_settings,
-    derive_config=derive_config,
+    derive_config=_derive_config,
     weights={**weights_without_attention(), **_attention()},
     aliases=ALIASES,
 )

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from t5x_like.hf.config_settings import FLAG, Setting, integers, one_of
-from t5x_like.hf.layer_weights import norm
+from t5x_like.hf.layer_weights import dense, norm
 from t5x_like.hf.record import HuggingFaceFormat, Settings
 from t5x_like.hf.systems import deberta
 from t5x_like.hf.systems.deberta import BLOCK, LAYER
@@ -70,6 +70,7 @@ FORMAT = HuggingFaceFormat(
     weights={
         **_attention(),
         **deberta.weights_without_attention(),
+        **dense("head/choice", "classifier"),  # version 1 has no such class
         **norm("encoder/extra/norm", "deberta.encoder.LayerNorm"),
         "encoder/layers/neighbors/convolution/kernel": (
             "deberta.encoder.conv.conv.weight",
