@@ -17,7 +17,7 @@ _PARTS = ("system", "encoder_tasks")  # files that are not systems
 _OF_NETWORKS = ("sides", "generates", "example_batch")  # what every network declares
 
 # The ends of the names of settings that count something a network cannot do without.
-_SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width", "buckets")
+_SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width")
 _DTYPES = ("float32", "bfloat16")
 
 

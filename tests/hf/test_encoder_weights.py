@@ -119,7 +119,7 @@ def test_another_head_is_drawn_anew_and_the_rest_is_read(system, tmp_path):
 def test_a_head_that_hugging_face_has_not_is_named(tmp_path):
     model = from_pretrained(write("deberta", "features", tmp_path / "in"), head="multiple_choice")
     with pytest.raises(
-        ValueError, match="no DeBERTa of version 1 with model[.]head='multiple_choice'"
+        ValueError, match=r"no DeBERTa of version 1 with model\.head='multiple_choice'"
     ):
         model.save_pretrained(tmp_path / "out")
 

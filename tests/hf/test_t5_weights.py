@@ -67,7 +67,6 @@ def test_the_settings_that_are_saved_are_those_that_were_read(golden, model, tmp
         "classifier_dropout",
         "dense_act_fn",
         "initializer_factor",
-        "is_decoder",
         "is_gated_act",
         "transformers_version",
         "use_cache",

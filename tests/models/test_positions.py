@@ -4,6 +4,7 @@ import functools
 
 import jax
 import numpy as np
+import pytest
 
 from t5x_like.models.attention.relative_position_bias import (
     RelativePositionBias,
@@ -51,3 +52,10 @@ def test_an_offset_selects_the_rows_of_the_full_bias():
         for n, at in ((9, 0), (2, 5))
     )
     np.testing.assert_array_equal(rows, full[:, :, 5:7])
+
+
+@pytest.mark.parametrize(("buckets", "distance"), [(3, 128), (0, 128), (8, 4)])
+def test_too_few_buckets_for_the_distance_are_named(buckets, distance):
+    module = RelativePositionBias(heads=3, buckets=buckets, max_distance=distance)
+    with pytest.raises(ValueError, match=f"relative_buckets={buckets} must be 4 or more"):
+        module.init(jax.random.key(0), queries=2, keys=2, offset=0, bidirectional=True)

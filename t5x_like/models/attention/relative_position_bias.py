@@ -51,7 +51,16 @@ class RelativePositionBias(nn.Module):
     def __call__(
         self, *, queries: int, keys: int, offset: int | Array, bidirectional: bool
     ) -> Float[Array, "1 H T S"]:
-        """The bias of `keys` (S) slots for `queries` (T) slots that begin at `offset`."""
+        """The bias of `keys` (S) slots for `queries` (T) slots that begin at `offset`.
+
+        Raises:
+            ValueError: no buckets are left for more than one distance.
+        """
+        if self.buckets < 4 or self.max_distance <= self.buckets // 2:
+            raise ValueError(
+                f"model.relative_buckets={self.buckets} must be 4 or more, and "
+                f"model.relative_max_distance={self.max_distance} above half of it"
+            )
         table = self.param(
             "embedding",
             nn.with_logical_partitioning(self.embedding_init, ("buckets", "heads")),
