@@ -1,0 +1,113 @@
+"""Runs that start from folders of XLM-R and mT5, from the files as published to the folder out."""
+
+import importlib.util
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from t5x_like import train
+from t5x_like.experiment import completion, model_side
+from t5x_like.pretrained import from_pretrained
+from t5x_like.vocabularies import trainers
+from t5x_like.vocabularies.sentence_piece import SentencePiece
+from tests.golden import drawn_weights
+from tests.programs import xlm_r
+
+ROOT = pathlib.Path(__file__).parents[1]
+WORDS = ["good", "bad", "it", "was", "very"]
+
+
+def config_file(name):
+    spec = importlib.util.spec_from_file_location(f"config_{name}", ROOT / "configs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config
+
+
+def folder_of(name, path):
+    """The folder of PyTorch's in tests/golden/mutations.npz, without a tokenizer."""
+    stored = np.load(ROOT / "tests" / "golden" / "mutations.npz")[f"{name}/folder.json"]
+    stored = json.loads(str(stored))
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(stored["config"]))
+    tensors = {key: drawn_weights.draw(key, shape) for key, shape in stored["tensors"].items()}
+    save_file(tensors, path / "model.safetensors")
+    return path
+
+
+def xlm_roberta(path):
+    folder = folder_of("xlm_roberta", path / "folder")
+    (folder / "sentencepiece.bpe.model").write_bytes(b"under other ids")
+    xlm_r.write_tokenizer(folder, words=WORDS)
+    rows = [{"text_a": f"it was {word}", "label": word} for word in WORDS[:2]] * 16
+    (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = config_file("fine_tuning")("classification")
+    made.data.settings.train = made.data.settings.validation = str(path / "rows.jsonl")
+    made.data.lengths.inputs = 12
+    return made, folder
+
+
+def mt5(path):
+    folder = folder_of("mt5", path / "folder")
+    texts = [f"it was {word} and {word}" for word in WORDS] * 20
+    trainers.train(texts, vocab_size=20, output=path / "spiece.model")
+    own = (path / "spiece.model").read_bytes()
+    (folder / "spiece.model").write_bytes(SentencePiece(own, extra_ids=5).model)  # as mT5's
+    rows = [{"inputs": f"it was {word}", "targets": word} for word in WORDS] * 16
+    (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = config_file("t5")("fine_tuning")
+    made.data.settings = {
+        "files": str(path / "rows.jsonl"),
+        "inputs": "inputs",
+        "targets": "targets",
+        "held_out": 0.2,
+    }
+    made.data.lengths = {"inputs": 16, "targets": 12}
+    made.evaluate.measures.generation.every, made.checkpoint.best = 0, ""
+    return made, folder
+
+
+FOLDERS = {"xlm-roberta": xlm_roberta, "mt5": mt5}
+
+
+def settings(model_type, path, **changes):
+    made, folder = FOLDERS[model_type](path)
+    made.initialize, made.workdir = str(folder), str(path / "run")
+    made.data.batch_size, made.train.steps, made.train.log_every = 8, 2, 1
+    made.evaluate.every = 0
+    made.update_from_flattened_dict(changes)
+    return made, folder
+
+
+@pytest.mark.parametrize("model_type", FOLDERS)
+def test_a_run_starts_with_the_weights_and_the_tokens_of_the_folder(model_type, tmp_path):
+    made, folder = settings(model_type, tmp_path)
+    completed = completion.complete(made)
+    assert completed.system == {"xlm-roberta": "roberta", "mt5": "t5"}[model_type]
+    assert completed.data.vocabulary == str(folder)
+    params = model_side.build(completed).initial_state().params
+    expected = from_pretrained(folder).params
+    parts = expected.keys() - {"head"}
+    assert parts
+    for part in parts:
+        jax.tree.map(np.testing.assert_array_equal, params[part], expected[part])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", FOLDERS)
+def test_a_run_trains_and_is_written_under_the_folder_s_model_type(model_type, tmp_path):
+    made, folder = settings(model_type, tmp_path)
+    train.train(made)
+    made.train.steps = 3
+    train.train(made)  # resumed
+    from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert found["model_type"] == model_type
+    before, after = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "out"))
+    shared = before.keys() & after.keys()
+    assert len(shared) > 20
+    assert any(not np.array_equal(before[name], after[name]) for name in shared)
