@@ -4,11 +4,13 @@ import importlib.util
 import json
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 
 from t5x_like import evaluate, infer, systems, train
 from t5x_like.experiment import completion, model_side
+from t5x_like.pretrained import from_pretrained
 from tests.programs import command_flags, tiny_encoder
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -19,7 +21,7 @@ TOPICS = {
 }
 FILLERS = ["the", "is", "very", "and", "was", "here", "there", "some", "no", "all"]
 WORDS = [*FILLERS, *(word for words in TOPICS.values() for word in words), *TOPICS, "which", "?"]
-LABELS = ("label", "value", "tags", "answers")
+LABELS = ("label", "value", "tags", "answers", "answer")
 WRITERS = ("generation", "language_modeling")  # the heads of those that are not
 HEADS = {
     name: next(iter(systems.find(name).sizes.values())).get("head", WRITERS[0])
@@ -85,6 +87,16 @@ def question_answering(random):
     }
 
 
+def multiple_choice(random):
+    """The choice of the text's topic, after a question; rows have two choices or three."""
+    topic, *others = (str(topic) for topic in random.permutation(list(TOPICS)))
+    answer, size = int(random.integers(0, 2)), int(random.integers(2, 4))
+    choices = [of_topic(random, str(random.choice(others))) for _ in range(size)]
+    choices[answer] = of_topic(random, topic)
+    text = sentence(random, of_topic(random, topic), size=3)
+    return {"text_a": text, "text_b": "which ?", "choices": choices, "answer": answer}
+
+
 def write(path, make, *, rows, seed):
     random = np.random.default_rng(seed)
     made = [make(random) for _ in range(rows)]
@@ -103,6 +115,8 @@ def settings(folder, kind, *, pretrained, **changes):
     made.train.log_every = 60
     made.optimizer.learning_rate = 1e-3
     made.evaluate.every = 0
+    if kind == "multiple_choice":
+        made.data.objective_settings.choices = 3
     if kind == "question_answering":
         made.data.objective_settings = {"stride": 6, "longest_question": 4}
         made.predict.no_answer = True
@@ -190,6 +204,39 @@ def test_answers_in_long_contexts_or_none(fine_tune):
     assert measured["squad/best_f1"] >= measured["squad/f1"] > 0.9
     right = [(row["answers"] or [""])[0] == text for row, text in predicted]
     assert np.mean(right) == pytest.approx(measured["squad/exact_match"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["bert", "roberta", "bart"])
+def test_the_right_one_of_some_choices(system, fine_tune):
+    changes = {"train__steps": 300, "data__batch_size": 32, "optimizer__learning_rate": 5e-4}
+    measured, predicted = fine_tune(multiple_choice, "multiple_choice", system=system, **changes)
+    assert measured["accuracy"] > 0.9
+    right = [row["choices"][row["answer"]] == choice for row, choice in predicted]
+    # Two choices may be the same word.
+    assert np.mean(right) >= measured["accuracy"] - 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["last", "second_to_last", "weighted_all"])
+def test_features_of_a_frozen_encoder(kind, fine_tune, tmp_path, pretrained):
+    measured, predicted = fine_tune(
+        tagging,
+        "tagging",
+        model__layer_features=kind,
+        optimizer__frozen=("embeddings", "encoder"),
+        optimizer__learning_rate=1e-2,
+        train__steps=400,
+    )
+    assert measured["accuracy"] > 0.9  # the states of an untrained encoder differ by word
+    assert np.mean([np.mean(np.equal(row["tags"], tags)) for row, tags in predicted]) > 0.9
+    before, after = (from_pretrained(folder) for folder in (pretrained("bert"), tmp_path / "run"))
+    for part in ("embeddings", "encoder"):
+        jax.tree.map(np.testing.assert_array_equal, after.params[part], before.params[part])
+    if kind == "weighted_all":
+        assert np.ptp(after.params["features"]["weights"]) > 1e-3
+        with pytest.raises(ValueError, match="layer_features='weighted_all': Hugging Face's class"):
+            after.save_pretrained(tmp_path / "folder")
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,14 @@ def multiple_choice(random):
     }
 
 
+def regression(random):
+    """How many of the two texts are of animals; the order does not matter."""
+    row = similarity(random)
+    texts = [row["text_a"].split(), row["text_b"].split()]
+    number = sum(bool(set(words) & set(ANIMALS)) for words in texts)
+    return {"text_a": row["text_a"], "text_b": row["text_b"], "value": number - 1.0}
+
+
 MAKE = {
     "classification": classification,
     "entailment": entailment,
@@ -103,6 +111,35 @@ def settings(folder, kind, *, pretrained, **changes):
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     return tiny_gpt.write(tmp_path_factory.mktemp("pretrained") / "gpt", words=WORDS)
+
+
+@pytest.mark.slow
+def test_similarity_is_learned_as_a_number(tmp_path, pretrained, monkeypatch):
+    write(tmp_path / "train.jsonl", regression, rows=1500, seed=0)
+    write(tmp_path / "validation.jsonl", regression, rows=200, seed=1)
+    train.train(settings(tmp_path, "regression", pretrained=pretrained))
+    run = config_file("run")(str(tmp_path / "run"))
+    command_flags.give(monkeypatch)
+    evaluate.evaluate(run)
+    measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())["tasks"]
+    measured = measured["labelled_files"]
+    assert measured["squared_error"] < 0.1  # of a mean, 0.5
+    total = measured["squared_error"] + 0.5 * measured["language_modeling"]
+    assert measured["loss"] == pytest.approx(total, rel=1e-5)
+    rows = [json.loads(line) for line in (tmp_path / "validation.jsonl").read_text().splitlines()]
+    swapped = [{"text_a": row["text_b"], "text_b": row["text_a"]} for row in rows]
+    found = []
+    for number, asked in enumerate((rows, swapped)):
+        questions, answers = tmp_path / f"questions{number}.jsonl", tmp_path / f"{number}.jsonl"
+        names = ("text_a", "text_b")
+        lines = (json.dumps({name: row[name] for name in names}) for row in asked)
+        questions.write_text("".join(line + "\n" for line in lines))
+        command_flags.give(monkeypatch, input=str(questions), output=str(answers))
+        infer.infer(run)
+        found.append([json.loads(line)["prediction"] for line in answers.read_text().splitlines()])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-4)  # the sum of both orders
+    errors = np.square(np.array(found[0]) - [row["value"] for row in rows])
+    assert errors.mean() == pytest.approx(measured["squared_error"], rel=1e-3)
 
 
 @pytest.mark.slow
