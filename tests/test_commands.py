@@ -184,6 +184,7 @@ def test_a_flag_that_is_wrong_ends_the_command_with_one_line(arguments, message,
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(trained, tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))

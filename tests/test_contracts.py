@@ -269,6 +269,7 @@ def test_samples_come_from_the_newest_parameters_and_differ_from_step_to_step(ru
     assert len(set(log["train/sampled"].values())) == STEPS
 
 
+@pytest.mark.slow
 def test_a_killed_process_that_samples_resumes_bit_for_bit(runs, tmp_path):
     made = runs("SAMPLER")
     again = made.copy_and_resolve_references()
