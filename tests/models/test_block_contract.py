@@ -119,8 +119,8 @@ def test_scanned_streams_are_the_looped_ones():
     params = params_of_streams("scan")
     layers = unstack_layers(params["params"]["layers"], layers=4)
     looped = {"params": params["params"] | {"layers": layers}}
-    one = two_streams("scan").apply(params, X, CAUSAL)[0]
-    two = two_streams("unroll").apply(looped, X, CAUSAL)[0]
+    one = jax.jit(two_streams("scan").apply)(params, X, CAUSAL)[0]
+    two = jax.jit(two_streams("unroll").apply)(looped, X, CAUSAL)[0]
     np.testing.assert_allclose(one, two, atol=ROUNDING)
 
 
@@ -195,7 +195,7 @@ def test_scores_may_depend_on_the_keys_and_a_table_of_all_layers():
         make_extra=RelativeTable,
     )
     shared = Shared(mask=AttentionMask(), collect=("hidden_states", "attention_scores"))
-    params = nn.unbox(module.init(jax.random.key(0), X, shared))["params"]
+    params = nn.unbox(jax.jit(module.init)(jax.random.key(0), X, shared))["params"]
     _, collected = jax.jit(module.apply)({"params": params}, X, shared)
     table = params["extra"]["relative"]
     for layer in (0, 1):

@@ -30,18 +30,23 @@ def make(**changes):
     module = bert.build(TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than 0.02, so that what one token changes is seen in float32.
-    return module, jax.tree.map(lambda x: x * 5, init(jax.random.key(0)))
+    return module, jax.tree.map(lambda x: x * 5, jax.device_get(init(jax.random.key(0))))
+
+
+@functools.cache
+def jitted(module):
+    return jax.jit(module.apply)
 
 
 def apply(module, params, batch):
-    return module.apply({"params": params}, batch)
+    return jax.device_get(jitted(module)({"params": params}, batch))
 
 
 def example(length=7, *, rows=2):
     random = np.random.default_rng(0)
     return {
         "encoder_input_tokens": jnp.asarray(random.integers(5, 32, (rows, length))),
-        "encoder_segment_ids": jnp.ones((rows, length), int),
+        "encoder_segment_ids": jnp.asarray(np.ones((rows, length), int)),
         "encoder_token_types": jnp.asarray(random.integers(0, 2, (rows, length))),
     }
 

@@ -37,6 +37,11 @@ def make(system=bert, head=None):
     return module, init(jax.random.key(0))
 
 
+@functools.cache
+def jitted(module):
+    return jax.jit(module.apply)
+
+
 @pytest.mark.parametrize("task", [None, "mnli"])
 def test_initialization_makes_the_heads_of_all_tasks(task):
     module, params = make()
@@ -52,14 +57,14 @@ def test_a_task_has_the_outputs_of_a_network_with_its_head_alone():
     module, params = make()
     alone, _ = make(head="masked_lm")
     own = params | {"head": params["head"]["tokens"]}
-    expected = alone.apply({"params": own}, BATCH)["logits"]
-    found = module.clone(task="tokens").apply({"params": params}, BATCH)["logits"]
+    expected = jitted(alone)({"params": own}, BATCH)["logits"]
+    found = jitted(module.clone(task="tokens"))({"params": params}, BATCH)["logits"]
     np.testing.assert_array_equal(found, expected)
 
 
 def test_without_a_task_all_heads_run():
     module, params = make()
-    outputs = module.apply({"params": params}, BATCH)
+    outputs = jitted(module)({"params": params}, BATCH)
     assert {task: one["logits"].shape for task, one in outputs.items()} == {
         "mnli": (2, 3),
         "stsb": (2, 1),
@@ -75,11 +80,11 @@ def test_a_task_has_no_gradient_in_the_heads_of_the_others():
 
     grads = jax.jit(jax.grad(total))(params)
     moved = {
-        task: any(bool(jnp.any(x != 0)) for x in jax.tree.leaves(tree))
+        task: any(bool(np.any(np.asarray(x) != 0)) for x in jax.tree.leaves(tree))
         for task, tree in grads["head"].items()
     }
     assert moved == {"mnli": True, "stsb": False, "tokens": False}
-    assert jnp.any(grads["embeddings"]["token"]["embedding"] != 0)
+    assert np.any(np.asarray(grads["embeddings"]["token"]["embedding"]) != 0)
 
 
 def test_every_task_has_the_heads_of_its_system():

@@ -56,7 +56,7 @@ def write(
     folder.mkdir(parents=True)
     metadata = {"config": config.to_dict(made), "data_shards": 1}
     state = model_side.build(made).initial_state()
-    params = jax.tree.map(lambda x: x * scale if x.ndim > 2 else x, state.params)
+    scaled = jax.jit(lambda params: jax.tree.map(lambda x: x * scale if x.ndim > 2 else x, params))
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
-        saver.save(1, state.replace(params=params), None)
+        saver.save(1, state.replace(params=scaled(state.params)), None)
     return folder

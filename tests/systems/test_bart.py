@@ -46,7 +46,9 @@ def make(**changes):
     module = bart.build(TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than the initialization, so that dependencies are far from rounding.
-    params = jax.tree.map(lambda x: 5 * x if x.ndim > 1 else x, init(jax.random.key(0)))
+    params = jax.tree.map(
+        lambda x: 5 * x if x.ndim > 1 else x, jax.device_get(init(jax.random.key(0)))
+    )
     apply = jax.jit(lambda params, batch: module.apply({"params": params}, batch))
     return module, params, functools.partial(apply, params)
 

@@ -29,9 +29,14 @@ def make(head="language_modeling", labels=3):
     added = 0 if head == "language_modeling" else ADDED
     module = gpt.build(TINY | {"head": head, "labels": labels, "added_tokens": added})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
-    params = init(jax.random.key(0))
+    params = jax.device_get(init(jax.random.key(0)))
     # Wider, so that what is read of one token is not as good as nothing beside rounding.
     return module, jax.tree.map(lambda x: x * 5 if x.ndim > 1 else x, params)
+
+
+@functools.cache
+def jitted(module, method="__call__"):
+    return jax.jit(functools.partial(module.apply, method=method), static_argnames="cache_length")
 
 
 def labelled(sizes, labels):
@@ -40,9 +45,9 @@ def labelled(sizes, labels):
     real = np.arange(LENGTH) < sizes[..., None]
     tokens = random.integers(1, TINY["vocab_size"] + ADDED, real.shape)
     return {
-        "decoder_input_tokens": jnp.where(real, tokens, 0),
-        "decoder_segment_ids": jnp.asarray(real, jnp.int32),
-        "label": jnp.array(labels),
+        "decoder_input_tokens": np.where(real, tokens, 0),
+        "decoder_segment_ids": real.astype(np.int32),
+        "label": np.array(labels),
     }
 
 
@@ -59,11 +64,13 @@ def test_a_token_changes_what_comes_after_it_alone():
 
     def of_place(vectors, place):
         table = params["token_embedder"] | {"embedding": vectors}
-        batch = {"decoder_input_tokens": jnp.arange(1, 9)[None]}
+        batch = {"decoder_input_tokens": np.arange(1, 9)[None]}
         logits = module.apply({"params": params | {"token_embedder": table}}, batch)
         return jnp.sum(logits[0, place, :1])  # of token 0, which the text does not hold
 
-    gradient = jax.grad(of_place)(params["token_embedder"]["embedding"], 4)
+    gradient = jax.jit(jax.grad(of_place), static_argnums=1)(
+        params["token_embedder"]["embedding"], 4
+    )
     reached = np.abs(np.asarray(gradient)).max(axis=1)[1:9] > 0
     assert reached.tolist() == [True] * 5 + [False] * 3
 
@@ -73,21 +80,20 @@ def test_cached_steps_have_the_logits_of_a_whole_text_beside_padding_on_the_left
     tokens = np.random.default_rng(1).integers(1, 61, (2, 9))
     variables = {"params": params}
     for padding in (0, 3):
-        whole = module.apply(variables, {"decoder_input_tokens": tokens[:, padding:]})
+        text = {"decoder_input_tokens": tokens[:, padding:]}
+        whole = np.asarray(jitted(module)(variables, text))
         mask = np.arange(5) >= padding
-        step_logits, cache = module.apply(
+        step_logits, cache = jitted(module, "prefill")(
             variables,
             np.where(mask, tokens[:, :5], 0),
             decoder_mask=np.tile(mask, (2, 1)),
             cache_length=9,
-            method="prefill",
         )
         steps = [step_logits]
         for place in range(5, 9):
-            step_logits, cache = module.apply(
-                variables, tokens[:, place : place + 1], cache, method="extend"
-            )
-            steps.append(step_logits[:, 0])
+            token = tokens[:, place : place + 1]
+            step_logits, cache = jitted(module, "extend")(variables, token, cache)
+            steps.append(np.asarray(step_logits)[:, 0])
         # Sums of the same terms in another order.
         np.testing.assert_allclose(np.stack(steps, 1), whole[:, 4 - padding :], atol=1e-5)
 
@@ -100,28 +106,29 @@ def test_added_tokens_are_more_rows_of_the_one_table():
 def test_a_class_is_read_off_the_last_token_of_each_row_and_rows_add_up():
     module, params = make("classification")
     both = labelled([[4, 7], [10, 1], [5, 0]], [0, 0, 0])
-    found = module.apply({"params": params}, both)["label_logits"]
+    found = np.asarray(jitted(module)({"params": params}, both)["label_logits"])
     bias = params["head"]["classifier"]["bias"]
     alone = []
     for row in range(2):
         one = {name: both[name][:, row : row + 1] for name in list(both)[:2]}
-        alone.append(module.apply({"params": params}, one)["label_logits"] - bias)
+        alone.append(np.asarray(jitted(module)({"params": params}, one)["label_logits"]) - bias)
     np.testing.assert_allclose(found[:2], (alone[0] + alone[1] + bias)[:2], atol=1e-5)
     np.testing.assert_allclose(found[2], alone[0][2] + bias, atol=1e-5)  # its second row is padding
     # Tokens after the last one change nothing.
     tokens = both["decoder_input_tokens"]
-    other = both | {"decoder_input_tokens": jnp.where(both["decoder_segment_ids"], tokens, 9)}
-    np.testing.assert_array_equal(module.apply({"params": params}, other)["label_logits"], found)
+    other = both | {"decoder_input_tokens": np.where(both["decoder_segment_ids"], tokens, 9)}
+    again = jitted(module)({"params": params}, other)["label_logits"]
+    np.testing.assert_array_equal(again, found)
 
 
 def test_choices_compete_and_padding_is_none():
     module, params = make("multiple_choice")
     batch = labelled([[4, 7, 5], [3, 6, 0]], [1, 0])
-    logits = module.apply({"params": params}, batch)["label_logits"]
+    logits = np.asarray(jitted(module)({"params": params}, batch)["label_logits"])
     assert logits.shape == (2, 3)
     turned = {name: batch[name][:, ::-1] for name in list(batch)[:2]}
     np.testing.assert_allclose(
-        module.apply({"params": params}, turned)["label_logits"], logits[:, ::-1], atol=1e-6
+        jitted(module)({"params": params}, turned)["label_logits"], logits[:, ::-1], atol=1e-6
     )
     assert jax.nn.softmax(logits)[1, 2] == 0
 
@@ -130,12 +137,11 @@ def test_choices_compete_and_padding_is_none():
 def test_the_loss_is_that_of_the_labels_and_half_that_of_the_texts(head):
     module, params = make(head)
     batch = labelled([[4, 7], [10, 3], [0, 0]], [1, 0, 0])
-    total, weight, metrics = (
-        systems.find("gpt").task({"head": head}).loss(module, params, batch, None)
-    )
-    outputs = module.apply({"params": params}, batch)
-    log_labels = jax.nn.log_softmax(outputs["label_logits"])
-    log_tokens = jax.nn.log_softmax(outputs["logits"])
+    loss = functools.partial(systems.find("gpt").task({"head": head}).loss, module)
+    total, weight, metrics = jax.jit(loss)(params, batch, None)
+    outputs = jitted(module)({"params": params}, batch)
+    log_labels = np.asarray(jax.nn.log_softmax(outputs["label_logits"]))
+    log_tokens = np.asarray(jax.nn.log_softmax(outputs["logits"]))
     tokens, sizes = np.asarray(batch["decoder_input_tokens"]), [[4, 7], [10, 3]]
     expected = text = 0.0
     for example, label in enumerate([1, 0]):  # the third is padding
@@ -149,7 +155,8 @@ def test_the_loss_is_that_of_the_labels_and_half_that_of_the_texts(head):
     assert weight == 2
     np.testing.assert_allclose(metrics["language_modeling"][0], text, rtol=1e-5)
     np.testing.assert_allclose(metrics["cross_entropy"][0], expected, rtol=1e-5)
-    without = gpt.fine_tuning_loss(module, params, batch, None, auxiliary=0.0)[0]
+    labels_alone = functools.partial(gpt.fine_tuning_loss, module, auxiliary=0.0)
+    without = jax.jit(labels_alone)(params, batch, None)[0]
     np.testing.assert_allclose(without, expected, rtol=1e-5)
 
 

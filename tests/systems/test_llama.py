@@ -52,7 +52,9 @@ def make(window=0):
     module = llama.build(TINY | {"window": window})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Weights so large that every token shows in what comes after it.
-    return module, jax.tree.map(lambda x: 8 * x if x.ndim > 2 else x, init(jax.random.key(0)))
+    return module, jax.tree.map(
+        lambda x: 8 * x if x.ndim > 2 else x, jax.device_get(init(jax.random.key(0)))
+    )
 
 
 @functools.cache

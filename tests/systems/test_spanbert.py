@@ -80,7 +80,7 @@ def make(head="pretraining"):
     module = spanbert.build(TINY | {"head": head})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than 0.02, so that what one token changes is seen in float32.
-    return module, jax.tree.map(lambda x: x * 5, init(jax.random.key(0)))
+    return module, jax.tree.map(lambda x: x * 5, jax.device_get(init(jax.random.key(0))))
 
 
 @functools.cache
