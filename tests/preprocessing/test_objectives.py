@@ -236,7 +236,9 @@ def test_only_aligned_objectives_offer_themselves_to_an_encoder():
 def test_unknown_names_and_settings_are_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"objective='span_coruption' .*mean 'span_corruption'"):
         objectives.get("span_coruption")
-    with pytest.raises(ValueError, match=r"span_corruption='means_pan' .* mean 'mean_span'"):
+    with pytest.raises(
+        ValueError, match=r"objective_settings\.means_pan does not.* mean 'mean_span'"
+    ):
         objectives.build("span_corruption", means_pan=2.0)
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import runpy
 import sys
+import warnings
 from collections.abc import Iterator
 from unittest import mock
 
@@ -35,7 +36,10 @@ def run(module: str, *arguments: str, stdin: str | None = "") -> Done:
         contextlib.redirect_stderr(err),
         _logging_there(),
         _without_flags(),
+        warnings.catch_warnings(),
     ):
+        # Another test may have imported the command's module: runpy warns of it.
+        warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=False)
         except SystemExit as end:
