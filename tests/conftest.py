@@ -64,4 +64,4 @@ def _release_compiled_programs() -> Iterator[None]:
     yield
     if resident_bytes() > MEMORY:
         jax.clear_caches()
-        gc.collect()
+    gc.collect()  # what a test left open is closed before the next file begins
