@@ -305,8 +305,8 @@ def test_what_a_system_of_a_user_lacks_is_named(tmp_path, size, message):
     ("name", "message"),
     [
         ("tests/toy_system.py", r"system='tests/toy_system.py' does not exist.*toy_systems.py"),
-        ("tests/toy_systems.py:MEMORI", r"='MEMORI' does not exist. Did you mean 'MEMORY'\?"),
-        ("tests/toy_systems.py", r"='SYSTEM' does not exist.*Allowed: .*TEACHER"),
+        ("tests/toy_systems.py:MEMORI", r"no System named 'MEMORI'. Did you mean 'MEMORY'\?"),
+        ("tests/toy_systems.py", r"no System named 'SYSTEM'.*Allowed: .*TEACHER"),
     ],
 )
 def test_a_system_that_a_file_does_not_have_is_named(name, message):

@@ -185,7 +185,7 @@ def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pret
     old = completion.complete(settings(tmp_path, "classification", pretrained=pretrained))
     with old.unlocked():
         old.model.update({"head": "language_modeling", "added_tokens": 0})
-        old.initialize = str(pretrained)
+        old.initialize, old.loss = str(pretrained), {}
     before, after = (
         flax.traverse_util.flatten_dict(model_side.build(one).initial_state().params, sep="/")
         for one in (old, made)

@@ -65,7 +65,7 @@ def test_a_language_model_begins_with_the_token_that_ends_a_text_and_learns_toke
     bert.model.vocab_size = 270
     batch = next(data_side.build(bert, mesh).train_batches)
     inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
-    assert (read[:, 0] == 269).all()
+    assert (inputs[:, 0] == 269).all()
     np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
     assert (batch["decoder_loss_weights"] == 1).all()
     assert (targets == 269).any()

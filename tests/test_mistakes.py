@@ -69,13 +69,13 @@ def made(tmp_path_factory):
     _write_run(made)
     tiny_encoder.write(made / "bert", "bert", words=WORDS)
     from_pretrained(made / "run").save_pretrained(made / "hf")
-    for name in ("no_config", "no_weights", "truncated", "wider", "deberta"):
+    for name in ("no_config", "no_weights", "truncated", "wider", "layoutlm"):
         shutil.copytree(made / "hf", made / name)
     (made / "no_config" / "config.json").unlink()
     (made / "no_weights" / "model.safetensors").unlink()
     weights = made / "truncated" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-50])
-    for name, changes in (("wider", {"d_ff": 56}), ("deberta", {"model_type": "deberta"})):
+    for name, changes in (("wider", {"d_ff": 56}), ("layoutlm", {"model_type": "layoutlm"})):
         settings = json.loads((made / name / "config.json").read_text())
         (made / name / "config.json").write_text(json.dumps(settings | changes))
     for name, text in (("listed", "[1]"), ("typed", '{"train": {"steps": "many"}}')):

@@ -356,7 +356,7 @@ def test_a_folder_of_hugging_faces_decides_objective_and_converter(
         ("in_context", {"in_context__shots": 5}, "in_context.too_long='fewer_shots'"),
         ("in_context", {"in_context__by": "likely"}, "Did you mean 'likelihood'"),
         ("in_context", {"in_context__kind": "in_contex"}, "Did you mean 'in_context'"),
-        ("choice", {"choice__kind": "last_word"}, "measures.choice='blank' does not exist"),
+        ("choice", {"choice__kind": "last_word"}, "measures.choice.blank does not exist"),
         ("documents", {"documents__stride": 65}, "documents.stride=65 must be from 1 to 64"),
         ("documents", {"initialize": "nowhere"}, "there is no folder nowhere"),
     ],

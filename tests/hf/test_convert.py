@@ -40,7 +40,7 @@ def test_the_type_of_the_weights_can_be_changed(v1_0, tmp_path):
         ({"from": "nowhere"}, "there is no folder nowhere"),
         ({"format": "hg"}, "--format='hg' does not exist. Did you mean 'hf'?"),
         ({"dtype": "float64"}, "param_dtype='float64': 'float32' or 'bfloat16' allowed"),
-        ({"to": "."}, "--to=. is not empty"),
+        ({"to": "."}, "--to='.' is not empty"),
     ],
 )
 def test_a_mistake_is_one_line(v1_0, tmp_path, capsys, changes, message):

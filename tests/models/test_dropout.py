@@ -150,4 +150,4 @@ def test_settings_of_later_are_settings():
         system = systems.find(name)
         known = next(iter(system.sizes.values()))
         assert system.later.keys() <= known.keys()
-        assert ("dropout" in known) == ("dropout_broadcast" in system.later)
+        assert ("dropout" in known) == ("dropout_broadcast" in known)

@@ -252,7 +252,7 @@ def test_pairs_with_special_tokens_by_eye_and_cut_to_fit():
     [
         ("bart", {"corruptions": ["text_infiling"]}, "Did you mean 'text_infilling'"),
         ("bart", {"corruptions": ()}, "must be a tuple of one or more of token_masking"),
-        ("bart", {"corruptions": "token_masking"}, "must be a tuple of one or more"),
+        ("bart", {"corruptions": "token_masking"}, "corruptions='token_masking' must be a list"),
         ("bart", {"rate": 1.5}, "bart: rate must lie between 0 and 1"),
         ("bart", {"mean_span": 0.0}, "bart: mean_span=0.0 must be 1 token or more"),
         ("bart", {"lengths": {"inputs": 24}}, "bart needs lengths.targets of 8 or more, got 0"),
