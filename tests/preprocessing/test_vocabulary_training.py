@@ -53,13 +53,13 @@ def test_the_same_documents_give_the_same_bytes(kind, tmp_path):
 
 @pytest.mark.slow
 def test_another_process_gives_the_same_bytes(tmp_path):
-    # The library `tokenizers` draws the order of its tables anew for each process.
+    # The library `tokenizers` orders its tables at random in each process.
     for kind, size in SIZES.items():
         train(TEXTS, vocab_size=size, output=output(kind, tmp_path), kind=kind)
     made = contents(tmp_path / "vocab.txt") | contents(tmp_path / "bytes")
     program = f"""
 from pathlib import Path
-from t5x_like.preprocessing.vocabulary_training import train
+from t5x_like.vocabularies.trainers import train
 train({TEXTS!r}, vocab_size=110, output=Path({str(tmp_path)!r}, "vocab.txt"), kind="wordpiece")
 train({TEXTS!r}, vocab_size=300, output=Path({str(tmp_path)!r}, "bytes"), kind="byte_bpe")
 """
