@@ -55,6 +55,7 @@ def stored(folder):
     return json.loads((folder / "run" / "checkpoints" / "best.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_best_is_kept_beside_the_newest_and_patience_ends_the_run(tmp_path, values, capsys):
     values()
     train.train(settings(tmp_path, train__patience=2))

@@ -174,7 +174,8 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
 
 OF_ENCODERS = {name for name, make in objectives.OBJECTIVES.items() if "group" in settings_of(make)}
 OF_LABELLED = {"classification", "regression", "tagging", "question_answering"}
-OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_multiple_choice"}
+OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_multiple_choice"}
+OF_CHOICES = {"multiple_choice"}  # rows of rows
 OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
 OF_SENTENCES = {"bart", "mass"}
 
@@ -188,6 +189,7 @@ OF_SENTENCES = {"bart", "mass"}
         - OF_ENCODERS
         - OF_LABELLED
         - OF_EXTRACTION
+        - OF_CHOICES
     ),
 )
 def test_every_objective_serves_as_a_seqio_task(name):
