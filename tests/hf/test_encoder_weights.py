@@ -24,6 +24,7 @@ SYSTEMS = (
     "deberta",
     "deberta_v2",
     "deberta_v3",
+    "xlnet",
 )
 # Float32 sums of two frameworks differ in their order, by 1e-6 of outputs near 5; a wrong weight,
 # epsilon or activation moves them by 1e-2 and more.
