@@ -8,6 +8,7 @@
 | classification | text_a, text_b or none, label: a string or an integer | the same |
 | regression | text_a, text_b or none, value: a number | the same |
 | tagging | words and tags: lists of strings, equally long | strings, separated by blanks |
+| word_classification, word_tagging | as without word_, for ELMo | the same |
 | question_answering | question, context, answers | no |
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
 | gpt_regression | as regression, with text_b | the same |

@@ -43,6 +43,10 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("types", None),
     ("classes", None),
     ("boundary", None),
+    ("characters", None),
+    ("filters", None),
+    ("directions", None),
+    ("gates", None),
     # Activations: sharded by example, and inside a layer by head or hidden unit.
     ("activation_batch", BATCH_AXES),
     ("activation_length", None),

@@ -10,6 +10,7 @@ r"""Train a vocabulary on the text of a data module.
     unigram        T5's: a SentencePiece .model
     albert         ALBERT's: the same with [CLS], [SEP] and [MASK], lower case
     wordpiece      BERT's: a file vocab.txt, lower case
+    words          ELMo's: a file vocab.txt of whole words, the most frequent ones
     byte_bpe       RoBERTa's: a folder with vocab.json and merges.txt
     gpt2_bpe       GPT-2's: the same with <|endoftext|> as its only special token
     gpt_bpe        GPT's: the same two files, with pieces of lower-case words
@@ -39,6 +40,7 @@ KINDS = (
     "unigram",
     "albert",
     "wordpiece",
+    "words",
     "byte_bpe",
     "gpt2_bpe",
     "gpt_bpe",
@@ -204,8 +206,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags.output = flags.output.rstrip("/")
     # `vocabularies.load` recognizes the kind by the name of the file.
     ending = Path(flags.output).suffix
-    if ending != ".txt" if flags.kind == "wordpiece" else ending in (".txt", ".json"):
-        needed = "end in .txt" if flags.kind == "wordpiece" else f"not end in {ending}"
+    is_list = flags.kind in ("wordpiece", "words")
+    if ending != ".txt" if is_list else ending in (".txt", ".json"):
+        needed = "end in .txt" if is_list else f"not end in {ending}"
         raise ValueError(f"output={flags.output!r} must {needed} for kind={flags.kind!r}.")
     command_line.check_folder("output", Path(flags.output).parent)
     flags.set = dict(_setting(text) for text in flags.set)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from t5x_like.batches.conversion import (
     Batch,
@@ -22,11 +23,14 @@ from t5x_like.batches.conversion import (
 )
 from t5x_like.batches.grouped_rows import DecoderRows, EncoderRows
 from t5x_like.names import check_settings, choose
+from t5x_like.vocabularies.words import LONGEST
 
 LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
 # Features that describe an example as a whole, and how many numbers they have.
 OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2}
+# Aligned features with several numbers for each token.
+_OF_A_WORD = {"characters": LONGEST, "backward_characters": LONGEST}
 _OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right"}  # the last two are places in a row
 _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
@@ -193,7 +197,8 @@ class Encoder(Converter):
     """An encoder's rows: tokens, features aligned with them, and features of a whole example.
 
     `inputs` become `encoder_input_tokens`, `targets` `encoder_target_tokens`, with a loss where
-    `loss_on` puts it, and any other aligned feature x `encoder_x`, int32 [B, L]. An example has one
+    `loss_on` puts it, and any other aligned feature x `encoder_x`, int32 [B, L]; the characters of
+    a word, of which an example has the 50 of each, become [B, L, 50]. An example has one
     `label`, a class (int32 [B]), one `value` (float32 [B]), or an `answer`, its first and last
     token (int32 [B, 2]). `encoder_segment_ids` is always there, since padding is not 0 everywhere.
 
@@ -219,9 +224,16 @@ class Encoder(Converter):
         others = (name for name in self.features if name not in {"inputs", *OF_AN_EXAMPLE})
         return ("inputs", *others)
 
+    def continued(self, *, end: int) -> Converter:
+        """The same for streams of text, whose examples continue each other."""
+        if "backward_targets" not in self.features:
+            return super().continued(end=end)
+        return ContinuedEncoder(features=self.features, loss_on=self.loss_on)
+
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Aligned features have the length of the inputs, whatever else is set."""
-        aligned = dict.fromkeys(self._aligned, lengths.get("inputs", 0))
+        length = lengths.get("inputs", 0)
+        aligned = {name: length * _OF_A_WORD.get(name, 1) for name in self._aligned}
         return {**lengths, **aligned, **OF_AN_EXAMPLE}
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
@@ -235,7 +247,7 @@ class Encoder(Converter):
         Raises:
             ValueError: features of different length, which are not aligned.
         """
-        sizes = {name: len(example[name]) for name in self._aligned}
+        sizes = {name: len(example[name]) // _OF_A_WORD.get(name, 1) for name in self._aligned}
         if len(set(sizes.values())) > 1:
             raise ValueError(
                 f"the converter encoder needs targets aligned with inputs, got lengths {sizes}; "
@@ -244,13 +256,16 @@ class Encoder(Converter):
         whole = {name: example[name] for name in OF_AN_EXAMPLE if name in self.features}
         if "value" in whole:
             whole["value"] = whole["value"].astype(np.float32).view(np.int32)
-        tokens = np.stack([example[name] for name in self._aligned])
-        return {"encoder": tokens, **{name: value[None] for name, value in whole.items()}}
+        tokens = [example[name].reshape(-1, _OF_A_WORD.get(name, 1)).T for name in self._aligned]
+        return {
+            "encoder": np.concatenate(tokens),
+            **{name: value[None] for name, value in whole.items()},
+        }
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
         """Loss where `loss_on` puts it, never on padding; none without targets."""
         segment_ids = rows["encoder"].segment_ids
-        channels = dict(zip(self._aligned, rows["encoder"].channels, strict=True))
+        channels = self._channels(rows["encoder"].channels)
         batch: Batch = {"encoder_segment_ids": segment_ids}
         if "targets" in channels:
             changed = channels["inputs"] != channels["targets"]
@@ -264,6 +279,21 @@ class Encoder(Converter):
         if "value" in whole:
             whole["value"] = whole["value"].view(np.float32)
         return batch | {n: v if n == "answer" else v[:, 0] for n, v in whole.items()}
+
+    def _channels(self, channels: Int[np.ndarray, "C B L"]) -> dict[str, np.ndarray]:
+        """The aligned features [B, L], and of the characters of words [B, L, 50]."""
+        found, first = {}, 0
+        for name in self._aligned:
+            size = _OF_A_WORD.get(name, 1)
+            part, first = channels[first : first + size], first + size
+            found[name] = np.moveaxis(part, 0, -1) if name in _OF_A_WORD else part[0]
+        return found
+
+
+class ContinuedEncoder(Encoder):
+    """An encoder's rows of two streams of text, where row r of a batch continues row r before."""
+
+    continues = True
 
 
 def _decoder_fields(rows: Mapping[str, Rows], *, start: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Examples:
 
 
 _PAIR = ("inputs", "targets")
+_STREAMS = ("inputs", "targets", "backward_targets", "characters", "backward_characters")
 _PAIRS = Examples(features=_PAIR, converters=("encoder_decoder", "prefix_lm"))
 # A target token for each input token.
 _ALIGNED = Examples(features=_PAIR, converters=("encoder_decoder", "prefix_lm", "encoder"))
@@ -100,6 +101,11 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "deshuffling": _PAIRS,
     "prefix_lm": Examples(features=_PAIR, converters=("prefix_lm", "encoder_decoder")),
     "language_modeling": Examples(features=("targets",), converters=("decoder",)),
+    "bidirectional_lm": Examples(
+        features=_STREAMS,
+        converters=("encoder",),
+        converter_settings={"features": _STREAMS, "loss_on": "all"},
+    ),
     # pairs of texts
     "text_to_text": _PAIRS,
     "marked_text_to_text": _FOR_BART,
@@ -121,6 +127,8 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "tagging": _encoder("token_types", "targets", "loss_weights"),
     "question_answering": _encoder("token_types", "answer"),
     "multiple_choice": _encoder_choices,
+    "word_classification": _encoder("characters", "label"),
+    "word_tagging": _encoder("characters", "targets", "loss_weights"),
     "gpt_classification": _decoder_rows(1),
     "gpt_similarity": _decoder_rows(2),
     "gpt_regression": _decoder_rows(2, target="value"),

@@ -12,6 +12,7 @@ from t5x_like.inference.choices import EncoderChoices
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import Answers, Classes, MaskedTokens, Number, Tags
 from t5x_like.inference.predictor import Prediction, Predictor
+from t5x_like.inference.word_predictions import TextClass, WordTags
 from t5x_like.names import check_settings, choose
 from t5x_like.pretrained import Pretrained
 from t5x_like.vocabularies import Vocabulary
@@ -27,6 +28,8 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "decoder_classes": DecoderClasses,
     "decoder_number": DecoderNumber,
     "choices": Choices,
+    "text_class": TextClass,
+    "word_tags": WordTags,
 }
 
 

@@ -37,6 +37,7 @@ class Linear(nn.Module):
     contract: int = 1
     use_bias: bool = False
     kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -57,6 +58,6 @@ class Linear(nn.Module):
         y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs)) @ matrix
         y = y.reshape(*rows, *self.features)
         if self.use_bias:
-            zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[self.contract :])
-            y = y + self.param("bias", zeros, self.features).astype(self.dtype)
+            init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
+            y = y + self.param("bias", init, self.features).astype(self.dtype)
         return y

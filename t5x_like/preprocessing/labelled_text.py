@@ -234,6 +234,8 @@ KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "regression": (_regression, ("text_a", "text_b", "value")),
     "tagging": (_tagging, ("words", "tags")),
     "question_answering": (_question_answering, ("question", "context", "answers")),
+    "word_classification": (_classification, ("text_a", "text_b", "label")),
+    "word_tagging": (_tagging, ("words", "tags")),
     "gpt_classification": (_classification, ("text_a", "text_b", "label")),
     "multiple_choice": (_multiple_choice, ("text_a", "text_b", "choices", "answer")),
     "gpt_similarity": (_classification, ("text_a", "text_b", "label")),

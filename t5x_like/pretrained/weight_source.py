@@ -1,4 +1,4 @@
-"""Read a model's settings and parameters from a Hugging Face folder or a checkpoint."""
+"""Read a model's settings and parameters from the folder of a run or of another library."""
 
 import dataclasses
 import pathlib
@@ -18,6 +18,7 @@ from t5x_like.hf.config_settings import TEXT
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import hint
+from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
 
 Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel"
 
@@ -79,6 +80,8 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
                 "be averaged"
             )
         return _open_hugging_face(path, settings, system)
+    if is_released_elmo(path):
+        return ReleasedElmo(path)
     if any(path.glob("*.safetensors")):
         raise ValueError(f"{path} contains tensors, but no {files.CONFIG} with a model_type")
     source = _open_checkpoint(path, average=average)

@@ -19,6 +19,7 @@ from t5x_like.vocabularies.lossless import LosslessSentencePiece
 from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, SentencePiece
 from t5x_like.vocabularies.special_tokens import ALBERT_SPECIAL_TOKENS
 from t5x_like.vocabularies.tokenizer import TokenizerVocabulary, byte_bpe, wordpiece
+from t5x_like.vocabularies.words import WORD_SPECIAL_TOKENS, WordVocabulary
 
 Path = pathlib.Path  # or the like of a bucket: `epath.Path` has the same methods
 BYTES = "bytes"
@@ -40,7 +41,8 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
             byte ids); or the path of
             - a SentencePiece model (Hugging Face's spiece.model or tokenizer.model): T5's,
               ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s>, and bytes,
-            - vocab.txt, or any other .txt: BERT's WordPiece,
+            - vocab.txt, or any other .txt: whole words, as of ELMo, if it has <S>, </S> and
+              <UNK>; else BERT's WordPiece,
             - vocab.json beside merges.txt: the byte-level BPE of RoBERTa and GPT-2, or GPT's BPE
               within words if it has pieces that end in "</w>",
             - tokenizer.json, or any other .json, of the library `tokenizers`,
@@ -117,8 +119,11 @@ def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
     return SentencePiece(model, extra_ids=sentinels)
 
 
-def _wordpiece(path: Path) -> Vocabulary:
-    return wordpiece(_lines(path), settings=_settings(path))
+def _list(path: Path) -> Vocabulary:
+    lines = _lines(path)
+    if set(WORD_SPECIAL_TOKENS) <= set(lines):
+        return WordVocabulary(lines)
+    return wordpiece(lines, settings=_settings(path))
 
 
 def _bpe(path: Path) -> Vocabulary:
@@ -141,7 +146,7 @@ def _tokenizer(path: Path) -> Vocabulary:
 
 
 _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
-    ".txt": _wordpiece,
+    ".txt": _list,
     "vocab.json": _bpe,
     ".json": _tokenizer,
 }

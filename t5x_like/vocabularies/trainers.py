@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from t5x_like.names import choose, hint
-from t5x_like.vocabularies import word_bpe
+from t5x_like.vocabularies import word_bpe, words
 from t5x_like.vocabularies.albert_pieces import AlbertText
 from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN
 from t5x_like.vocabularies.special_tokens import (
@@ -215,6 +215,18 @@ def _wordpiece(
     return {"": "".join(f"{piece}\n" for piece in pieces).encode()}
 
 
+def _words(documents: Iterable[str], *, vocab_size: int) -> dict[str, bytes]:
+    """Take the most frequent words after <S>, </S> and <UNK>, for ELMo (Peters et al. 2018)."""
+    counts: collections.Counter[str] = collections.Counter()
+    for line in _lines(documents):
+        counts.update(word for word, _ in words.split(line))
+    ranked = sorted(counts.keys() - {*words.WORD_SPECIAL_TOKENS}, key=lambda w: (-counts[w], w))
+    pieces = [*words.WORD_SPECIAL_TOKENS, *ranked]
+    if len(pieces) < vocab_size:
+        raise ValueError(f"vocab_size={vocab_size}: the text gives only {len(pieces)} words.")
+    return {"": "".join(f"{piece}\n" for piece in pieces[:vocab_size]).encode()}
+
+
 def _word_bpe(
     documents: Iterable[str], *, vocab_size: int, character_coverage: float = 0.9995
 ) -> dict[str, bytes]:
@@ -284,6 +296,7 @@ KINDS: Mapping[str, Callable[..., dict[str, bytes]]] = {
     "unigram": _unigram,
     "albert": _albert,
     "wordpiece": _wordpiece,
+    "words": _words,
     "byte_bpe": functools.partial(_byte_bpe, first=(_START, _PAD, _END, _UNKNOWN), last=_MASK),
     "gpt2_bpe": functools.partial(_byte_bpe, last=END_OF_TEXT),
     "gpt_bpe": _word_bpe,

@@ -178,6 +178,7 @@ OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_
 OF_CHOICES = {"multiple_choice"}  # rows of rows
 OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
 OF_SENTENCES = {"bart", "mass"}
+OF_WORDS = {"bidirectional_lm", "word_classification", "word_tagging"}
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,7 @@ OF_SENTENCES = {"bart", "mass"}
         - OF_LABELLED
         - OF_EXTRACTION
         - OF_CHOICES
+        - OF_WORDS
     ),
 )
 def test_every_objective_serves_as_a_seqio_task(name):
@@ -232,7 +234,7 @@ def test_the_converters_of_an_objective_read_its_features(name):
 def test_only_aligned_objectives_offer_themselves_to_an_encoder():
     fitting = {n for n in objectives.OBJECTIVES if "encoder" in objectives.build(n).converters}
     aligned = {"bert_style", "mass_style", "masked_targets"}
-    assert fitting == aligned | OF_ENCODERS | OF_LABELLED
+    assert fitting == aligned | OF_ENCODERS | OF_LABELLED | OF_WORDS
 
 
 def test_unknown_names_and_settings_are_answered_with_the_nearest():

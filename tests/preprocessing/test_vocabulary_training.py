@@ -14,6 +14,7 @@ SIZES = {
     "unigram": 70,
     "albert": 70,
     "wordpiece": 110,
+    "words": 300,
     "byte_bpe": 300,
     "gpt2_bpe": 290,
     "gpt_bpe": 110,
@@ -25,7 +26,8 @@ FILES = {kind: ["merges.txt", "vocab.json"] for kind in BPE}
 
 
 def output(kind, folder):
-    names = {"wordpiece": "vocab.txt", "byte_bpe": "bytes", "gpt2_bpe": "gpt2", "gpt_bpe": "gpt"}
+    names = {"byte_bpe": "bytes", "gpt2_bpe": "gpt2", "gpt_bpe": "gpt"}
+    names |= dict.fromkeys(("wordpiece", "words"), "vocab.txt")
     return folder / names.get(kind, "some.model")
 
 
@@ -39,7 +41,7 @@ def test_every_kind_is_read_again_with_the_size_that_was_asked_for(kind, tmp_pat
     train(TEXTS, vocab_size=SIZES[kind], output=path, kind=kind)
     vocabulary = vocabularies.load(path, sentinels=0)
     assert vocabulary.vocab_size == SIZES[kind]
-    assert vocabulary.unk_id not in vocabulary.encode("the value of item 7")
+    assert vocabulary.unk_id not in vocabulary.encode("The value of item 7")
     assert sorted(contents(path)) == FILES.get(kind, [path.name])
 
 

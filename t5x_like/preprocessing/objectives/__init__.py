@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from t5x_like.names import check_settings, choose
-from t5x_like.preprocessing.objectives.labels import decoder_rows, labelled
+from t5x_like.preprocessing.objectives.labels import decoder_rows, labelled, labelled_words
 from t5x_like.preprocessing.objectives.masked import encoders, masked_targets
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.pairs import (
@@ -26,7 +26,11 @@ from t5x_like.preprocessing.objectives.pairs import (
     sequence_to_sequence,
     supervised,
 )
-from t5x_like.preprocessing.objectives.running_text import denoising, language_modeling
+from t5x_like.preprocessing.objectives.running_text import (
+    bidirectional,
+    denoising,
+    language_modeling,
+)
 from t5x_like.preprocessing.objectives.running_text.denoising import random_spans_lengths
 
 __all__ = ["OBJECTIVES", "Objective", "build", "get", "random_spans_lengths"]
@@ -41,6 +45,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "deshuffling": denoising.deshuffling,
     "prefix_lm": language_modeling.prefix_lm,
     "language_modeling": language_modeling.language_modeling,
+    "bidirectional_lm": bidirectional.bidirectional_lm,
     "text_to_text": supervised.text_to_text,
     "marked_text_to_text": supervised.marked_text_to_text,
     "bart": sequence_to_sequence.bart,
@@ -59,6 +64,8 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "tagging": labelled.tagging,
     "question_answering": labelled.question_answering,
     "multiple_choice": labelled.multiple_choice,
+    "word_classification": labelled_words.word_classification,
+    "word_tagging": labelled_words.word_tagging,
     "gpt_classification": decoder_rows.gpt_classification,
     "gpt_similarity": decoder_rows.gpt_similarity,
     "gpt_regression": decoder_rows.gpt_regression,

@@ -42,7 +42,7 @@ def classification() -> Objective:
 
         return write
 
-    return _objective("classification", ("label", "text_a", "text_b"), write_for)
+    return objective_of_rows("classification", ("label", "text_a", "text_b"), write_for)
 
 
 def regression() -> Objective:
@@ -54,7 +54,7 @@ def regression() -> Objective:
 
         return write
 
-    return _objective("regression", ("value", "text_a", "text_b"), write_for)
+    return objective_of_rows("regression", ("value", "text_a", "text_b"), write_for)
 
 
 def tagging() -> Objective:
@@ -76,7 +76,7 @@ def tagging() -> Objective:
 
         return write
 
-    return _objective("tagging", ("words", "tags"), write_for)
+    return objective_of_rows("tagging", ("words", "tags"), write_for)
 
 
 def question_answering(
@@ -121,7 +121,7 @@ def question_answering(
 
     fields = ("question", "context", "answer_text", "answer_start")
     settings = (stride, longest_question)
-    return _objective("question_answering", fields, write_for, settings=settings)
+    return objective_of_rows("question_answering", fields, write_for, settings=settings)
 
 
 def multiple_choice(*, choices: int = 4) -> Objective:
@@ -161,7 +161,7 @@ def multiple_choice(*, choices: int = 4) -> Objective:
         return write
 
     fields = ("answer", "choices", "text_a", "text_b")
-    return _objective("multiple_choice", fields, write_for, examples={"choices": choices})
+    return objective_of_rows("multiple_choice", fields, write_for, examples={"choices": choices})
 
 
 def _of_texts(writer: RowWriter, texts: Sequence[bytes]) -> dict[str, np.ndarray]:
@@ -174,13 +174,14 @@ def to_text(raw: bytes) -> str:
     return raw.decode("utf-8", errors="replace")
 
 
-def _objective(
+def objective_of_rows(
     name: str,
     fields: Sequence[str],
-    write_for: Callable[[RowWriter], Write],
+    write_for: Callable[[Any], Write],
     *,
     settings: object = None,
     examples: Mapping[str, Any] | None = None,
+    make_writer: Callable[..., Any] = RowWriter,
 ) -> Objective:
     """The objective that makes examples of raw rows.
 
@@ -189,6 +190,7 @@ def _objective(
         write_for: (writer of rows) -> the function that writes examples.
         settings: what else the examples depend on, for the fingerprint of a data position.
         examples: the settings of the objective that decide what its examples contain.
+        make_writer: (vocabulary, length=) -> the writer of rows.
     """
     found = examples_of(name, examples or {})
     rows = found.converter_settings.get("rows", 1)
@@ -199,7 +201,7 @@ def _objective(
         there = check_fields(name, fields, there=dataset.element_spec)
         vocabulary = output_features["inputs"].vocabulary.plain
         length = ((sequence_length or {}).get("inputs") or 0) // rows
-        write = write_for(RowWriter(vocabulary, length=length))
+        write = write_for(make_writer(vocabulary, length=length))
         identity = f"{name} {settings} {length} {vocabulary}"
         return write_examples(dataset, there, write, features=found.features, identity=identity)
 

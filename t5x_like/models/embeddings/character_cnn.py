@@ -1,0 +1,114 @@
+"""Vectors of words from their characters: convolutions, maxima over places, highway layers."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_like.models.linear import Initializer, Linear, keep_whole
+
+CHARACTERS = 262  # 256 bytes, five marks, and 0 for padding
+
+
+def symmetric(limit: float) -> Initializer:
+    """Uniform numbers between -limit and limit."""
+    return lambda key, shape: jax.random.uniform(key, shape, minval=-limit, maxval=limit)
+
+
+class Convolution(nn.Module):
+    """The largest outputs over all places of filters as wide as `width` characters."""
+
+    width: int
+    filters: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "N K E"]) -> Float[Array, "N F"]:
+        """The maxima, with a bias and a ReLU."""
+        init = nn.with_logical_partitioning(symmetric(0.05), ("positions", "kv", "filters"))
+        kernel = self.param("kernel", init, (self.width, x.shape[-1], self.filters))
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("filters",))
+        bias = self.param("bias", zeros, (self.filters,))
+        # As one product of matrices: its gradients are such products, too.
+        places = x.shape[1] - self.width + 1
+        windows = jnp.concatenate([x[:, n : n + places] for n in range(self.width)], axis=-1)
+        y = windows @ kernel.reshape(-1, self.filters).astype(self.dtype)
+        return nn.relu(jnp.max(y, axis=1) + bias.astype(self.dtype))
+
+
+class Highway(nn.Module):
+    """T * relu(W x + b) + (1 - T) * x, T = sigmoid(W_T x + b_T): Srivastava et al. 2015.
+
+    b_T starts at -2, so that most of x goes through unchanged at first.
+    """
+
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """The gated sum."""
+
+        def layer(name: str, bias: float) -> Array:
+            linear = Linear(
+                (x.shape[-1],),
+                axes=("embed", "mlp"),
+                use_bias=True,
+                kernel_init=nn.initializers.normal(x.shape[-1] ** -0.5),
+                bias_init=nn.initializers.constant(bias),
+                dtype=self.dtype,
+                name=name,
+            )
+            return keep_whole(linear(x))
+
+        gate = nn.sigmoid(layer("gate", -2.0))
+        return gate * nn.relu(layer("transform", 0.0)) + (1 - gate) * x
+
+
+class CharacterCNN(nn.Module):
+    """Words of K characters to vectors of D numbers: Peters et al. 2018, section 3.4.
+
+    For each width a convolution slides over the characters, and its largest outputs over all places
+    are what remains of the word; highway layers and a projection follow (Kim et al. 2016). The
+    vector of character 0, which only padding has, is 0. A word whose characters are all 0 is
+    padding, too.
+
+    Attributes:
+        filters: (width in characters, number of filters) of each convolution.
+        highways: the number of highway layers.
+        features: D.
+        character_features: numbers in the vector of a character.
+    """
+
+    filters: tuple[tuple[int, int], ...]
+    highways: int
+    features: int
+    character_features: int = 16
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, characters: Int[Array, "B L K"]) -> Float[Array, "B L D"]:
+        """The vectors of the words."""
+        init = nn.with_logical_partitioning(symmetric(1.0), ("characters", "kv"))
+        table = self.param("embedding", init, (CHARACTERS, self.character_features))
+        rows, words, _ = characters.shape
+        ids = characters.reshape(rows * words, -1)
+        x = jnp.where(ids[..., None] > 0, jnp.take(table, ids, axis=0), 0).astype(self.dtype)
+        found = [
+            Convolution(width, filters, dtype=self.dtype, name=f"convolution_{number}")(x)
+            for number, (width, filters) in enumerate(self.filters)
+        ]
+        y = jnp.concatenate(found, axis=-1).reshape(rows, words, -1)
+        for number in range(self.highways):
+            y = Highway(dtype=self.dtype, name=f"highway_{number}")(y)
+        return keep_whole(
+            Linear(
+                (self.features,),
+                axes=("embed", "mlp"),
+                use_bias=True,
+                kernel_init=nn.initializers.normal(y.shape[-1] ** -0.5),
+                dtype=self.dtype,
+                name="projection",
+            )(y)
+        )

@@ -1,0 +1,118 @@
+"""Vocabularies of whole words, whose characters are what a network reads.
+
+The file is that of the released ELMo: a word a line, frequent ones first, among them <S> and </S>,
+which begin and end a text, and <UNK>. Only predictions are limited to its words: a word that it
+lacks is read by its characters like any other.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Int
+from tokenizers import pre_tokenizers
+
+from t5x_like.vocabularies.base import Offsets, Vocabulary
+from t5x_like.vocabularies.special_tokens import SpecialTokenVocabulary
+
+START, END, UNKNOWN = WORD_SPECIAL_TOKENS = ("<S>", "</S>", "<UNK>")
+LONGEST = 50  # characters of a word, the marks around them included
+# Characters 1 to 256 are bytes; 0 is padding after the end of a row.
+_START_OF_TEXT, _END_OF_TEXT, _START_OF_WORD, _END_OF_WORD, _NOTHING = range(257, 262)
+
+
+def spell(word: str) -> Int[np.ndarray, "50"]:
+    """The characters of a word: its bytes in UTF-8, up to 48, between two marks.
+
+    <S> and </S> have one character each, which no other word has.
+    """
+    letters = [byte + 1 for byte in word.encode("utf-8", errors="replace")[: LONGEST - 2]]
+    letters = {START: [_START_OF_TEXT], END: [_END_OF_TEXT]}.get(word, letters)
+    characters = np.full(LONGEST, _NOTHING, np.int32)
+    characters[: len(letters) + 2] = [_START_OF_WORD, *letters, _END_OF_WORD]
+    return characters
+
+
+def spell_all(words: Iterable[str]) -> Int[np.ndarray, "L 50"]:
+    """The characters of words."""
+    return np.array([spell(word) for word in words], np.int32).reshape(-1, LONGEST)
+
+
+def split(text: str) -> list[tuple[str, tuple[int, int]]]:
+    """Split a text at blanks and around punctuation: the words, and their ranges of characters."""
+    return _PUNCTUATION.pre_tokenize_str(text)
+
+
+_PUNCTUATION = pre_tokenizers.BertPreTokenizer()
+_BLANKS = pre_tokenizers.WhitespaceSplit()
+
+
+class WordVocabulary(SpecialTokenVocabulary):
+    """Words as a file lists them.
+
+    What stands between two blanks is a word if the file has it, so that text that was tokenized
+    before ("do n't") stays as it is. Otherwise it is split around punctuation.
+
+    Args:
+        words: the lines of the file.
+
+    Raises:
+        ValueError: one of <S>, </S> and <UNK> is missing, or a word is there twice.
+    """
+
+    def __init__(self, words: Sequence[str]):
+        missing = [name for name in WORD_SPECIAL_TOKENS if name not in words]
+        if missing:
+            raise ValueError(f"lacks the words {', '.join(missing)}.")
+        self._ids = {word: number for number, word in enumerate(words)}
+        if len(self._ids) < len(words):
+            twice = next(word for number, word in enumerate(words) if self._ids[word] != number)
+            raise ValueError(f"has the word {twice!r} on two lines.")
+        contents = "\n".join(words).encode()
+        super().__init__(words, special_tokens=WORD_SPECIAL_TOKENS, contents=contents)
+        self.bos_id, self.eos_id, self.unk_id = (self._ids[one] for one in WORD_SPECIAL_TOKENS)
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text, also those that the file lacks."""
+        return [word for word, _ in self._split(text)]
+
+    def id_of(self, word: str) -> int:
+        """The id of a word, that of <UNK> for one that the file lacks."""
+        return self._ids.get(word, self._ids[UNKNOWN])
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the words of a text."""
+        return [self.id_of(word) for word in self.words(text)]
+
+    def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        found = self._split(text)
+        return [self.id_of(word) for word, _ in found], [span for _, span in found]
+
+    def _split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
+        found: list[tuple[str, tuple[int, int]]] = []
+        for chunk, (start, end) in _BLANKS.pre_tokenize_str(text):
+            if chunk in self._ids:
+                found.append((chunk, (start, end)))
+            else:
+                found += [(word, (start + a, start + b)) for word, (a, b) in split(chunk)]
+        return found
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        size = len(self.pieces)
+        return " ".join(self.pieces[one] if 0 <= one < size else UNKNOWN for one in ids)
+
+    def _begins_word(self, piece: str) -> bool:
+        return True
+
+
+def check_words(vocabulary: Vocabulary) -> WordVocabulary:
+    """The vocabulary, whose words are read by their characters.
+
+    Raises:
+        ValueError: it is one of pieces.
+    """
+    if not isinstance(vocabulary, WordVocabulary):
+        raise ValueError(
+            f"vocabulary={vocabulary} is not one of whole words, as ELMo needs it: train one with "
+            "`python -m t5x_like.vocabulary --kind=words`"
+        )
+    return vocabulary
