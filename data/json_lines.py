@@ -5,18 +5,17 @@ are published. A bad row ends the command with its file and line: a filter shoul
 silently.
 """
 
-import argparse
 import contextlib
 import glob
 import gzip
 import io
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple
 
+from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.names import hint
 
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
@@ -158,25 +157,9 @@ class Writer:
             self._files[Path(path).name].write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Ends the command with one line, as other mistakes do."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the message, and exit with status 2."""
-        sys.stderr.write(f"error: {message}\n")
-        sys.exit(2)
-
-
-def parser(
-    module: str, description: str | None, *, output_required: bool = True
-) -> argparse.ArgumentParser:
+def parser(module: str, description: str | None, *, output_required: bool = True) -> ArgumentParser:
     """The parser of a command, with the arguments that all commands here have."""
-    made = _Parser(
-        prog=f"python -m {module}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = ArgumentParser(description, prog=f"python -m {module}")
     made.add_argument("--input", nargs="+", required=True, metavar="FILES", help="or patterns")
     made.add_argument("--output", required=output_required, metavar="FOLDER")
     made.add_argument("--text", default="text", metavar="FIELD", help="with the text (text)")

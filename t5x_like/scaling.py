@@ -21,13 +21,12 @@ trains it; with --topology also the least hours there, by compiling the step. --
 changes the config of that size. docs/scaling.md explains it all.
 """
 
-import argparse
 import json
 import math
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import ml_collections
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 def fit(arguments: Sequence[str]) -> None:
     """Fit laws to runs, print them, and write JSON and figures."""
-    parser = _Parser(prog="python -m t5x_like.scaling fit", description=__doc__)
+    parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.scaling fit")
     parser.add_argument("source", metavar="RUNS", help="a CSV file, or a folder of runs")
     parser.add_argument("--json", metavar="FILE", help="JSON file for the fits")
     parser.add_argument("--figures", metavar="FOLDER", help="folder for a figure of each approach")
@@ -99,7 +98,7 @@ def _count_on_cpu() -> None:
 
 def write_ladder(arguments: Sequence[str]) -> None:
     """Write the configs of a ladder of runs, and train them with --run."""
-    parser = _Parser(prog="python -m t5x_like.scaling ladder", description=__doc__)
+    parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.scaling ladder")
     parser.add_argument("--system", metavar="NAME", help="for --config=configs/NAME.py:demo")
     parser.add_argument("--flops", required=True, help="budgets: 1e12,4e12,1.6e13")
     parser.add_argument("--sizes", required=True, help="LAYERSxWIDTH or names: 2x64,4x128")
@@ -136,7 +135,7 @@ def write_ladder(arguments: Sequence[str]) -> None:
 
 def plan(arguments: Sequence[str]) -> None:
     """Print the best size and tokens for a budget, and a config of the nearest size."""
-    parser = _Parser(prog="python -m t5x_like.scaling plan", description=__doc__)
+    parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.scaling plan")
     parser.add_argument("--flops", type=float, required=True, help="the budget")
     parser.add_argument("--system", default="chinchilla", help="its sizes (%(default)s)")
     parser.add_argument("--law", default="besiroglu", help="besiroglu, hoffmann or a fit's JSON")
@@ -187,20 +186,6 @@ def _numbers(flag: str, text: str) -> tuple[float, ...]:
         return tuple(float(one) for one in text.split(",") if one)
     except ValueError as error:
         raise ValueError(f"{flag}={text!r} must be numbers with commas between them") from error
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors, which `one_line_errors` prints as for every command."""
-
-    def __init__(self, **options: str):
-        super().__init__(
-            **options,  # type: ignore[arg-type]
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see --help)")
 
 
 _ACTIONS = {"ladder": write_ladder, "fit": fit, "plan": plan}

@@ -165,17 +165,24 @@ def block(
             out_init=INIT,
             dtype=dtype,
         ),
-        make_feed_forward=functools.partial(
-            MLP,
-            hidden=config["d_ff"],
-            activation=activation,
-            use_bias=True,
-            wi_init=INIT,
-            wo_init=INIT,
-            dtype=dtype,
-        ),
+        make_feed_forward=feed_forward(config, activation=activation),
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
+    )
+
+
+def feed_forward(
+    config: Mapping[str, Any], *, activation: Activation = GELU
+) -> Callable[..., nn.Module]:
+    """The feed-forward of a layer."""
+    return functools.partial(
+        MLP,
+        hidden=config["d_ff"],
+        activation=activation,
+        use_bias=True,
+        wi_init=INIT,
+        wo_init=INIT,
+        dtype=jnp.dtype(config["dtype"]),
     )
 
 

@@ -14,7 +14,6 @@ from t5x_like.models.attention.block_sparse import PARTS, BlockSparseAttention, 
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.blocks.pattern_stack import PatternBlock, PatternStack
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.encoder_heads import (
     FirstTokenHead,
     MaskedLMHead,
@@ -110,7 +109,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ),
         "question_answering": functools.partial(
             LayerAnswerHead,
-            make_feed_forward=_feed_forward(config),
+            make_feed_forward=bert.feed_forward(config, activation=GELU),
             make_norm=functools.partial(bert.NORM, dtype=dtype),
             kernel_init=bert.INIT,
             dropout=config["dropout"],
@@ -204,21 +203,9 @@ def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             out_init=bert.INIT,
             dtype=dtype,
         ),
-        make_feed_forward=_feed_forward(config),
+        make_feed_forward=bert.feed_forward(config, activation=GELU),
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
-    )
-
-
-def _feed_forward(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    return functools.partial(
-        MLP,
-        hidden=config["d_ff"],
-        activation=GELU,
-        use_bias=True,
-        wi_init=bert.INIT,
-        wo_init=bert.INIT,
-        dtype=jnp.dtype(config["dtype"]),
     )
 
 

@@ -20,7 +20,6 @@ from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.encoder_embeddings import ContentEmbeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TokenEmbed
-from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Pooler, select_head
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
@@ -205,7 +204,7 @@ def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     dtype = jnp.dtype(config["dtype"])
     terms = _terms(config)
     width = config["d_model"] // config["heads"]
-    keyed = ("key",) if config["key_bias"] else ()
+    keyed = ("key", "position_key") if config["key_bias"] else ()
     return functools.partial(
         MaskDecoderBlock,
         make_norm=functools.partial(NORM, dtype=dtype),
@@ -220,24 +219,15 @@ def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
                 relative_rows, span=config["relative_span"], buckets=config["relative_buckets"]
             ),
             share_projections=config["share_projections"],
-            position_bias=("query", *keyed),
             dropout=config["dropout"],
             dropout_broadcast=config["dropout_broadcast"],
-            use_bias=("query", *keyed, "value", "out"),
+            use_bias=("query", "value", "out", "position_query", *keyed),
             query_init=bert.INIT,
             kernel_init=bert.INIT,
             out_init=bert.INIT,
             dtype=dtype,
         ),
-        make_feed_forward=functools.partial(
-            MLP,
-            hidden=config["d_ff"],
-            activation=bert.GELU,
-            use_bias=True,
-            wi_init=bert.INIT,
-            wo_init=bert.INIT,
-            dtype=dtype,
-        ),
+        make_feed_forward=bert.feed_forward(config),
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
     )

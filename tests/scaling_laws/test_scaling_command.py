@@ -170,7 +170,7 @@ def test_a_bad_file_is_one_line_and_status_2(lines, header, message, tmp_path, c
         (["fit"], "RUNS (see --help)"),
         (["fit", "nowhere.csv"], "'nowhere.csv' does not exist: give a CSV file or a folder"),
         (["fit", "nowhere.csv", "--bootstrap=-1"], "--bootstrap=-1 must be 0 or more"),
-        (["fit", "nowhere.csv", "--jsn=x"], "unrecognized arguments: --jsn=x"),
+        (["fit", "nowhere.csv", "--jsn=x"], "the flag '--jsn' does not exist. Did you mean"),
     ],
 )
 def test_bad_arguments(arguments, message, capsys):

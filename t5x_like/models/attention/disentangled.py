@@ -14,7 +14,7 @@ from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
 from t5x_like.models.blocks.shared import Shared
-from t5x_like.models.linear import Initializer, Linear
+from t5x_like.models.linear import Initializer
 
 
 def relative_rows(distances: Sequence[int] | np.ndarray, *, span: int, buckets: int) -> np.ndarray:
@@ -61,31 +61,25 @@ class DisentangledAttention(Attention):
             (K * (1 + len(terms)))^-0.5.
         make_rows: distances -> rows of the table.
         share_projections: k^r and q^r are made by the kernels of k and q.
-        position_bias: those of "query" and "key" whose projection of the table has a bias.
+        use_bias: may also name `position_key` and `position_query`, the projections of the table.
     """
 
     terms: tuple[str, ...] = dataclasses.field(kw_only=True)
     make_rows: Callable[[np.ndarray], np.ndarray] = dataclasses.field(kw_only=True)
     share_projections: bool = False
-    position_bias: tuple[str, ...] = ("query", "key")
 
     def setup(self) -> None:
         super().setup()
         if self.share_projections:
             return
         if "c2p" in self.terms:
-            self.position_key = self._of_positions("key")
+            self.position_key = self._into_heads(
+                "position_key", self.heads, "heads", self.kernel_init
+            )
         if "p2c" in self.terms:
-            self.position_query = self._of_positions("query")
-
-    def _of_positions(self, name: str) -> Linear:
-        return Linear(
-            (self.heads, self.width),
-            axes=("embed", "heads", "kv"),
-            use_bias=name in self.position_bias,
-            kernel_init=self.kernel_init,
-            dtype=self.dtype,
-        )
+            self.position_query = self._into_heads(
+                "position_query", self.heads, "heads", self.kernel_init
+            )
 
     def prepare_scores(
         self,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like.models.attention.cache import KeyValues, LayerCache
-from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.residual import PostNormBlock, self_attend
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.blocks.stack import REMAT_POLICIES
 from t5x_like.models.linear import Initializer, Linear, keep_whole
@@ -30,19 +30,8 @@ class MaskDecoderBlock(PostNormBlock):
     def _self_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None
     ) -> tuple[Array, KeyValues | None, Array | None]:
-        if shared.memory is None:
-            return super()._self_attend(x, shared, cache)
-        y, scores = self.self_attention.attend(
-            x,
-            self.self_attention.keys_values(shared.memory, shared.positions),
-            mask=shared.mask,
-            bias=shared.bias,
-            positions=shared.positions,
-            extra=shared.extra,
-            deterministic=shared.deterministic,
-            with_scores=shared.with_scores,
-        )
-        return self._sublayer_output(x, y, self.self_attention_norm, shared), None, scores
+        y, own, scores = self_attend(self.self_attention, x, shared, cache, context=shared.memory)
+        return self._sublayer_output(x, y, self.self_attention_norm, shared), own, scores
 
 
 class Neighbors(nn.Module):

@@ -106,9 +106,17 @@ class PostNormBlock(PreNormBlock):
 
 
 def self_attend(
-    attention: Any, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
+    attention: Any,
+    x: Float[Array, "B T D"],
+    shared: Shared,
+    cache: LayerCache | None,
+    *,
+    context: Float[Array, "B T D"] | None = None,
 ) -> tuple[Float[Array, "B T D"], KeyValues | None, Float[Array, "B H T S"] | None]:
     """Self-attention: its output, the cache if there is one, and the scores if they are collected.
+
+    Args:
+        context: the source of the keys and values, if not x.
 
     Raises:
         ValueError: a cache and something to collect: both are outputs of the layer.
@@ -119,7 +127,7 @@ def self_attend(
             "cache"
         )
     seen, mask, own = attention.update_cache(
-        attention.keys_values(x, shared.positions),
+        attention.keys_values(x if context is None else context, shared.positions),
         None if cache is None else cache.own,
         mask=shared.mask,
         first=shared.first,
