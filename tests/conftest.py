@@ -27,6 +27,8 @@ os.environ["XLA_FLAGS"] = " ".join(
 import jax
 import pytest
 
+gc.set_threshold(20_000)  # imports and traces make many objects that live on, and few cycles
+
 # Many tests compile the same tiny program anew. The cache lasts as long as this process: JAX writes
 # it without care for a run that is cut off, and one that was kept could fail the next.
 COMPILED = tempfile.TemporaryDirectory(prefix="t5x_like_compiled_")
@@ -39,7 +41,9 @@ MEMORY = 2e9
 
 
 def pytest_collection_finish() -> None:
-    """Let Orbax write tiny replicated arrays whole."""
+    """Take what the imports made, and what stays, out of the garbage collector's rounds."""
+    gc.collect()
+    gc.freeze()
     # Each device would write its slice of a replicated array, by a program of its own for each
     # shape: eight times as many as a checkpoint has shapes. Tiny arrays are written whole.
     if handlers := sys.modules.get("orbax.checkpoint.type_handlers"):

@@ -46,6 +46,7 @@ class Inputs:
     slice: tuple[int, int]
     phase: str
     _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
+    _passes: dict[str, "Batches"] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def train_batches(self) -> "Batches":
@@ -122,7 +123,9 @@ class Inputs:
 
     def _pass(self, task: str) -> "Batches":
         """One pass over the held-out split."""
-        return self._batches(task, split="validation", repeat=False)
+        if task not in self._passes:
+            self._passes[task] = self._batches(task, split="validation", repeat=False)
+        return self._passes[task].from_start()
 
     def _batches(self, task: str, *, split: str, repeat: bool = True) -> "Batches":
         from t5x_like.preprocessing.pipeline import Batches

@@ -10,7 +10,9 @@ NumPy mixes examples, packs them and builds the rows between two steps.
 """
 
 import collections
+import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -116,10 +118,9 @@ class Batches(Iterator[Batch]):
         }
         for reader in readers.values():
             _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
-        self._shards = {
-            shard: _Shard(readers, shares, shard=shard, converter=converter, pack=pack)
-            for shard in range(first, after_last)
-        }
+        make = functools.partial(_Shard, readers, shares, converter=converter, pack=pack)
+        self._make_shards = lambda: {n: make(shard=n) for n in range(first, after_last)}
+        self._shards = self._make_shards()
         self._sizes = {name: _tokens_of(one.task, split=split) for name, one in readers.items()}
         self._start_counting()
 
@@ -134,6 +135,13 @@ class Batches(Iterator[Batch]):
         self._tokens.append(self._tokens_now())
         self._batches += 1
         return self._batch([row for part in parts for row in _padded(part, self._rows)])
+
+    def from_start(self) -> "Batches":
+        """The same batches from the first one on, without tracing the preprocessors anew."""
+        made = copy.copy(self)
+        made._shards = made._make_shards()
+        made._start_counting()
+        return made
 
     def blank(self) -> Batch:
         """A batch of only padding, with the shapes and dtypes of all batches; reads no data."""

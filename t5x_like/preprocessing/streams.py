@@ -297,10 +297,13 @@ def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> No
     deadlock, if a Python function is part of that work. This operation waits without the lock.
     """
     del source  # an argument only to keep it alive until now
-    nothing = blocks.take(0)
-    tf.raw_ops.MakeIterator(
-        dataset=tf.data.experimental.to_variant(nothing), iterator=iterator._iterator_resource
-    )
+    # The garbage collector may call this while a function is traced: outside of its graph, which
+    # would contain these operations otherwise, and the work would go on.
+    with tf.init_scope():
+        nothing = blocks.take(0)
+        tf.raw_ops.MakeIterator(
+            dataset=tf.data.experimental.to_variant(nothing), iterator=iterator._iterator_resource
+        )
 
 
 class _Given(seqio.DataSource):

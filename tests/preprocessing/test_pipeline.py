@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from t5x_like.preprocessing import mixtures
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.streams import Reading, TaskReader
 
 EXAMPLES = 37
 LENGTHS = {"inputs": 8, "targets": 3}
@@ -124,6 +125,14 @@ def test_each_epoch_has_every_example_once_in_another_order_with_other_noise():
     # 37 draws out of 10,000 meet by chance at times; the same noise again would meet 37 times.
     assert max(len(noise[0] & noise[1]), len(noise[1] & noise[2])) < 5
     assert batches.counts() == {"pipeline_task": 3 * EXAMPLES}
+
+
+def test_from_start_is_the_first_batch_again_and_leaves_the_first_iterator_where_it_is():
+    batches = batches_of(repeat=False)
+    first, second = take(batches, 2)
+    again = batches.from_start()
+    assert_equal([first, second], take(again, 2))
+    assert_equal(list(batches), list(again))
 
 
 def test_epochs_of_shards_are_whole_too():
@@ -284,6 +293,32 @@ def test_restoring_a_task_that_changed_is_refused():
         seqio.TaskRegistry.add_provider("pipeline_task", task)
 
 
+def test_a_stream_deleted_while_another_is_traced_leaves_it_as_it_is():
+    """The garbage collector may delete a stream at any time."""
+    others = []
+
+    def delete_others(dataset):
+        others.clear()
+        gc.collect()
+        return dataset
+
+    task = seqio.TaskRegistry.get("pipeline_task")
+    task = task.replace(preprocessors=[delete_others, *task.preprocessors])
+    reading = Reading(
+        split="train",
+        lengths=LENGTHS,
+        seed=0,
+        shuffle=True,
+        repeat=True,
+        shuffle_buffer=40,
+        shards=2,
+    )
+    before = TaskReader(task, reading=reading, features=tuple(LENGTHS)).fingerprint
+    others.append(batches_of())
+    next(others[0])
+    assert TaskReader(task, reading=reading, features=tuple(LENGTHS)).fingerprint == before
+
+
 def test_preprocessors_may_have_python_conditions():
     def double_long_ones(example):
         inputs = 2 * example["inputs"] if tf.size(example["inputs"]) > 2 else example["inputs"]
@@ -307,6 +342,7 @@ import time
 import seqio
 import tensorflow as tf
 from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.streams import Reading, TaskReader
 
 def slowly(tokens):
     time.sleep(0.01)
