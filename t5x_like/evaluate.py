@@ -65,10 +65,11 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
         if settings.evaluate.predictions:
             command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
         path = completion.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
-        chosen = {one.name: measures.of_config(one.settings) for one in run_tasks(settings)}
         averages = settings.evaluate.averages.to_dict()
         places = {
-            place: chosen[one.name] for one in run_tasks(settings) for place in one.evaluated()
+            place: measures.of_config(one.settings, data_task=task)
+            for one in run_tasks(settings)
+            for place, task in one.evaluated().items()
         }
         evaluated_numbers.directions(places, averages)  # a wrong name is an error now
         pretrained, step = _model(path, settings)
@@ -77,7 +78,7 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
             model = pretrained.for_task(one.name)
             resources = Resources(model, one.settings, name=one.name, make=experiments)
             for where, task in one.evaluated().items():
-                results[where], found = _measure(chosen[one.name], resources, task)
+                results[where], found = _measure(places[where], resources, task)
                 predictions += [{"task": where, **row} for row in found]
         results |= evaluated_numbers.averages(results, averages)
     if jax.process_index() == 0:

@@ -11,11 +11,13 @@
 | predictions | rows with labels | Devlin et al. 2019, section 4 |
 | translation | rows with inputs, targets | Vaswani et al. 2017, section 6.1 |
 | squad | rows with question, context, answers | Rajpurkar et al. 2016, section 6.1 |
+| benchmark | what the data module's measure for a task needs | |
 
 Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective.
 """
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import ml_collections
@@ -56,6 +58,10 @@ OF_OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+# Stands for the measure that the data module has for a task (data/glue.py).
+BENCHMARK = "benchmark"
+
+
 def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]:
     """The `evaluate.measures` of a run whose config has none."""
     own: dict[str, dict[str, Any]] = {name: {} for name in ("loss", *task.measures)}
@@ -64,17 +70,42 @@ def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]
     return own | OF_OBJECTIVES.get(objective, {})
 
 
-def of_config(settings: ml_collections.ConfigDict) -> dict[str, Measure]:
+def of_config(settings: ml_collections.ConfigDict, *, data_task: str) -> dict[str, Measure]:
     """The measures of a task of a run by name: those of its config, or by default.
 
+    Args:
+        settings: the config of the task.
+        data_task: the task of the data to evaluate on; in place of `benchmark` stands the measure
+            that its data module has for it.
+
     Raises:
-        ValueError: as `make`.
+        ValueError: as `make`; or the data module has no measure for its tasks.
     """
     chosen = settings.evaluate.measures.to_dict()
     task = systems.find(settings.system).task(settings.model.to_dict())
-    if not chosen:
+    of_benchmark = getattr(_data_module(settings), "measure", None)
+    if not chosen and of_benchmark:
+        chosen = {name: {} for name in ("loss", BENCHMARK)}
+    elif not chosen:
         chosen = default_settings(task, objective=settings.data.objective)
+    for name, own in chosen.items():
+        if not isinstance(own, dict) or own.get("kind", name) != BENCHMARK:
+            continue
+        if not of_benchmark:
+            raise ValueError(
+                f"evaluate.measures.{name}: data.module={settings.data.module!r} has no measure "
+                "for its tasks"
+            )
+        data = settings.data
+        found = of_benchmark(data.objective, task=data_task, **data.settings.to_dict())
+        chosen[name] = {**found, **{key: value for key, value in own.items() if key != "kind"}}
     return {name: make(name, own, task=task) for name, own in chosen.items()}
+
+
+def _data_module(settings: ml_collections.ConfigDict) -> ModuleType:
+    from t5x_like.preprocessing import sources  # only here TensorFlow is needed
+
+    return sources.load_module(settings.data.module)
 
 
 def make(name: str, settings: Mapping[str, Any], *, task: Task) -> Measure:

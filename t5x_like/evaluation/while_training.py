@@ -39,17 +39,15 @@ class Schedule:
     def __init__(self, settings: ml_collections.ConfigDict):
         self._settings = settings
         self.averages = settings.evaluate.averages.to_dict()
-        self.measures: dict[str, dict[str, Measure]] = {}  # by task of the run
-        places: dict[str, dict[str, Measure]] = {}
+        self.measures: dict[str, dict[str, Measure]] = {}  # by the name of the numbers' task
         for one in run_tasks(settings):
-            chosen = measures.of_config(one.settings)
-            self.measures[one.name] = {LOSS: chosen.get(LOSS, measures.MEASURES[LOSS]())} | {
-                name: measure
-                for name, measure in chosen.items()
-                if isinstance(measure, RowMeasure) and self._checked(name, measure)
-            }
-            places |= dict.fromkeys(one.evaluated(), self.measures[one.name])
-        self._places = places
+            for place, task in one.evaluated().items():
+                chosen = measures.of_config(one.settings, data_task=task)
+                self.measures[place] = {LOSS: chosen.get(LOSS, measures.MEASURES[LOSS]())} | {
+                    name: measure
+                    for name, measure in chosen.items()
+                    if isinstance(measure, RowMeasure) and self._checked(name, measure)
+                }
 
     def _checked(self, name: str, measure: RowMeasure) -> int:
         every, between = measure.every, self._settings.evaluate.every
@@ -80,7 +78,7 @@ class Schedule:
             )
         if not name:
             return None
-        table = evaluated_numbers.directions(self._places, self.averages)
+        table = evaluated_numbers.directions(self.measures, self.averages)
         smaller = evaluated_numbers.direction(name, table, setting="checkpoint.best")
         every, saved = self._between(name), self._settings.checkpoint.every
         if not every or not saved or every % saved:
@@ -96,7 +94,7 @@ class Schedule:
         if average in self.averages:
             parts = map(evaluated_numbers.listed, self.averages[average].values())
             return math.lcm(*(self._between(one) for names in parts for one in names))
-        for place, own in self._places.items():
+        for place, own in self.measures.items():
             for key, measure in own.items():
                 prefix = f"{place}/{key}/"
                 if key != LOSS and isinstance(measure, RowMeasure) and name.startswith(prefix):
@@ -119,7 +117,7 @@ class Schedule:
             for place in one.evaluated()
             for number in losses[one.name]
         }
-        measured = {f"{place}/{key}/" for place, own in self._places.items() for key in own}
+        measured = {f"{place}/{key}/" for place, own in self.measures.items() for key in own}
         averaged = {f"{average}/" for average in self.averages}
         if not name.startswith((*measured, *averaged)):
             choose("checkpoint.best", name, dict.fromkeys(known))
@@ -166,7 +164,7 @@ class Evaluator:
             for place, task in one.evaluated().items():
                 batches = self._data[name].eval_batches(task)
                 results[place] = self._models[name].measure(state.params, batches)
-                results[place] |= self._measured(name, task, state, step=step)
+                results[place] |= self._measured(name, place, state, step=step)
         due = {
             average: parts
             for average, parts in self._schedule.averages.items()
@@ -186,9 +184,10 @@ class Evaluator:
             found |= {f"{prefix}{source}": value for source, value in epochs.items()}
         return found
 
-    def _measured(self, name: str, task: str, state: TrainState, *, step: int) -> dict[str, float]:
+    def _measured(self, name: str, place: str, state: TrainState, *, step: int) -> dict[str, float]:
         found: dict[str, float] = {}
-        for key, measure in self._schedule.measures[name].items():
+        task = self._tasks[name].evaluated()[place]
+        for key, measure in self._schedule.measures[place].items():
             if isinstance(measure, RowMeasure) and self._schedule.due(measure, step=step):
                 self._pretrained(name).params = state.params
                 needed = self._resources(name).of(measure, task)

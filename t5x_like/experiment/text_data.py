@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from typing import Any
 
 import ml_collections
@@ -88,7 +89,7 @@ def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
     """The names of the classes or tags of a config's data, in the order of their numbers.
 
     They are `data.settings.labels`, or the result of the function `labels` of `data.module` for
-    the objective; none without either.
+    the objective, and for `data.task` if it has an argument `task`; none without either.
 
     Raises:
         ValueError: no such module, or files that cannot be read.
@@ -99,4 +100,7 @@ def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
     from t5x_like.preprocessing import sources
 
     find = getattr(sources.load_module(data.module), "labels", None)
-    return find(data.objective, **data.settings.to_dict()) if find else ()
+    if find is None:
+        return ()
+    own = {"task": data.task} if "task" in inspect.signature(find).parameters else {}
+    return find(data.objective, **own, **data.settings.to_dict())

@@ -75,7 +75,12 @@ def fail(where: str, problem: str) -> NoReturn:
     raise ValueError(f"{where}: {problem}")
 
 
-def _json_lines(path: str) -> Iterator[tuple[str, Raw]]:
+def json_lines(path: str) -> Iterator[tuple[str, Raw]]:
+    """The objects of a file of JSON Lines, and where each stands, "FILE:LINE".
+
+    Raises:
+        ValueError: a line is not a JSON object, or the file is not UTF-8.
+    """
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if line.strip():
             yield f"{path}:{number}", _json_object(line, where=f"{path}:{number}")
@@ -128,7 +133,7 @@ def _text(path: str) -> str:
 
 
 _READERS: dict[str, Callable[[str], Iterator[tuple[str, Raw]]]] = {
-    ".jsonl": _json_lines,
+    ".jsonl": json_lines,
     ".tsv": functools.partial(_table, delimiter="\t", quoting=csv.QUOTE_NONE),
     ".csv": _table,
     ".json": _squad,

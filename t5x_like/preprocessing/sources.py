@@ -9,6 +9,11 @@ A data module of labelled text has a third one, the names of classes or tags in 
 
     labels(objective, **settings) -> tuple[str, ...]          empty if the objective has no labels
 
+where an argument `task` gets the name of the task, if tasks differ. One of benchmarks has a fourth,
+the kind and settings of the measure of a task, which `benchmark` in `evaluate.measures` stands for:
+
+    measure(objective, task=..., **settings) -> dict          {"kind": "generation", "metrics": ...}
+
 Registering again replaces the tasks, so that a notebook can change a setting and continue.
 """
 

@@ -237,3 +237,18 @@ def test_metrics_know_which_values_are_better():
     assert found["mean_squared_error"]
     assert not any(value for name, value in found.items() if name != "mean_squared_error")
     assert {"entity_f1/*", "f1/*", "entity_recall"} <= found.keys()
+
+
+def test_a_referent_is_right_where_it_should_be_and_only_there():
+    pairs = [
+        ("bunny", "the fuzzy bunny", "True", 1),  # the words of one are among those of the other
+        ("My fuzzy bunny ", "bunny", "True", 1),
+        ("Bob's hat", "Bob", "True", 0),  # an apostrophe on one side alone
+        ("Bob", "Ann", "True", 0),
+        ("Bob", "Ann", "False", 1),
+        ("ann", "Ann", "False", 0),
+        ("", "Ann", "True", 0),
+    ]
+    for text, noun, label, right in pairs:
+        target = {"group": label, "value": noun}
+        assert METRICS["referent"]([target], [text]) == {"referent": right}

@@ -10,7 +10,7 @@
 | exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
 | bleu | texts | sacreBLEU |
-| multirc, record | classes and texts in groups | SuperGLUE |
+| multirc, record, referent | classes and texts in groups | SuperGLUE |
 """
 
 import functools
@@ -69,6 +69,7 @@ METRICS: dict[str, Metric] = {
     "record": Metric(
         (TEXT,), groups.record, numbers=("record_exact_match", "record_f1"), grouped=True
     ),
+    "referent": Metric((TEXT,), groups.referent, grouped=True),
 }
 
 

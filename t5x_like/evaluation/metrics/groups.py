@@ -2,9 +2,10 @@
 
 Targets, and predictions if they are, too, are mappings with `group`, the key of the group, and
 `value`, as in the metrics that T5 gave to seqio. An example of a group by itself is resampled with
-its group.
+its group. The two groups of `referent` are the labels of WSC.
 """
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,11 @@ import numpy as np
 
 from t5x_like.evaluation.intervals import Statistics, means
 from t5x_like.evaluation.metrics.texts import exact_match, f1, references
+
+_DETERMINER = re.compile(
+    "an?|each|every|few|many|much|some|the|this|that|these|those|which|whose|my|your|his|her|our"
+    "|their"
+)
 
 
 def multirc(
@@ -57,6 +63,36 @@ def record(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -> 
         first.setdefault(target["group"], (_value(prediction), references(target["value"])))
     rows = [[exact_match(*pair), f1(*pair)] for pair in first.values()]
     return Statistics(np.array(rows, float), means("record_exact_match", "record_f1"))
+
+
+def referent(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -> Statistics:
+    """Accuracy of WSC as text: whether a text is the noun where it should be, and only there.
+
+    A target's `value` is the noun, its `group` "True" where the pronoun refers to it. As in T5's
+    released code, texts are the same if the words of one, without case and determiners, are among
+    those of the other, and both have an apostrophe or neither.
+
+    Returns:
+        Statistics of `referent`, the share of examples that are right.
+    """
+    rows = []
+    for target, prediction in zip(targets, predictions, strict=True):
+        nouns = references(target["value"])
+        is_noun = any(_same_noun(_value(prediction), noun) for noun in nouns)
+        rows.append([float(is_noun == (target["group"] == "True"))])
+    return Statistics(np.array(rows), means("referent"))
+
+
+def _same_noun(text: str, noun: str) -> bool:
+    own, right = (
+        {word for word in one.strip().lower().split(" ") if not _DETERMINER.fullmatch(word)}
+        for one in (text, noun)
+    )
+    if any("'" in word for word in own) != any("'" in word for word in right):
+        return False  # "Ann" is not "Ann's hat"
+    # A text of nothing but determiners has no words, which T5's code takes for an empty word.
+    own, right = own or {""}, right or {""}
+    return own <= right or right <= own
 
 
 def _value(prediction: Any) -> Any:

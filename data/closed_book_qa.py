@@ -1,0 +1,75 @@
+"""Questions without a context: Natural Questions, TriviaQA and WebQuestions.
+
+    --config.data.module=data/closed_book_qa.py --config.data.task=trivia_qa
+    --config.data.settings="{'folder': 'questions'}"
+
+`natural_questions`, `trivia_qa` and `web_questions`, and their mixture `closed_book_qa`, with the
+prefixes and splits of Roberts et al. 2020 ("How Much Knowledge Can You Pack Into the Parameters of
+a Language Model?"): the last tenth of the training file validates, and twins such as
+`natural_questions_test` validate on the published validation split, of WebQuestions on the test
+split. They are read from FOLDER/natural_questions/train.jsonl and so on, in the schema of Hugging
+Face (google-research-datasets/nq_open, mandarjoshi/trivia_qa unfiltered.nocontext,
+Stanford/web_questions), the first two also from what `tfds build natural_questions_open` prepared.
+There is no labelled form. docs/tasks.md has all settings.
+
+A model is trained on the first answer, of TriviaQA on the one that is not an alias; the best of all
+answers or aliases counts.
+"""
+
+from typing import Any
+
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, raw_fields
+from t5x_like.preprocessing.benchmark_tasks.raw_fields import Change, Raw
+
+
+def _first(field: str) -> Change:
+    return lambda raw: {**raw, "first": raw_fields.texts(raw, field)[0]}
+
+
+def _questions(name: str, answers: str, *, train: int, test: str, **more: Any) -> Benchmark:
+    """Questions of which the first `train` rows of the training file are trained on."""
+    settings = {
+        "targets": "{first}",
+        "prepare": _first(answers),
+        "metrics": ("exact_match", "f1"),
+        **more,
+    }
+    return Benchmark(
+        inputs=f"{name} question: {{question}}",
+        answers=answers,
+        splits={"train": f"train[:{train}]", "validation": f"train[{train}:]"},
+        test=test,
+        **settings,
+    )
+
+
+def _lists(raw: Raw) -> list[Raw]:
+    """TriviaQA without the pages that TensorFlow Datasets has beside each question."""
+    return [{"question": raw["question"], "answer": raw["answer"]}]
+
+
+QUESTIONS = {
+    "natural_questions": _questions(
+        "nq",
+        "answer",
+        train=79168,
+        test="validation",
+        prepared="natural_questions_open:1.0.0",
+    ),
+    "trivia_qa": _questions(
+        "trivia_qa",
+        "answer.aliases",
+        train=78785,
+        test="validation",
+        targets="{answer.value}",
+        prepare=None,
+        metrics=("trivia_qa_exact_match", "trivia_qa_f1"),
+        prepared="trivia_qa/unfiltered.nocontext:1.1.0",
+        from_prepared=_lists,
+    ),
+    "web_questions": _questions("wq", "answers", train=3417, test="test"),
+}
+
+_SUITE = Suite(QUESTIONS, mixture="closed_book_qa", mixed=tuple(QUESTIONS))
+register, documents = _SUITE.register, _SUITE.documents
+labels, measure = _SUITE.labels, _SUITE.measure

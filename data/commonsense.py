@@ -1,0 +1,160 @@
+r"""Commonsense and science: HellaSwag, PIQA, ARC, OpenBookQA, BoolQ, WinoGrande, LAMBADA.
+
+    --config.data.module=data/commonsense.py --config.data.task=hellaswag
+    --config.data.settings="{'folder': 'commonsense'}"
+
+The tasks are `hellaswag`, `piqa`, `arc_easy`, `arc_challenge`, `openbookqa`, `boolq`, `winogrande`
+and `lambada`. They are read from FOLDER/TASK/train.jsonl and so on, in the schema of Hugging Face
+(Rowan/hellaswag, ybisk/piqa, allenai/ai2_arc, allenai/openbookqa, google/boolq,
+allenai/winogrande, cimec/lambada), or, but for WinoGrande, from what tfds prepared. docs/tasks.md
+has all settings.
+
+T5 had only BoolQ, as part of SuperGLUE. The others are laid out as text as in UnifiedQA (Khashabi
+et al. 2020), which fine-tuned T5, without its lower case; "\n" there is a backslash and an n. Of
+HellaSwag and LAMBADA the layout is this repository's. Rows of text have `choices` too, for models
+that choose by likelihood without training (the measure in_context).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, raw_fields
+from t5x_like.preprocessing.benchmark_tasks.raw_fields import Change, Raw
+
+_LETTERS = "ABCDE"
+
+
+def _choices(inputs: str, **settings: Any) -> Benchmark:
+    return Benchmark(inputs=inputs, targets="{choice}", kind="multiple_choice", **settings)
+
+
+def _lettered(field: str) -> Change:
+    """The number of the choice whose label is in `answerKey`: "A" or "1", and so on."""
+
+    def change(raw: Raw) -> Raw:
+        labels, right = raw_fields.texts(raw, "choices.label"), raw_fields.text(raw, "answerKey")
+        question = raw_fields.text(raw, field)
+        return {
+            **raw,
+            "question": question,
+            "number": labels.index(raw_fields.label(raw, "answerKey", labels)) if right else -1,
+        }
+
+    return change
+
+
+def _arc(name: str) -> Benchmark:
+    return _choices(
+        "{question} \\n {options}",
+        text_a="{question}",
+        choices="choices.text",
+        label="number",
+        prepare=_lettered("question"),
+        test="test",
+        prepared=f"ai2_arc/{name}:1.0.0",
+        from_prepared=_letters_of_arc,
+    )
+
+
+def _letters_of_arc(raw: Raw) -> Iterable[Raw]:
+    labels = [_LETTERS[number] for number in raw["choices"]["label"]]
+    choices = {"text": raw["choices"]["text"], "label": labels}
+    return [{**raw, "choices": choices, "answerKey": _LETTERS[raw["answerKey"]]}]
+
+
+def _open_book_of_tfds(raw: Raw) -> Iterable[Raw]:
+    letters = list(_LETTERS[:4])
+    texts = [raw["question"][f"choice_{letter}"] for letter in letters]
+    choices, right = {"text": texts, "label": letters}, _LETTERS[raw["answerKey"]]
+    return [{"question_stem": raw["question"]["stem"], "choices": choices, "answerKey": right}]
+
+
+def _hellaswag_of_tfds(raw: Raw) -> Iterable[Raw]:
+    """TensorFlow Datasets has the two parts of the context as one."""
+    return [{**raw, "ctx": raw["context"], "ctx_a": raw["context"], "ctx_b": ""}]
+
+
+def _fill_blank(raw: Raw) -> Raw:
+    """WinoGrande's sentence up to the blank, and both options with what follows the blank."""
+    before, blank, after = raw_fields.text(raw, "sentence").partition("_")
+    if not blank:
+        raise ValueError(f"sentence={raw['sentence']!r:.80} has no blank, _.")
+    options = [raw_fields.text(raw, name) for name in ("option1", "option2")]
+    return {**raw, "before": before.strip(), "filled": [option + after for option in options]}
+
+
+def _two_options(raw: Raw) -> Iterable[Raw]:
+    """The options alone: as text the sentence stands before them."""
+    options = [raw["option1"], raw["option2"]]
+    listed = f"(A) {options[0]} (B) {options[1]}"
+    own = {"options": listed, "choice": options[raw["right"]], "all_choices": options}
+    return [{**raw, **own}]
+
+
+def _last_word(raw: Raw) -> Raw:
+    found = raw_fields.text(raw, "text").rsplit(maxsplit=1)
+    if len(found) < 2:
+        raise ValueError(f"text={raw['text']!r:.80} has no two words.")
+    return {**raw, "context": found[0], "word": found[1]}
+
+
+COMMONSENSE = {
+    "hellaswag": _choices(
+        "{ctx} \\n {options}",
+        text_a="{ctx_a}",
+        text_b="{ctx_b}",
+        labels=("0", "1", "2", "3"),
+        choices="endings",
+        prepared="hellaswag:1.1.0",
+        from_prepared=_hellaswag_of_tfds,
+    ),
+    "piqa": _choices(
+        "{goal} \\n {options}",
+        text_a="{goal}",
+        choices=("sol1", "sol2"),
+        prepared="piqa:1.0.0",
+    ),
+    "arc_easy": _arc("ARC-Easy"),
+    "arc_challenge": _arc("ARC-Challenge"),
+    "openbookqa": _choices(
+        "{question_stem} \\n {options}",
+        text_a="{question_stem}",
+        choices="choices.text",
+        label="number",
+        prepare=_lettered("question_stem"),
+        test="test",
+        prepared="openbookqa:0.1.0",
+        from_prepared=_open_book_of_tfds,
+    ),
+    "boolq": Benchmark(
+        inputs="boolq passage: {passage} question: {question}",
+        targets="{label}",
+        kind="classification",
+        text_a="{question}",
+        text_b="{passage}",
+        label="answer",
+        labels=("False", "True"),
+        prepared="bool_q:1.0.0",
+    ),
+    "winogrande": _choices(
+        "{sentence} \\n {options}",
+        text_a="{before}",
+        labels=("1", "2"),
+        label="answer",
+        choices="filled",
+        prepare=_fill_blank,
+        for_text=_two_options,
+    ),
+    "lambada": Benchmark(
+        inputs="{context}",
+        targets="{word}",
+        prepare=_last_word,
+        splits={"train": "validation", "validation": "test"},
+        prepared="lambada:1.0.0",
+        from_prepared=lambda raw: [{"text": raw["passage"]}],
+    ),
+}
+
+_SUITE = Suite(COMMONSENSE)
+register, documents = _SUITE.register, _SUITE.documents
+labels, measure = _SUITE.labels, _SUITE.measure

@@ -1,0 +1,121 @@
+"""GLUE (Wang et al. 2019): nine tasks and the diagnostic set, as text to text and labelled.
+
+    --config.data.module=data/glue.py --config.data.task=glue_cola
+    --config.data.settings="{'folder': 'glue'}"
+
+The tasks are `glue_cola`, `glue_sst2`, ...; `glue` is their mixture for text to text, by the number
+of examples, without WNLI, as in T5's released code. `folder` has GLUE as Hugging Face hosts it
+(nyu-mll/glue), glue/cola/train.jsonl and so on; without it what `tfds build glue/cola` prepared is
+read. docs/tasks.md has all fields and settings.
+
+The label of STS-B is rounded to multiples of 0.2, "2.6" (Raffel et al. 2020, section 2.4). The
+diagnostic set, `glue_ax`, has MNLI's prefix and no training split; it is measured if its file has
+labels (Hugging Face's has not).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite
+
+_NLI = ("entailment", "neutral", "contradiction")
+_ENTAILMENT = ("entailment", "not_entailment")
+_PAIR = "sentence1: {sentence1} sentence2: {sentence2}"
+
+
+def _sentence(name: str, *labels: str, **more: Any) -> Benchmark:
+    return Benchmark(
+        inputs=f"{name} sentence: {{sentence}}",
+        targets="{label}",
+        kind="classification",
+        text_a="{sentence}",
+        labels=labels,
+        prepared=f"glue/{name}:2.0.0",
+        **more,
+    )
+
+
+def _pair(name: str, shown: str, first: str, second: str, *labels: str, **more: Any) -> Benchmark:
+    """Two texts: as the inputs show them, and the two fields in the order of an encoder's pair."""
+    settings = {"prepared": f"glue/{name}:2.0.0", **more}
+    return Benchmark(
+        inputs=f"{name} {shown}",
+        targets="{label}",
+        kind="classification",
+        text_a=f"{{{first}}}",
+        text_b=f"{{{second}}}",
+        labels=labels,
+        **settings,
+    )
+
+
+def _nli(**more: Any) -> Benchmark:
+    shown = "hypothesis: {hypothesis} premise: {premise}"
+    return _pair("mnli", shown, "premise", "hypothesis", *_NLI, **more)
+
+
+def _round(raw: Any) -> Any:
+    """Add the nearest multiple of 0.2 as text, in the arithmetic of T5's code: 32 bits."""
+    value = raw.get("label")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 5:
+        raise ValueError(f"label={value!r} must be a number from 0 to 5.")
+    fifths = np.round(np.float32(value) * np.float32(5)) / np.float32(5)
+    return {**raw, "rounded": f"{fifths:.1f}"}
+
+
+GLUE = {
+    "cola": _sentence("cola", "unacceptable", "acceptable", metrics=("matthews",)),
+    "sst2": _sentence("sst2", "negative", "positive"),
+    "mrpc": _pair(
+        "mrpc",
+        _PAIR,
+        "sentence1",
+        "sentence2",
+        "not_equivalent",
+        "equivalent",
+        metrics=("f1_binary", "accuracy"),
+        positive="equivalent",
+        test="test",
+    ),
+    "qqp": _pair(
+        "qqp",
+        "question1: {question1} question2: {question2}",
+        "question1",
+        "question2",
+        "not_duplicate",
+        "duplicate",
+        metrics=("f1_binary", "accuracy"),
+        positive="duplicate",
+    ),
+    "stsb": Benchmark(
+        inputs=f"stsb {_PAIR}",
+        targets="{rounded}",
+        kind="regression",
+        text_a="{sentence1}",
+        text_b="{sentence2}",
+        prepare=_round,
+        metrics=("pearson", "spearman"),
+        prepared="glue/stsb:2.0.0",
+    ),
+    "mnli": _nli(splits={"train": "train", "validation": "validation_matched"}),
+    "mnli_mismatched": _nli(
+        splits={"train": "train", "validation": "validation_mismatched"}, folder="mnli"
+    ),
+    "qnli": _pair(
+        "qnli",
+        "question: {question} sentence: {sentence}",
+        "question",
+        "sentence",
+        *_ENTAILMENT,
+    ),
+    "rte": _pair("rte", _PAIR, "sentence1", "sentence2", *_ENTAILMENT),
+    "wnli": _pair("wnli", _PAIR, "sentence1", "sentence2", "not_entailment", "entailment"),
+    "ax": _nli(splits={"validation": "test"}, prepared="glue/ax:2.0.0", metrics=("matthews",)),
+}
+
+MIXED = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte")
+
+_SUITE = Suite(GLUE, prefix="glue_", mixture="glue", mixed=MIXED)
+register, documents = _SUITE.register, _SUITE.documents
+labels, measure = _SUITE.labels, _SUITE.measure

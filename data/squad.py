@@ -1,0 +1,70 @@
+"""SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), as text to text and as spans.
+
+    --config.data.module=data/squad.py --config.data.task=squad
+    --config.data.settings="{'folder': 'questions'}"
+
+`squad` and `squad_v2` are read from FOLDER/squad/train.jsonl and so on, in the schema of Hugging
+Face (rajpurkar/squad, rajpurkar/squad_v2), or from what `tfds build squad/v1.1` prepared. The
+published .json files are read by data/labelled_files.py. docs/tasks.md has all settings.
+
+As text, punctuation is separated by spaces, also in the answers, as in T5's released code. It has
+no SQuAD 2.0: there the target is "unanswerable" where a question has no answer.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, raw_fields
+from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
+
+NO_ANSWER = "unanswerable"
+
+# RE2, which T5's code uses, has these classes for ASCII alone.
+_NO_WORD = re.compile(r"([^0-9A-Za-z_])")
+_BLANKS = re.compile(r"[\t\n\f\r ]+")
+
+
+def spaced(text: str) -> str:
+    """A text with spaces around each character that is no letter, digit or underscore of ASCII."""
+    return _BLANKS.sub(" ", _NO_WORD.sub(r" \1 ", text))
+
+
+def _spaced(raw: Raw) -> Iterable[Raw]:
+    answers = raw_fields.value(raw, "answers.text")
+    if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
+        raise ValueError(f"answers.text={answers!r:.80} must be a list of strings.")
+    # The spaces at the two ends of a part fall together with those between the parts.
+    question = spaced(raw_fields.text(raw, "question")).strip(" ")
+    context = spaced(raw_fields.text(raw, "context")).lstrip(" ")
+    own = [spaced(one) for one in answers] or [NO_ANSWER]
+    return [{"question": question, "context": context, "answers": own, "target": own[0]}]
+
+
+def _answered(raw: Raw) -> Raw:
+    if not raw_fields.value(raw, "answers.text"):
+        raise ValueError("answers.text is empty: squad_v2 has questions without an answer.")
+    return raw
+
+
+_SQUAD = Benchmark(
+    inputs="question: {question} context: {context}",
+    targets="{target}",
+    answers="answers",
+    kind="question_answering",
+    text_a="{question}",
+    text_b="{context}",
+    prepare=_answered,
+    for_text=_spaced,
+    metrics=("exact_match", "f1"),
+    prepared="squad/v1.1:3.0.0",
+)
+
+_SUITE = Suite(
+    {
+        "squad": _SQUAD,
+        "squad_v2": dataclasses.replace(_SQUAD, prepare=None, prepared="squad/v2.0:3.0.0"),
+    }
+)
+register, documents = _SUITE.register, _SUITE.documents
+labels, measure = _SUITE.labels, _SUITE.measure

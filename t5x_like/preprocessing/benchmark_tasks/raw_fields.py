@@ -1,0 +1,109 @@
+"""Fields of a benchmark's raw row, checked as they are read; templates of them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from t5x_like.names import hint
+
+Raw = Mapping[str, Any]  # a row in the schema of its file
+Change = Callable[[Raw], Raw]  # a raw row with changed or added fields
+
+_FIELD = re.compile(r"\{([\w.]+)\}")
+
+
+def value(raw: Raw, path: str) -> Any:
+    """A field of a raw row; "idx.question" is the field "question" of the field "idx".
+
+    Raises:
+        ValueError: there is no such field, with the nearest.
+    """
+    found: Any = raw
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            there = found if isinstance(found, Mapping) else ()
+            raise ValueError(f"there is no field {path!r}.{hint(name, there)}")
+        found = found[name]
+    return found
+
+
+def text(raw: Raw, path: str) -> str:
+    """A field that is a string.
+
+    Raises:
+        ValueError: it is none, or there is no such field.
+    """
+    found = value(raw, path)
+    if not isinstance(found, str):
+        raise ValueError(f"{path}={found!r:.80} must be a string.")
+    return found
+
+
+def number(raw: Raw, path: str) -> int:
+    """A field that is a whole number.
+
+    Raises:
+        ValueError: it is none, or there is no such field.
+    """
+    found = value(raw, path)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ValueError(f"{path}={found!r:.80} must be a whole number.")
+    return found
+
+
+def texts(raw: Raw, path: str) -> list[str]:
+    """A field that is a list of strings, one or more.
+
+    Raises:
+        ValueError: it is none, it is empty, or there is no such field.
+    """
+    found = value(raw, path)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"{path}={found!r:.80} must be a list of strings.")
+    if not found:
+        raise ValueError(f"{path} is an empty list.")
+    return found
+
+
+def fill(template: str, raw: Raw) -> str:
+    """A template, "question: {question}", with the strings of a raw row in it.
+
+    Raises:
+        ValueError: as `text`.
+    """
+    return _FIELD.sub(lambda match: text(raw, match[1]), template)
+
+
+def key(template: str, raw: Raw) -> str:
+    """A template with strings and whole numbers of a raw row in it.
+
+    Raises:
+        ValueError: as `value`.
+    """
+    return _FIELD.sub(lambda match: str(value(raw, match[1])), template)
+
+
+def label(raw: Raw, path: str, labels: Sequence[str]) -> str:
+    """The name of a row's label, which is a name, a number from 0 or a boolean in the file.
+
+    Raises:
+        ValueError: it is no label, or -1, with which hidden test sets are marked.
+    """
+    found = value(raw, path)
+    if isinstance(found, bool):
+        found = str(found)
+    if isinstance(found, str) and found in labels:
+        return found
+    if isinstance(found, str) and found.lstrip("-").isdecimal():
+        found = int(found)
+    if isinstance(found, int) and 0 <= found < len(labels):
+        return labels[found]
+    if found in (-1, "", None):
+        raise ValueError(
+            f"{path}={found!r}: the row has no label, as those of hidden test sets; such rows can "
+            "only be predicted (infer)"
+        )
+    if isinstance(found, int):
+        problem = f"{path}={found} is not a label: 0 to {len(labels) - 1} are {', '.join(labels)}"
+        raise ValueError(problem)
+    raise ValueError(f"{path}={found!r:.80} is not a label.{hint(str(found), labels)}")

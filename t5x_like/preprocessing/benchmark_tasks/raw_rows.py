@@ -1,0 +1,118 @@
+"""The raw rows of a benchmark: JSON Lines in a user's folder, or what tfds has prepared."""
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from t5x_like.names import choose, hint
+from t5x_like.preprocessing.benchmark_tasks.benchmark import Benchmark
+from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
+from t5x_like.preprocessing.prepared import PreparedSource
+from t5x_like.preprocessing.sources import SPLITS
+
+_PART = re.compile(r"(\w+)(?:\[(\d*):(\d*)\])?")
+
+
+def checked_splits(splits: Mapping[str, str]) -> dict[str, str]:
+    """The splits of a user's setting, "train" or "validation" -> a part of a file.
+
+    Raises:
+        ValueError: a name is another one, or a part is not written as "train" or "train[:90]".
+    """
+    for split, part in splits.items():
+        choose("data.settings.splits", split, dict.fromkeys(SPLITS))
+        if not isinstance(part, str) or not _PART.fullmatch(part):
+            raise ValueError(
+                f"data.settings.splits.{split}={part!r} must be the name of a file without its "
+                'ending, or rows of it: "train", "train[:90]", "train[90:]"'
+            )
+    return dict(splits)
+
+
+def file_of(task: str, part: str, *, folder: str) -> str:
+    """The file of a split in the user's folder: FOLDER/TASK/SPLIT.jsonl.
+
+    Args:
+        task: the folder of the task.
+        part: "train", or "train[:90]".
+        folder: the user's.
+
+    Raises:
+        ValueError: there is no such folder or file, with the nearest.
+    """
+    folder = os.path.expanduser(folder)
+    parents = ((folder, os.path.dirname(folder) or "."), (os.path.join(folder, task), folder))
+    for path, parent in parents:
+        if not tf.io.gfile.isdir(path):
+            near = hint(os.path.basename(path), _listed(parent))
+            raise ValueError(f"data.settings.folder={folder!r}: {path} is not a folder.{near}")
+    name = f"{_parsed(part)[0]}.jsonl"
+    path = os.path.join(folder, task, name)
+    if not tf.io.gfile.exists(path):
+        near = hint(name, _listed(os.path.dirname(path)))
+        raise ValueError(f"data.settings.folder={folder!r}: there is no file {path}.{near}")
+    return path
+
+
+def part_of(rows: Iterable[tuple[str, Raw]], part: str) -> Iterator[tuple[str, Raw]]:
+    """The rows of a file that "train", "train[:90]" or "train[90:]" names."""
+    _, first, last = _parsed(part)
+    return itertools.islice(rows, first, last)
+
+
+def of_prepared(
+    benchmark: Benchmark, *, task: str, part: str, data_dir: str | None
+) -> Iterator[tuple[str, Raw]]:
+    """The rows that TensorFlow Datasets has prepared, in the schema of the files, with their place.
+
+    Raises:
+        ValueError: the data set is not prepared, or tfds has none.
+    """
+    if not benchmark.prepared:
+        raise ValueError(
+            f"data.settings.folder is not set, and {task} is not read from TensorFlow Datasets: "
+            "set it to a folder of JSON Lines"
+        )
+    name = _parsed(part)[0]
+    source = PreparedSource(
+        benchmark.prepared,
+        splits={name: name},
+        data_dir=data_dir,
+        advice="or set data.settings.folder to a folder of JSON Lines.",
+    )
+    dataset = source.get_dataset(name, shuffle=False)
+    for number, row in enumerate(dataset.as_numpy_iterator()):
+        raw = _plain(row)
+        for one in benchmark.from_prepared(raw) if benchmark.from_prepared else [raw]:
+            yield f"{benchmark.prepared} {name}, row {number}", one
+
+
+def _parsed(part: str) -> tuple[str, int | None, int | None]:
+    """The name of a file, and its first row and the one after the last."""
+    match = _PART.fullmatch(part)
+    assert match, part
+    first, last = (int(one) if one else None for one in match.group(2, 3))
+    return match[1], first, last
+
+
+def _listed(folder: str) -> list[str]:
+    found = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return [name.rstrip("/") for name in found]
+
+
+def _plain(value: Any) -> Any:
+    """A row of TensorFlow Datasets as JSON has it."""
+    if isinstance(value, dict):
+        return {name: _plain(own) for name, own in value.items()}
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, tf.RaggedTensor):
+        return _plain(value.to_list())
+    if isinstance(value, np.ndarray | list):
+        return [_plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,225 @@
+"""A table of benchmarks as a data module: its tasks, their mixture, labels and measures."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from t5x_like.names import choose
+from t5x_like.preprocessing import labelled_text, mixtures, sources
+from t5x_like.preprocessing.benchmark_tasks import raw_rows
+from t5x_like.preprocessing.benchmark_tasks.benchmark import TEXT_TO_TEXT, Benchmark, Row
+from t5x_like.preprocessing.benchmark_tasks.row_source import RowSource
+from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
+
+
+class Suite:
+    """The functions of a data module, for a table of benchmarks.
+
+    Args:
+        benchmarks: by the name of the task.
+        prefix: what the names of the registered tasks begin with: "glue_" makes "glue_cola".
+        mixture: the name of the mixture; "" for none.
+        mixed: the tasks of the mixture, by their names in the table.
+
+    A benchmark with a `test` split has a second task, NAME_test, that validates on it.
+    """
+
+    def __init__(
+        self,
+        benchmarks: Mapping[str, Benchmark],
+        *,
+        prefix: str = "",
+        mixture: str = "",
+        mixed: Sequence[str] = (),
+    ):
+        self._tasks = {f"{prefix}{name}": (name, one) for name, one in benchmarks.items()}
+        for task, (name, one) in [*self._tasks.items()]:
+            if one.test:
+                splits = {**one.splits, "validation": one.test}
+                twin = dataclasses.replace(one, splits=splits, test="")
+                self._tasks[f"{task}_test"] = (name, twin)
+        self._mixture, self._mixed = mixture, [f"{prefix}{name}" for name in mixed]
+
+    def register(
+        self,
+        vocabulary: Vocabulary,
+        objective: Objective,
+        *,
+        folder: str = "",
+        data_dir: str | None = None,
+        rate: str = "examples_proportional",
+        rate_settings: Mapping[str, Any] | None = None,
+        splits: Mapping[str, str] | None = None,
+        labels: Sequence[str] = (),
+    ) -> None:
+        """Add all tasks, and for text to text their mixture; rows are read when a task is.
+
+        Args:
+            vocabulary: of the tokens.
+            objective: text_to_text, or one of the labelled form of a task.
+            folder: the user's, with TASK/SPLIT.jsonl; "" for what tfds has prepared.
+            data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
+            rate: of a task in the mixture: equal, examples_proportional or temperature.
+            rate_settings: settings of the rate, such as limit=2**19 (the paper's K).
+            splits: for all tasks, in place of the table's: "train" or "validation" -> a file's
+                name, or a part of it: {"train": "train[:1000]", "validation": "train[1000:]"}.
+            labels: the names of the labels, which a run keeps; they are the table's.
+
+        Raises:
+            ValueError: there is no such rate, it has no such setting, or a split is no split.
+                Missing data and bad rows are errors when a task is read.
+        """
+        del labels
+        changed = raw_rows.checked_splits(splits or {})
+        for task, (_, benchmark) in self._tasks.items():
+            own = functools.partial(
+                self._rows,
+                task,
+                objective=objective.name,
+                folder=folder,
+                data_dir=data_dir,
+                splits={**benchmark.splits, **changed},
+            )
+            sources.add_task(
+                task,
+                source=RowSource(own, splits=tuple(benchmark.splits)),
+                vocabulary=vocabulary,
+                preprocessors=objective.preprocessors,
+                features=objective.features,
+            )
+        if self._mixture and objective.name in TEXT_TO_TEXT:
+            share = mixtures.rate(rate, **(rate_settings or {}))
+            mixtures.mixture(self._mixture, self._mixed, rate=share)
+
+    def documents(
+        self,
+        split: str,
+        *,
+        tasks: Sequence[str] = (),
+        folder: str = "",
+        data_dir: str | None = None,
+    ) -> tf.data.Dataset:
+        """The inputs and targets of a split in turn, {"text": string}, to train a vocabulary on.
+
+        Args:
+            split: "train" or "validation".
+            tasks: names of tasks; empty for all of the mixture, or all that have the split.
+            folder, data_dir: as for `register`.
+
+        Raises:
+            ValueError: a task does not exist, or its data is missing or bad.
+        """
+        named = (
+            tasks
+            or self._mixed
+            or [task for task, (_, one) in self._tasks.items() if split in one.splits]
+        )
+        found = [
+            row[side]
+            for task in named
+            for row in self._rows(
+                task,
+                split,
+                objective="text_to_text",
+                folder=folder,
+                data_dir=data_dir,
+                splits=self._find(task).splits,
+            )
+            for side in ("inputs", "targets")
+        ]
+        return tf.data.Dataset.from_tensor_slices({"text": tf.constant(found, tf.string)})
+
+    def labels(self, objective: str, *, task: str, **settings: Any) -> tuple[str, ...]:
+        """The names of a task's classes in the order of their numbers; empty without classes.
+
+        Raises:
+            ValueError: there is no such task, or it does not have this form.
+        """
+        del settings
+        if objective in TEXT_TO_TEXT:
+            return ()
+        benchmark = self._find(task)
+        benchmark.check_objective(task, objective)
+        return benchmark.labels if benchmark.kind == "classification" else ()
+
+    def measure(self, objective: str, *, task: str, **settings: Any) -> dict[str, Any]:
+        """The kind and settings of the measure that a task has in `evaluate.measures`.
+
+        Raises:
+            ValueError: there is no such task, it is the mixture, or it does not have this form.
+        """
+        del settings
+        if task == self._mixture:
+            raise ValueError(
+                f"evaluate.tasks: the tasks of the mixture {task!r} have measures of their own; "
+                f"name those to evaluate on, for all: {tuple(self._mixed)}"
+            )
+        benchmark = self._find(task)
+        benchmark.check_objective(task, objective)
+        return benchmark.measure(objective)
+
+    def _find(self, task: str) -> Benchmark:
+        return choose("data.task", task, self._tasks)[1]
+
+    def _rows(
+        self,
+        task: str,
+        split: str,
+        *,
+        objective: str,
+        folder: str,
+        data_dir: str | None,
+        splits: Mapping[str, str],
+    ) -> Sequence[Row]:
+        benchmark = self._find(task)
+        benchmark.check_objective(task, objective)
+        name = self._tasks[task][0]
+        form = (split, objective in TEXT_TO_TEXT)
+        if not folder:
+            return _of_prepared(benchmark, name, splits[split], form, data_dir)
+        path = raw_rows.file_of(benchmark.folder or name, splits[split], folder=folder)
+        found = tf.io.gfile.stat(path)
+        return _of_file(benchmark, path, splits[split], form, (found.mtime_nsec, found.length))
+
+
+# A run registers its tasks several times, and reads each only once. `form` is the split, which may
+# decide on rows, and whether they are text to text.
+@functools.lru_cache(maxsize=64)
+def _of_file(
+    benchmark: Benchmark, path: str, part: str, form: tuple[str, bool], changed: tuple[int, int]
+) -> Sequence[Row]:
+    del changed
+    rows = raw_rows.part_of(labelled_text.json_lines(path), part)
+    return _made(benchmark, rows, *form, where=f"{path} as {part!r}")
+
+
+@functools.lru_cache(maxsize=64)
+def _of_prepared(
+    benchmark: Benchmark, name: str, part: str, form: tuple[str, bool], data_dir: str | None
+) -> Sequence[Row]:
+    rows = raw_rows.of_prepared(benchmark, task=name, part=part, data_dir=data_dir)
+    chosen = raw_rows.part_of(rows, part)
+    return _made(benchmark, chosen, *form, where=f"{benchmark.prepared} as {part!r}")
+
+
+def _made(
+    benchmark: Benchmark,
+    raws: Iterable[tuple[str, Mapping[str, Any]]],
+    split: str,
+    as_text: bool,
+    *,
+    where: str,
+) -> Sequence[Row]:
+    rows: list[Row] = []
+    for place, raw in raws:
+        try:
+            rows += (
+                benchmark.text_rows(raw, split=split) if as_text else [benchmark.labelled_row(raw)]
+            )
+        except ValueError as error:
+            labelled_text.fail(place, str(error))
+    return rows or labelled_text.fail(where, f"it has no row for the split {split!r}.")

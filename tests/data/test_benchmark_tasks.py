@@ -1,0 +1,457 @@
+"""Benchmarks from folders and from prepared data: both forms, measures, mixtures, bad input."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from t5x_like import vocabularies
+from t5x_like.batches import converters
+from t5x_like.evaluation.generated_text import Generation
+from t5x_like.evaluation.metrics import METRICS
+from t5x_like.preprocessing import mixtures, objectives, sources
+from t5x_like.preprocessing.pipeline import Batches, source_rows
+from tests.programs import benchmark_rows
+from tests.programs.tiny_encoder import SPECIAL_TOKENS
+
+DATA = Path(__file__).parents[2] / "data"
+SUITES = {
+    "glue": benchmark_rows.GLUE,
+    "super_glue": benchmark_rows.SUPER_GLUE,
+    "squad": benchmark_rows.SQUAD,
+    "race": benchmark_rows.RACE,
+    "summarization": benchmark_rows.SUMMARIZATION,
+    "closed_book_qa": benchmark_rows.CLOSED_BOOK_QA,
+    "commonsense": benchmark_rows.COMMONSENSE,
+}
+MODULES = {name: sources.load_module(str(DATA / f"{name}.py")) for name in SUITES}
+SUITE_OF = {name: module._SUITE for name, module in MODULES.items()}
+TASKS = [(name, task) for name, suite in SUITE_OF.items() for task in suite._tasks]
+CHANGED = {"closed_book_qa": {"train": "train[:15]", "validation": "train[15:]"}}
+UNPARTED = {"closed_book_qa": {"validation": "validation"}}
+BYTES = vocabularies.load("bytes:0")
+
+
+def benchmark(suite, task):
+    return SUITE_OF[suite]._tasks[task][1]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = tmp_path_factory.mktemp("benchmarks")
+    return {name: str(benchmark_rows.write(made / name, own)) for name, own in SUITES.items()}
+
+
+def plain(value):
+    if isinstance(value, bytes):
+        return value.decode()
+    return [plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()
+
+
+def rows(suite, task, folders, *, objective="text_to_text", split="validation", **settings):
+    settings = {"folder": folders[suite], "splits": CHANGED.get(suite), **settings}
+    MODULES[suite].register(BYTES, objectives.build(objective), **settings)
+    found = source_rows(task, split=split)
+    return [{name: plain(value) for name, value in row.items()} for row in found]
+
+
+class Oracle:
+    """A text model that generates the first target of each prompt, or another text."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def tokens(self, text, *, end):
+        return [text]
+
+    def generate(self, prompts):
+        return [self.texts[prompt] for prompt in prompts]
+
+
+@pytest.mark.parametrize(("suite", "task"), TASKS)
+def test_the_measure_of_a_task_is_best_for_the_right_texts(suite, task, folders):
+    found = rows(suite, task, folders)
+    own = MODULES[suite].measure("text_to_text", task=task)
+    assert own.pop("kind") == "generation"
+    right = {row["inputs"]: row["targets"] for row in found}
+    if "referent" in own["metrics"]:  # where the noun is not the referent, another is right
+        right = {
+            row["inputs"]: row["targets"] if row["group"] == "True" else "nobody" for row in found
+        }
+    numbers, _ = Generation(**own).measure(Oracle(right), found)
+    best = {name: value for name, value in numbers.items() if name != "examples"}
+    assert best
+    assert list(best.values()) == pytest.approx([100.0 if n == "bleu" else 1.0 for n in best])
+    if "pearson" not in own["metrics"]:
+        wrong = Generation(**own).measure(Oracle(dict.fromkeys(right, "zzz")), found)[0]
+        assert all(wrong[name] < best[name] for name in best)
+
+
+@pytest.mark.parametrize(("suite", "task"), TASKS)
+def test_both_splits_are_rows_with_the_same_fields(suite, task, folders):
+    splits = {split: rows(suite, task, folders, split=split) for split in splits_of(suite, task)}
+    fields = {frozenset(row) for own in splits.values() for row in own}
+    assert len(fields) == 1
+    assert all(row["inputs"] and row["targets"] for own in splits.values() for row in own)
+    for row in (row for own in splits.values() for row in own if "choices" in row):
+        assert row["targets"] in row["choices"]
+
+
+def splits_of(suite, task):
+    return benchmark(suite, task).splits
+
+
+LABELLED = [
+    (suite, task)
+    for suite, task in TASKS
+    if benchmark(suite, task).kind and not task.endswith("_test")
+]
+FITS = {"classification": "class", "regression": "number", "multiple_choice": "choice"}
+
+
+@pytest.mark.parametrize(("suite", "task"), LABELLED)
+def test_the_labelled_form_has_the_fields_of_its_objective(suite, task, folders):
+    kind = benchmark(suite, task).kind
+    found = rows(suite, task, folders, objective=kind)
+    assert len(found) == (5 if suite in CHANGED else 20)
+    labels = MODULES[suite].labels(kind, task=task)
+    assert bool(labels) == (kind == "classification")
+    assert all(row["label"] in range(len(labels)) for row in found if labels)
+    own = MODULES[suite].measure(kind, task=task)
+    assert own["kind"] == ("squad" if kind == "question_answering" else "predictions")
+    assert all(FITS[kind] in METRICS[name].fits for name in own.get("metrics", ()))
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "feature"),
+    [
+        ("glue", "glue_mrpc", "label"),
+        ("glue", "glue_stsb", "value"),
+        ("squad", "squad_v2", "answer"),
+        ("commonsense", "arc_easy", "label"),
+    ],
+)
+def test_the_labelled_form_makes_batches_for_an_encoder(suite, task, feature, folders, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, "otter", "heron", "the", "a", "?", "."]) + "\n")
+    objective = objectives.build(benchmark(suite, task).kind)
+    MODULES[suite].register(vocabularies.load(path), objective, folder=folders[suite])
+    rows_converter = "encoder_rows" if suite == "commonsense" else "encoder"
+    batch = next(
+        Batches(
+            task,
+            split="validation",
+            batch_size=5,
+            lengths={"inputs": 200},
+            converter=converters.build(rows_converter, **objective.converter_settings),
+            shuffle=False,
+            repeat=False,
+        )
+    )
+    assert batch[feature].shape[0] == 5
+    assert np.ptp(batch[feature]) > 0
+
+
+def test_labelled_rows_have_numbers_of_labels_and_places_of_answers(folders):
+    [first, second, *_] = rows("glue", "glue_sst2", folders, objective="classification")
+    assert (first["label"], second["label"]) == (0, 1)
+    assert second["text_a"] == "a bright and funny film about a heron "
+    row = rows("super_glue", "super_glue_wsc", folders, objective="classification")[0]
+    assert (row["text_a"].count("*she*"), row["text_b"], row["label"]) == (1, "Osei", 1)
+    row = rows("super_glue", "super_glue_record", folders, objective="multiple_choice")[1]
+    assert row["choices"][row["answer"]] == "Osei met Lin in the orchard"
+    assert len(row["choices"]) == 2  # Tomas is right too, and no wrong choice
+    row = rows("squad", "squad", folders, objective="question_answering")[0]
+    start = row["answer_start"]
+    assert row["context"][start : start + len(row["answer_text"])] == row["answers"][0]
+    row = rows("race", "race_high", folders, objective="multiple_choice")[1]
+    assert row["choices"][row["answer"]] == "A heron"
+    row = rows("commonsense", "winogrande", folders, objective="multiple_choice")[1]
+    assert row["text_a"].endswith("because")
+    assert row["choices"][row["answer"]].endswith(" was missed.")
+
+
+def test_the_mixture_follows_the_examples_and_its_settings(folders):
+    rows("glue", "glue_cola", folders)
+    found = seqio.get_mixture_or_task("glue")
+    assert {task.name for task in found.tasks} == {f"glue_{task}" for task in MODULES["glue"].MIXED}
+    assert mixtures.shares(found, split="train")["glue_mnli"] == pytest.approx(1 / 8)
+    rows("super_glue", "super_glue_wsc", folders, splits={"train": "train[:10]"})
+    own = mixtures.shares(seqio.get_mixture_or_task("super_glue"), split="train")
+    # Half of WSC's rows are trained on; each right entity of ReCoRD is an example.
+    assert own["super_glue_wsc"] * 10 == pytest.approx(own["super_glue_cb"] * 5)
+    assert own["super_glue_record"] * 10 == pytest.approx(own["super_glue_cb"] * 15)
+    limit = {"rate_settings": {"limit": 5}}
+    rows("super_glue", "super_glue_wsc", folders, splits={"train": "train[:10]"}, **limit)
+    own = mixtures.shares(seqio.get_mixture_or_task("super_glue"), split="train")
+    assert [*own.values()] == pytest.approx([1 / 9] * 9)
+    rows("super_glue", "super_glue_wsc", folders, rate="equal")
+    own = mixtures.shares(seqio.get_mixture_or_task("super_glue"), split="train")
+    assert [*own.values()] == pytest.approx([1 / 9] * 9)
+    warm = {"rate": "temperature", "rate_settings": {"value": 2.0}}
+    rows("super_glue", "super_glue_wsc", folders, splits={"train": "train[:16]"}, **warm)
+    own = mixtures.shares(seqio.get_mixture_or_task("super_glue"), split="train")
+    assert own["super_glue_cb"] / own["super_glue_wsc"] == pytest.approx(2**0.5)
+    with pytest.raises(ValueError, match=r"rate='equl' does not exist\. Did you mean 'equal'"):
+        rows("glue", "glue_cola", folders, rate="equl")
+
+
+def test_a_part_of_a_file_is_a_split(folders):
+    splits = {"train": "train[:3]", "validation": "train[3:7]"}
+    train = rows("glue", "glue_sst2", folders, split="train", splits=splits)
+    validation = rows("glue", "glue_sst2", folders, splits=splits)
+    assert (len(train), len(validation)) == (3, 4)
+    published = [benchmark_rows.sst2(n) for n in range(7)]
+    assert [row["inputs"] for row in (*train, *validation)] == [
+        f"sst2 sentence: {row['sentence']}" for row in published
+    ]
+
+
+def test_a_twin_validates_on_the_test_set(folders):
+    [first, *_] = rows("race", "race_high_test", folders)
+    assert first["inputs"].startswith("What slept?")
+    assert benchmark_rows.race(80)["article"] in first["inputs"]
+
+
+def test_shards_divide_the_rows(folders):
+    rows("glue", "glue_cola", folders)
+    source = seqio.TaskRegistry.get("glue_cola").source
+    parts = [
+        [
+            row["inputs"]
+            for row in source.get_dataset("train", seed=1, shard_info=one).as_numpy_iterator()
+        ]
+        for one in (seqio.ShardInfo(0, 2), seqio.ShardInfo(1, 2))
+    ]
+    assert sum(map(len, parts)) == len(set(parts[0] + parts[1])) == 20
+
+
+def test_texts_for_a_vocabulary(folders):
+    found = MODULES["glue"].documents("validation", folder=folders["glue"], tasks=("glue_cola",))
+    texts = [row["text"].decode() for row in found.as_numpy_iterator()]
+    assert texts[0].startswith("cola sentence: The otter")
+    assert texts[1] == "acceptable"
+    assert len(texts) == 40
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "change", "message"),
+    [
+        ("glue", "glue_mnli", {"label": 3}, "label=3 is not a label: 0 to 2 are entailment, neu"),
+        ("glue", "glue_mnli", {"label": "neutrl"}, "'neutrl' is not a label. Did you mean 'neut"),
+        ("glue", "glue_mnli", {"label": -1}, "label=-1: the row has no label"),
+        ("glue", "glue_mnli", {"premise": None}, "premise=None must be a string"),
+        ("glue", "glue_rte", {"sentence1": ...}, "there is no field 'sentence1'. Did you"),
+        ("glue", "glue_stsb", {"label": "high"}, "label='high' must be a number from 0 to 5"),
+        ("super_glue", "super_glue_multirc", {"idx": 3}, "there is no field 'idx.paragraph'"),
+        ("super_glue", "super_glue_record", {"answers": []}, "answers is an empty list"),
+        ("super_glue", "super_glue_record", {"query": "Who?"}, r"query='Who\?' has no @placeh"),
+        ("super_glue", "super_glue_wsc", {"span2_text": "he"}, "'he' is no word from span2_index"),
+        ("squad", "squad", {"answers": {"text": [], "answer_start": []}}, "squad_v2 has questions"),
+        ("squad", "squad", {"answers": "otter"}, "there is no field 'answers.text'"),
+        ("race", "race", {"answer": "E"}, "answer='E' is not a label"),
+        ("race", "race", {"options": ["A", "B"]}, "answer='D' is none of its 2 choices"),
+        ("summarization", "xsum", {"summary": ["a"]}, r"summary=\['a'\] must be a string"),
+        ("closed_book_qa", "trivia_qa", {"answer": {"value": "a"}}, "no field 'answer.aliases'"),
+        ("commonsense", "hellaswag", {"label": ""}, "label='': the row has no label"),
+        ("commonsense", "winogrande", {"sentence": "No."}, "sentence='No.' has no blank, _"),
+        ("commonsense", "lambada", {"text": "one"}, "text='one' has no two words"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named_by_its_file_line_and_field(suite, task, change, message, tmp_path):
+    folder = benchmark_rows.write(tmp_path / suite, SUITES[suite])
+    for path in (
+        folder / (benchmark(suite, task).folder or SUITE_OF[suite]._tasks[task][0])
+    ).iterdir():
+        made = [json.loads(line) for line in path.read_text().splitlines()]
+        made[3] = {k: v for k, v in (made[3] | change).items() if v is not ...}
+        path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    with pytest.raises(ValueError, match=rf"^\S+\.jsonl:4: .*{message}"):
+        rows(suite, task, {suite: str(folder)}, splits=UNPARTED.get(suite))
+
+
+def test_the_answers_of_spans_are_in_their_context(folders, tmp_path):
+    folder = benchmark_rows.write(tmp_path / "squad", SUITES["squad"])
+    path = folder / "squad" / "validation.jsonl"
+    path.write_text(path.read_text().replace('"answer_start": [', '"answer_start": [1'))
+    with pytest.raises(ValueError, match=r"validation.jsonl:1: the answer .* does not occur"):
+        rows("squad", "squad", {"squad": str(folder)}, objective="question_answering")
+
+
+def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
+    folder = benchmark_rows.write(tmp_path / "glue", {"cola": benchmark_rows.cola})
+    (folder / "cola" / "validation.jsonl").rename(folder / "cola" / "val.jsonl")
+    here = {"glue": str(folder)}
+    with pytest.raises(
+        ValueError, match=r"there is no file .*cola/validation.jsonl. Did you mean 'val"
+    ):
+        rows("glue", "glue_cola", here)
+    with pytest.raises(ValueError, match=r"glue/sst2 is not a folder. Allowed: cola"):
+        rows("glue", "glue_sst2", here)
+    with pytest.raises(ValueError, match=r"glu is not a folder. Did you mean 'glue'"):
+        rows("glue", "glue_sst2", {"glue": str(folder)[:-1]})
+    (folder / "cola" / "validation.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"validation.jsonl as 'validation': it has no row"):
+        rows("glue", "glue_cola", here)
+    (folder / "cola" / "validation.jsonl").write_text('{"sentence": "a", "label": 0}\n{"sent')
+    with pytest.raises(ValueError, match=r"validation.jsonl:2: it is not valid JSON"):
+        rows("glue", "glue_cola", here)
+    with pytest.raises(ValueError, match=r"data.settings.splits.train='train\[' must be the name"):
+        rows("glue", "glue_cola", here, splits={"train": "train["})
+    with pytest.raises(ValueError, match=r"data.settings.splits='test' does not exist"):
+        rows("glue", "glue_cola", here, splits={"test": "test"})
+
+
+def test_a_form_that_a_task_does_not_have_is_named(folders):
+    message = "glue_stsb has other forms: data.objective='classification' does not exist"
+    with pytest.raises(ValueError, match=message):
+        rows("glue", "glue_stsb", folders, objective="classification")
+    for function in (MODULES["summarization"].labels, MODULES["summarization"].measure):
+        with pytest.raises(ValueError, match="xsum has other forms"):
+            function("classification", task="xsum")
+    with pytest.raises(
+        ValueError, match=r"data\.task='glue_col' does not exist\. Did you mean 'glue_cola'"
+    ):
+        MODULES["glue"].labels("classification", task="glue_col")
+    with pytest.raises(
+        ValueError, match="the tasks of the mixture 'glue' have measures of their own"
+    ):
+        MODULES["glue"].measure("text_to_text", task="glue")
+
+
+# Rows in the schema of TensorFlow Datasets, as its features encode them.
+PREPARED = {
+    ("glue", "glue_rte"): (
+        "glue/rte/2.0.0",
+        {
+            "sentence1": tfds.features.Text(),
+            "sentence2": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=["entailment", "not_entailment"]),
+            "idx": np.int32,
+        },
+        {"sentence1": "A.", "sentence2": "B.", "label": 1, "idx": 0},
+        [("rte sentence1: A. sentence2: B.", "not_entailment")],
+    ),
+    ("race", "race_high"): (
+        "race/high/2.0.0",
+        {
+            "article": tfds.features.Text(),
+            "questions": tfds.features.Sequence(tfds.features.Text()),
+            "answers": tfds.features.Sequence(tfds.features.Text()),
+            "options": tfds.features.Sequence(tfds.features.Sequence(tfds.features.Text())),
+            "example_id": tfds.features.Text(),
+        },
+        {
+            "article": "It is.",
+            "questions": ["Is it?", "Why?"],
+            "answers": ["B", "A"],
+            "options": [["No", "Yes"], ["So", "No", "Oh"]],
+            "example_id": "1",
+        },
+        [
+            ("Is it? \\n (A) No (B) Yes \\n It is.", "Yes"),
+            ("Why? \\n (A) So (B) No (C) Oh \\n It is.", "So"),
+        ],
+    ),
+    ("commonsense", "arc_easy"): (
+        "ai2_arc/ARC-Easy/1.0.0",
+        {
+            "id": tfds.features.Text(),
+            "question": tfds.features.Text(),
+            "choices": tfds.features.Sequence(
+                {
+                    "text": tfds.features.Text(),
+                    "label": tfds.features.ClassLabel(names=list("ABCDE")),
+                }
+            ),
+            "answerKey": tfds.features.ClassLabel(names=list("ABCDE")),
+        },
+        {
+            "id": "1",
+            "question": "Where?",
+            "choices": [{"text": "here", "label": "A"}, {"text": "there", "label": "B"}],
+            "answerKey": "B",
+        },
+        [("Where? \\n (A) here (B) there", "there")],
+    ),
+    ("commonsense", "openbookqa"): (
+        "openbookqa/0.1.0",
+        {
+            "question": {
+                name: tfds.features.Text()
+                for name in ("stem", "choice_A", "choice_B", "choice_C", "choice_D")
+            },
+            "answerKey": tfds.features.ClassLabel(names=list("ABCD")),
+        },
+        {
+            "question": {"stem": "It is", **{f"choice_{x}": x * 2 for x in "ABCD"}},
+            "answerKey": "C",
+        },
+        [("It is \\n (A) AA (B) BB (C) CC (D) DD", "CC")],
+    ),
+    ("commonsense", "boolq"): (
+        "bool_q/1.0.0",
+        {"question": tfds.features.Text(), "passage": tfds.features.Text(), "answer": np.bool_},
+        {"question": "is it", "passage": "It is.", "answer": True},
+        [("boolq passage: It is. question: is it", "True")],
+    ),
+    ("squad", "squad"): (
+        "squad/v1.1/3.0.0",
+        {
+            "id": tfds.features.Text(),
+            "context": tfds.features.Text(),
+            "question": tfds.features.Text(),
+            "answers": tfds.features.Sequence(
+                {"text": tfds.features.Text(), "answer_start": np.int32}
+            ),
+        },
+        {
+            "id": "1",
+            "context": "It is.",
+            "question": "Is it?",
+            "answers": [{"text": "is", "answer_start": 3}],
+        },
+        [("question: Is it ? context: It is . ", "is")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("suite", "task"), PREPARED)
+def test_prepared_data_gives_the_same_rows(suite, task, tmp_path):
+    name, spec, example, expected = PREPARED[suite, task]
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    features = tfds.features.FeaturesDict(spec)
+    dataset = name.partition("/")[0]
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=folder, dataset_name=dataset, split="validation", filetype_suffix="tfrecord"
+    )
+    with tf.io.TFRecordWriter(f"{folder}/{dataset}-validation.tfrecord-00000-of-00001") as writer:
+        writer.write(features.serialize_example(features.encode_example(example)))
+    split = tfds.core.SplitInfo(
+        name="validation", shard_lengths=[1], num_bytes=9, filename_template=template
+    )
+    tfds.folder_dataset.write_metadata(data_dir=folder, features=features, split_infos=[split])
+    found = rows(suite, task, {suite: ""}, data_dir=str(tmp_path))
+    assert [(row["inputs"], row["targets"]) for row in found] == expected
+
+
+def test_data_that_is_not_prepared_is_named(tmp_path):
+    message = r"glue/cola:2.0.0 is not prepared in data_dir=.*or set data.settings.folder"
+    with pytest.raises(ValueError, match=message):
+        rows("glue", "glue_cola", {"glue": ""}, data_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="web_questions is not read from TensorFlow Datasets"):
+        rows("closed_book_qa", "web_questions", {"closed_book_qa": ""})
+
+
+def test_each_page_of_the_docs_names_each_task():
+    text = (DATA.parent / "docs" / "tasks.md").read_text("utf-8")
+    named = set(re.findall(r"`(\w+)`", text))
+    for suite in SUITE_OF.values():
+        for task, (name, _) in suite._tasks.items():
+            assert {task, name, task.removesuffix("_test")} & named, task
