@@ -45,7 +45,7 @@ def bert_on_sst2(folder):
     made.data.module, made.data.task = "data/glue.py", "glue_sst2"
     made.data.settings = {"folder": str(folder / "glue")}
     made.data.lengths.inputs = 16
-    made.data.batch_size = 10
+    made.data.batch_size = 8
     made.train.steps, made.evaluate.every = 60, 0
     made.optimizer.learning_rate = 1e-3
     return made
