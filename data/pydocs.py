@@ -35,9 +35,10 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -113,7 +114,7 @@ def documents(
 
 
 def _source(packages: Sequence[str] | None, *, prose: bool) -> sources.FileSource:
-    corpus = functools.partial(_corpus, _folders(packages), _cache_folder(), prose=prose)
+    corpus = functools.partial(_corpus, folders(packages), cache_folder("pydocs"), prose=prose)
     return sources.FileSource(
         list_units=lambda split: sorted(map(str, corpus().glob(f"{split}-*"))),
         read=tf.data.TFRecordDataset,
@@ -122,53 +123,83 @@ def _source(packages: Sequence[str] | None, *, prose: bool) -> sources.FileSourc
     )
 
 
-def _folders(packages: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    """The folders of sources, each with the name of its package, in sorted order."""
+def folders(packages: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """The folders of sources, each with the name of its package, in sorted order.
+
+    Raises:
+        ValueError: a package is not installed.
+    """
     names = [packages] if isinstance(packages, str) else packages or PACKAGES
-    folders = []
+    found = []
     for name in names:
         spec = importlib.util.find_spec(name) if name.isidentifier() else None
         if name == STDLIB:
-            folders.append((name, sysconfig.get_path("stdlib")))
+            found.append((name, sysconfig.get_path("stdlib")))
         elif spec is not None and spec.submodule_search_locations:
-            folders += [(name, folder) for folder in spec.submodule_search_locations]
+            found += [(name, folder) for folder in spec.submodule_search_locations]
         elif packages is not None:
             raise ValueError(
                 f"packages={tuple(names)!r}: the package {name!r} is not installed, "
                 f"or it is a single file.{hint(name, PACKAGES)}"
             )
-    return tuple(sorted(folders))
+    return tuple(sorted(found))
 
 
-def _cache_folder() -> Path:
-    """The folder of all cached corpora, which may not exist yet."""
+def cache_folder(name: str) -> Path:
+    """The folder of all cached corpora of a data module, which may not exist yet."""
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("T5X_LIKE_CACHE") or Path(user, "t5x_like")) / "pydocs"
+    return Path(os.environ.get("T5X_LIKE_CACHE") or Path(user, "t5x_like")) / name
 
 
 @functools.cache
-def _corpus(folders: tuple[tuple[str, str], ...], cache: Path, *, prose: bool = False) -> Path:
+def _corpus(sources_of: tuple[tuple[str, str], ...], cache: Path, *, prose: bool = False) -> Path:
     """The folder of the cached documents, written first if it does not exist."""
-    files = [
+    files = source_files(sources_of)
+
+    def write(folder: Path) -> None:
+        texts = _extract([str(file) for _, file in files], prose=prose)
+        _write(_unique(texts, prose=prose), folder)
+
+    return cached(cache, files, (_FORMAT, prose), write)
+
+
+def source_files(folders: Sequence[tuple[str, str]]) -> list[tuple[str, Path]]:
+    """The Python files in the folders of packages: PACKAGE/PATH in its folder, and the file."""
+    return [
         (f"{name}/{file.relative_to(folder)}", file)
         for name, folder in folders
         for file in _python_files(folder)
     ]
+
+
+def cached(
+    cache: Path, files: Sequence[tuple[str, Path]], key: Any, write: Callable[[Path], None]
+) -> Path:
+    """The folder of what is made from source files, made first if it does not exist.
+
+    Args:
+        cache: the folder of such folders.
+        files: as `source_files` gives them.
+        key: what the content depends on besides the files and Python; a JSON value.
+        write: makes the folder that it is given, and its content.
+
+    Raises:
+        ValueError: the cache cannot be created.
+    """
     # Sizes, not times: a reinstalled environment with the same releases is the same corpus.
     sizes = [(name, file.stat().st_size) for name, file in files]
-    fingerprint = json.dumps([_FORMAT, sys.version_info[:3], sizes, prose])
-    corpus = cache / hashlib.sha256(fingerprint.encode()).hexdigest()[:16]
-    if corpus.exists():
-        return corpus
+    fingerprint = json.dumps([key, sys.version_info[:3], sizes])
+    made = cache / hashlib.sha256(fingerprint.encode()).hexdigest()[:16]
+    if made.exists():
+        return made
     _make_folder(cache)
     with _alone(cache / "lock"), tempfile.TemporaryDirectory(dir=cache) as temporary:
-        if not corpus.exists():  # another process may have made it while this one waited
+        if not made.exists():  # another process may have made it while this one waited
             logging.info("Reading the documentation strings of %d files.", len(files))
             complete = Path(temporary, "complete")
-            texts = _extract([str(file) for _, file in files], prose=prose)
-            _write(_unique(texts, prose=prose), complete)
-            _publish(complete, corpus)
-    return corpus
+            write(complete)
+            _publish(complete, made)
+    return made
 
 
 def _python_files(folder: str) -> Iterator[Path]:
@@ -179,21 +210,26 @@ def _python_files(folder: str) -> Iterator[Path]:
 
 
 def _extract(paths: Sequence[str], *, prose: bool) -> list[list[str]]:
-    """The docstrings of each file, or their prose, parsed by one process per core."""
-    script = str(Path(__file__).with_name("docstrings.py"))
-    command = [sys.executable, "-I", "-S", "-W", "ignore", script, *["--prose"] * prose]
+    """The docstrings of each file, or their prose."""
+    return run_worker("docstrings.py", paths, *["--prose"] * prose)
+
+
+def run_worker(script: str, paths: Sequence[str], *flags: str) -> list[Any]:
+    """What a script beside this file makes of each of some files, by one process per core."""
+    file = str(Path(__file__).with_name(script))
+    command = [sys.executable, "-I", "-S", "-W", "ignore", file, *flags]
     workers = min(os.cpu_count() or 1, 8)
 
-    def work(first: int) -> list[list[str]]:
+    def work(first: int) -> list[Any]:
         part = json.dumps(paths[first::workers])
         done = subprocess.run(command, input=part, stdout=subprocess.PIPE, text=True, check=True)
         return json.loads(done.stdout)
 
-    texts: list[list[str]] = [[] for _ in paths]
+    found: list[Any] = [None for _ in paths]
     with ThreadPoolExecutor(workers) as pool:
         for first, part in enumerate(pool.map(work, range(workers))):
-            texts[first::workers] = part
-    return texts
+            found[first::workers] = part
+    return found
 
 
 def _unique(texts: list[list[str]], *, prose: bool) -> list[bytes]:

@@ -164,7 +164,7 @@ def test_the_sources_are_parsed_once_whoever_asks(monkeypatch):
     calls = []
     extract = pydocs._extract
     monkeypatch.setattr(pydocs, "_extract", lambda *a, **b: calls.append(1) or extract(*a, **b))
-    folders, cache = pydocs._folders("documented"), pydocs._cache_folder()
+    folders, cache = pydocs.folders("documented"), pydocs.cache_folder("pydocs")
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: pydocs._corpus.__wrapped__(folders, cache), range(4)))
     assert (len(found), len(calls)) == (1, 1)

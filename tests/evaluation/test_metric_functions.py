@@ -98,6 +98,11 @@ def test_scores_of_classes():
     # Of the 4 pairs of a positive and a negative one, in 3 the positive one scores higher.
     assert measured("roc_auc", targets, scores)["roc_auc"] == 0.75
     assert measured("rank_accuracy", [[0, 1], 1, 0, 0], scores)["rank_accuracy"] == 0.5
+    # Ranks 1 (of two right ones), 2, 2 and 1.
+    found = measured("mean_reciprocal_rank", [[0, 1], 1, 0, 0], scores)
+    assert found == {"mean_reciprocal_rank": 0.75}
+    ties = measured("mean_reciprocal_rank", [2], [[0.0] * 4])
+    assert ties == {"mean_reciprocal_rank": 1 / 2.5}
     assert math.isnan(measured("roc_auc", [1, 1], scores[:2])["roc_auc"])
     with pytest.raises(ValueError, match="roc_auc needs the scores of two classes, not 3"):
         measured("roc_auc", [1], [[0.1, 0.2, 0.7]])

@@ -5,6 +5,7 @@
 | accuracy | classes, choices, texts | |
 | matthews, f1_macro, f1_micro, f1_per_class, f1_binary | classes | as scikit-learn |
 | rank_accuracy, roc_auc | scores of classes; the first also of choices | as scikit-learn |
+| mean_reciprocal_rank | scores of choices | |
 | pearson, spearman, mean_squared_error, mean_absolute_error | numbers | SciPy |
 | tag_accuracy, entity_f1 | tags of words | conlleval |
 | exact_match, f1, trivia_qa_exact_match, trivia_qa_f1 | texts | SQuAD, TriviaQA |
@@ -36,6 +37,7 @@ METRICS: dict[str, Metric] = {
     "f1_binary": Metric((CLASS,), classes.f1_binary, positive=1),
     "rank_accuracy": ScoreMetric((CLASS, CHOICE), classes.rank_accuracy),
     "roc_auc": ScoreMetric((CLASS,), classes.roc_auc),
+    "mean_reciprocal_rank": ScoreMetric((CHOICE,), classes.mean_reciprocal_rank),
     "pearson": Metric((NUMBER,), real_numbers.pearson),
     "spearman": Metric((NUMBER,), real_numbers.spearman),
     "mean_squared_error": Metric(

@@ -1,0 +1,240 @@
+"""PyGLUE: nine tasks made from the documentation of this machine's Python, without a download.
+
+    --config.data.module=data/pyglue.py
+    --config.data.task=pyglue_topic --config.data.objective=classification   one task, for a head
+    --config.data.task=pyglue --config.data.objective=text_to_text           all tasks as text
+    --config.data.task=pyglue_text --config.data.objective=span_corruption   to pretrain
+
+| task | a row | kind | measured by |
+|---|---|---|---|
+| acceptability | a sentence, or one with five words shuffled | classification | Matthews |
+| topic | a description without names of packages; its package | classification | accuracy |
+| similarity | two descriptions; 0 to 5, how near the described things are | regression | Pearson |
+| paraphrase | two descriptions, of namesakes or not | classification | accuracy, F1 |
+| entailment | a signature, a parameter's description, of it or not | classification | accuracy |
+| span | a question about described parameters | question_answering | exact match, F1 |
+| continuation | a sentence and four that may follow | multiple_choice | accuracy |
+| ranking | a description and four texts that may go on | multiple_choice | reciprocal rank |
+| summary | a docstring without its first sentence, and this | text alone | ROUGE |
+
+The rows are files of JSON Lines in the schemas of labelled_files.py and prompted_files.py, in a
+cache (`$T5X_LIKE_CACHE/pyglue`), the same on every run of one installation of Python and packages.
+Where a row is from decides its split: modules of one name, as `linalg` in NumPy, SciPy and JAX, are
+all in training, validation or test, and a text of a later split never occurs in an earlier one.
+Task `pyglue_topic_test` evaluates on the test rows of `pyglue_topic`; nothing else reads them.
+
+docs/pyglue.md has the sizes, and what a constant, a bag of words and a rule reach:
+
+    python -m data.pyglue_baselines
+"""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from t5x_like.names import choose, import_file
+from t5x_like.preprocessing import mixtures, sources
+from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
+
+_HERE = Path(__file__)
+_labelled = sources.load_module(str(_HERE.with_name("labelled_files.py")))
+_made, _texts = (
+    import_file("data.module", _HERE.with_name(f"{name}.py"), name=f"data.{name}")
+    for name in ("pyglue_rows", "pyglue_texts")
+)
+TASKS: Mapping[str, Any] = _made.TASKS
+
+_FOR_TEXT = ("text_to_text", "marked_text_to_text")
+# The kinds of tasks -> the objectives that read their rows.
+_OBJECTIVES = {
+    "classification": ("classification", "gpt_classification", "gpt_similarity"),
+    "regression": ("regression", "gpt_regression"),
+    "question_answering": ("question_answering",),
+    "multiple_choice": ("multiple_choice", "gpt_multiple_choice"),
+}
+_PAIRS = ("paraphrase", "entailment")
+_OF_LABELS = [name for names in _OBJECTIVES.values() for name in names]
+# Settings of the measure of a task with a head.
+_HEADS: dict[str, dict[str, Any]] = {
+    "acceptability": {"metrics": ("matthews", "accuracy")},
+    "paraphrase": {"metrics": ("accuracy", "f1_binary"), "positive": "paraphrase"},
+    "ranking": {"metrics": ("accuracy", "mean_reciprocal_rank")},
+}
+
+
+def register(
+    vocabulary: Vocabulary,
+    objective: Objective,
+    *,
+    packages: Sequence[str] | None = None,
+    rate: str = "examples_proportional",
+    rate_settings: Mapping[str, Any] | None = None,
+    share: float = 1.0,
+    labels: Sequence[str] = (),
+) -> None:
+    """Add the tasks that the objective reads, with the splits "train" and "validation".
+
+    For text to text these are all nine, `pyglue_topic` and so on, and their mixture `pyglue`; for
+    an objective of labelled text those of its kind. Each has a twin, `pyglue_topic_test`, whose
+    validation split are the test rows. For any other objective it is `pyglue_text`, the
+    documentation that the training rows are made from.
+
+    Args:
+        vocabulary: of the tokens.
+        objective: of the config.
+        packages: as in data/pydocs.py.
+        rate, rate_settings: of the mixture, see t5x_like.preprocessing.mixtures; in proportion to
+            the rows with a limit of 8,000, so that `ranking`, which has four texts a row, does not
+            outweigh the others.
+        share: of the documents of `pyglue_text`, the first ones, to repeat fewer of them.
+        labels: the names of the labels, which a run keeps; they are the tasks'.
+
+    Raises:
+        ValueError: no such rate or package, or rows without a task.
+    """
+    del labels
+    if objective.name not in (*_FOR_TEXT, *_OF_LABELS):
+        source = _documents(packages, share)
+        sources.add_document_task(
+            "pyglue_text", source=source, vocabulary=vocabulary, objective=objective
+        )
+        return
+    names = fitting(objective.name)
+    for name in names:
+        for ending, held_out in (("", "validation"), ("_test", "test")):
+            sources.add_task(
+                f"pyglue_{name}{ending}",
+                source=_source(name, objective.name, held_out, _made.folder(packages)),
+                vocabulary=vocabulary,
+                preprocessors=objective.preprocessors,
+                features=objective.features,
+            )
+    if objective.name in _FOR_TEXT:
+        limit = {"limit": _made.MOST["train"]} if rate == "examples_proportional" else {}
+        made = mixtures.rate(rate, **(limit | dict(rate_settings or {})))
+        mixtures.mixture("pyglue", [f"pyglue_{name}" for name in names], rate=made)
+
+
+def documents(
+    split: str, *, packages: Sequence[str] | None = None, share: float = 1.0
+) -> tf.data.Dataset:
+    """The documents of `pyglue_text`, {"text": scalar string}, to train a vocabulary on."""
+    return _documents(packages, share).get_dataset(split, shuffle=False)
+
+
+def labels(
+    objective: str, *, task: str, packages: Sequence[str] | None = None, **unused: Any
+) -> tuple[str, ...]:
+    """The names of the classes of a task in order; empty for other kinds.
+
+    Raises:
+        ValueError: the objective does not read such a task.
+    """
+    del unused
+    if objective in _FOR_TEXT:
+        return ()
+    name = _named(task, objective)
+    if TASKS[name].kind != "classification":
+        return ()
+    return tuple(sorted({row["label"] for row in _made.rows(name, "train", packages=packages)}))
+
+
+def measure(objective: str, *, task: str, **unused: Any) -> dict[str, Any]:
+    """The kind and settings of the measure of a task.
+
+    Raises:
+        ValueError: the objective does not read such a task.
+    """
+    del unused
+    name = _named(task, objective)
+    if objective in _FOR_TEXT:
+        return {"kind": "generation"} | _texts.MEASURES[name]
+    if TASKS[name].kind == "question_answering":
+        return {"kind": "squad"}
+    return {"kind": "predictions"} | _HEADS.get(name, {})
+
+
+def fitting(objective: str) -> list[str]:
+    """The tasks that an objective reads."""
+    if objective in _FOR_TEXT:
+        return list(TASKS)
+    only = _PAIRS if objective == "gpt_similarity" else TASKS
+    return [name for name in only if objective in _OBJECTIVES.get(TASKS[name].kind, ())]
+
+
+def _named(task: str, objective: str) -> str:
+    """The name in TASKS of a registered task, which must fit the objective."""
+    names = fitting(objective)
+    known = {f"pyglue_{name}{ending}": name for name in names for ending in ("", "_test")}
+    return choose(f"data.task for data.objective={objective!r}", task, known)
+
+
+def _source(task: str, objective: str, held_out: str, made: Path) -> seqio.DataSource:
+    """The rows for training, and those of a split to evaluate on; read when they are needed."""
+    form = _made.TEXT if objective in _FOR_TEXT else _made.LABELLED
+    files = {
+        split: str(made / form / f"{task}-{own}.jsonl")
+        for split, own in (("train", "train"), ("validation", held_out))
+    }
+    sizes = json.loads((made / _made.SIZES).read_text())
+
+    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
+        read = _text_columns if objective in _FOR_TEXT else _labelled_columns
+        columns = read(objective, files["train"], files["validation"])[split]
+        # Numbers, so that the data position in a checkpoint contains no text.
+        numbers = tf.data.Dataset.range(sizes[files[split].removeprefix(f"{made}/")])
+        numbers = numbers.shuffle(len(numbers), seed=seed) if shuffle_files else numbers
+        return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
+
+    return seqio.FunctionDataSource(
+        dataset,
+        splits=sources.SPLITS,
+        num_input_examples={
+            split: sizes[path.removeprefix(f"{made}/")] for split, path in files.items()
+        },
+    )
+
+
+# A run registers its tasks several times, and reads the rows of each only once.
+@functools.lru_cache(maxsize=2 * len(TASKS))
+def _labelled_columns(objective: str, train: str, validation: str) -> dict[str, Any]:
+    found = _labelled.read(objective, train=train, validation=validation)
+    return {split: found.columns(split) for split in sources.SPLITS}
+
+
+@functools.lru_cache(maxsize=2 * len(TASKS))
+def _text_columns(objective: str, train: str, validation: str) -> dict[str, Any]:
+    del objective
+    columns = {}
+    for split, path in zip(sources.SPLITS, (train, validation), strict=True):
+        found = _made.read(Path(path))
+        columns[split] = {name: tf.constant([row[name] for row in found]) for name in found[0]}
+    return columns
+
+
+def _documents(packages: Sequence[str] | None, share: float) -> sources.FileSource:
+    if not 0 < share <= 1:
+        raise ValueError(f"data.settings.share={share} must be above 0, and at most 1")
+
+    made = _made.folder(packages)
+    sizes = json.loads((made / _made.SIZES).read_text())
+    numbers = {split: sizes[f"documents-{split}"] for split in sources.SPLITS}
+    numbers["train"] = max(1, round(share * numbers["train"]))
+
+    def read(path: tf.Tensor) -> tf.data.Dataset:
+        is_train = tf.strings.regex_full_match(path, ".*train")
+        number = tf.where(is_train, numbers["train"], numbers["validation"])
+        return tf.data.TFRecordDataset(path).take(tf.cast(number, tf.int64))
+
+    return sources.FileSource(
+        list_units=lambda split: [str(made / f"documents-{split}")],
+        read=read,
+        examples=lambda texts, split: texts.map(lambda text: {"text": text}),
+        count=numbers.get,
+    )
