@@ -147,8 +147,7 @@ def test_an_unacceptable_sentence_has_the_words_of_no_other_order():
     assert (shuffled.split()[0], shuffled.split()[-1]) == ("We", "said.")
 
 
-def test_parameters_of_both_styles_are_found(tmp_path):
-    source = '''
+SOURCE = '''
 def first(a, *, b=None, **more):
     """Return the sum of both of the arrays, whatever their shape is.
 
@@ -185,7 +184,10 @@ class Second:
           z: Nothing.
         """
 '''
-    (tmp_path / "file.py").write_text(source)
+
+
+def test_parameters_of_both_styles_are_found(tmp_path):
+    (tmp_path / "file.py").write_text(SOURCE)
     [found] = pyglue_rows._pydocs.run_worker("documented_code.py", [str(tmp_path / "file.py")])
     first, second, method = found
     assert first["signature"] == "first(a, b=None, **more)"
