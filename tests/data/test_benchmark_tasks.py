@@ -11,7 +11,10 @@ import seqio
 from t5x_like import vocabularies
 from t5x_like.batches import converters
 from t5x_like.evaluation.generated_text import Generation
+from t5x_like.evaluation.head_predictions import HeadPredictions
 from t5x_like.evaluation.metrics import METRICS
+from t5x_like.inference.decoder_predictions import Choices
+from t5x_like.inference.encoder_predictions import Classes, Number
 from t5x_like.preprocessing import mixtures, objectives, sources
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 from tests.programs import benchmark_rows
@@ -153,6 +156,44 @@ def test_the_labelled_form_makes_batches_for_an_encoder(suite, task, feature, fo
     )
     assert batch[feature].shape[0] == 5
     assert np.ptp(batch[feature]) > 0
+
+
+class Head:
+    """A predictor of a head that predicts what is given for each row."""
+
+    def __init__(self, kind, predicted, labels):
+        self.prediction = object.__new__(kind)  # without a vocabulary, which nothing here needs
+        object.__setattr__(self.prediction, "labels", labels)
+        self.predicted = predicted
+
+    def __call__(self, items):
+        return [{"prediction": one, "answer": one} for one in self.predicted]
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "head"),
+    [
+        ("glue", "glue_cola", Classes),
+        ("glue", "glue_qqp", Classes),
+        ("glue", "glue_stsb", Number),
+        ("super_glue", "super_glue_cb", Classes),
+        ("super_glue", "super_glue_multirc", Classes),
+        ("super_glue", "super_glue_wsc", Classes),
+        ("super_glue", "super_glue_copa", Choices),
+    ],
+)
+def test_the_measure_of_a_head_is_best_for_the_right_labels(suite, task, head, folders):
+    kind = benchmark(suite, task).kind
+    found = rows(suite, task, folders, objective=kind)
+    names = MODULES[suite].labels(kind, task=task)
+    field = {"classification": "label", "regression": "value", "multiple_choice": "answer"}[kind]
+    right = [names[row[field]] if names else row[field] for row in found]
+    own = MODULES[suite].measure(kind, task=task)
+    assert own.pop("kind") == "predictions"
+    numbers, _ = HeadPredictions(**own).measure(Head(head, right, names), found)
+    assert {round(value, 6) for name, value in numbers.items() if name != "examples"} == {1.0}
+    wrong, _ = HeadPredictions(**own).measure(Head(head, right[::-1], names), found)
+    assert all(wrong[name] < 1 for name in numbers if name != "examples")
 
 
 def test_labelled_rows_have_numbers_of_labels_and_places_of_answers(folders):
@@ -306,11 +347,11 @@ def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
 
 
 def test_a_form_that_a_task_does_not_have_is_named(folders):
-    message = "glue_stsb has other forms: data.objective='classification' does not exist"
+    message = r"objective='classification' is no form of glue_stsb\. .*Allowed: .*regression"
     with pytest.raises(ValueError, match=message):
         rows("glue", "glue_stsb", folders, objective="classification")
     for function in (MODULES["summarization"].labels, MODULES["summarization"].measure):
-        with pytest.raises(ValueError, match="xsum has other forms"):
+        with pytest.raises(ValueError, match="'classification' is no form of xsum"):
             function("classification", task="xsum")
     with pytest.raises(
         ValueError, match=r"data\.task='glue_col' does not exist\. Did you mean 'glue_cola'"

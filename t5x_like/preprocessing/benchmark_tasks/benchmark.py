@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from t5x_like.names import choose
+from t5x_like.names import hint
 from t5x_like.preprocessing import labelled_text
 from t5x_like.preprocessing.benchmark_tasks import raw_fields
 from t5x_like.preprocessing.benchmark_tasks.raw_fields import Change, Raw
@@ -85,7 +85,10 @@ class Benchmark:
             ValueError: it has another one; the message names those that fit.
         """
         own = (*TEXT_TO_TEXT, *_OBJECTIVES.get(self.kind, ()))
-        choose(f"{task} has other forms: data.objective", objective, dict.fromkeys(own))
+        if objective not in own:
+            raise ValueError(
+                f"data.objective={objective!r} is no form of {task}.{hint(objective, own)}"
+            )
 
     def measure(self, objective: str) -> dict[str, Any]:
         """The kind and settings of the measure of one of the forms (`evaluate.measures`)."""
