@@ -176,6 +176,7 @@ def test_classes_of_texts(system, fine_tune):
     assert np.mean([row["label"] == label for row, label in predicted]) > 0.9
 
 
+@pytest.mark.slow
 def test_classes_of_pairs(fine_tune):
     measured, predicted = fine_tune(pairs, "classification")
     assert measured["accuracy"] > 0.9
@@ -199,7 +200,7 @@ def test_tags_of_words(fine_tune):
 
 @pytest.mark.slow
 def test_answers_in_long_contexts_or_none(fine_tune):
-    measured, predicted = fine_tune(question_answering, "question_answering", train__steps=500)
+    measured, predicted = fine_tune(question_answering, "question_answering", train__steps=400)
     assert measured["squad/exact_match"] > 0.9
     assert measured["squad/best_f1"] >= measured["squad/f1"] > 0.9
     right = [(row["answers"] or [""])[0] == text for row, text in predicted]

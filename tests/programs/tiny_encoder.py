@@ -2,15 +2,16 @@
 
 import pathlib
 
+import jax
 import ml_collections
+from jaxtyping import PyTree
 
 from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.experiment import model_side
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Settings of whichever system has them. Narrower ones hardly begin to learn: the initial
-# values are as small for them as for 768.
+# Settings of whichever system has them.
 TINY = {
     "vocab_size": 64,
     "sep_id": 3,
@@ -27,6 +28,11 @@ TINY = {
     "dropout": 0.0,
     "head_dropout": 0.0,
 }
+
+
+# Initial kernels and embeddings are those of a width of 768, and a narrow network hardly begins to
+# learn with them: their deviation should be larger by the square root of 768 / 128.
+LARGER = (768 / TINY["d_model"]) ** 0.5
 
 
 def settings(system: str) -> ml_collections.ConfigDict:
@@ -50,5 +56,14 @@ def write(folder: pathlib.Path, system: str, *, words: list[str]) -> pathlib.Pat
     made.data.vocabulary = str(vocabulary)
     metadata = {"config": config.to_dict(made), "data_shards": 1}
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
-        saver.save(1, model_side.build(made).initial_state(), None)
+        state = model_side.build(made).initial_state()
+        saver.save(1, state.replace(params=_larger(state.params)), None)
     return folder
+
+
+def _larger(params: PyTree) -> PyTree:
+    def scaled(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
+        name = jax.tree_util.keystr(path[-1:], simple=True)
+        return leaf * LARGER if name in ("kernel", "embedding") else leaf
+
+    return jax.tree.map_with_path(scaled, params)
