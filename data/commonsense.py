@@ -1,18 +1,18 @@
-r"""Commonsense and science: HellaSwag, PIQA, ARC, OpenBookQA, BoolQ, WinoGrande, LAMBADA.
+r"""Commonsense: SWAG, HellaSwag, PIQA, ARC, OpenBookQA, BoolQ, WinoGrande, LAMBADA.
 
     --config.data.module=data/commonsense.py --config.data.task=hellaswag
     --config.data.settings="{'folder': 'commonsense'}"
 
-The tasks are `hellaswag`, `piqa`, `arc_easy`, `arc_challenge`, `openbookqa`, `boolq`, `winogrande`
-and `lambada`. They are read from FOLDER/TASK/train.jsonl and so on, in the schema of Hugging Face
-(Rowan/hellaswag, ybisk/piqa, allenai/ai2_arc, allenai/openbookqa, google/boolq,
-allenai/winogrande, cimec/lambada), or, but for WinoGrande, from what tfds prepared. docs/tasks.md
-has all settings.
+The tasks are `swag`, `hellaswag`, `piqa`, `arc_easy`, `arc_challenge`, `openbookqa`, `boolq`,
+`winogrande` and `lambada`. They are read from FOLDER/TASK/train.jsonl and so on, in the schema of
+Hugging Face (allenai/swag, Rowan/hellaswag, ybisk/piqa, allenai/ai2_arc, allenai/openbookqa,
+google/boolq, allenai/winogrande, cimec/lambada), or, but for SWAG and WinoGrande, from what tfds
+prepared. docs/tasks.md has all settings.
 
 T5 had only BoolQ, as part of SuperGLUE. The others are laid out as text as in UnifiedQA (Khashabi
 et al. 2020), which fine-tuned T5, without its lower case; "\n" there is a backslash and an n. Of
-HellaSwag and LAMBADA the layout is this repository's. Rows of text have `choices` too, for models
-that choose by likelihood without training (the measure in_context).
+SWAG, HellaSwag and LAMBADA the layout is this repository's. Rows of text have `choices` too, for
+models that choose by likelihood without training (the measure in_context).
 """
 
 from collections.abc import Iterable
@@ -99,6 +99,13 @@ def _last_word(raw: Raw) -> Raw:
 
 
 COMMONSENSE = {
+    "swag": _choices(
+        "{sent1} {sent2} \\n {options}",
+        text_a="{sent1}",
+        text_b="{sent2}",
+        labels=("0", "1", "2", "3"),
+        choices=("ending0", "ending1", "ending2", "ending3"),
+    ),
     "hellaswag": _choices(
         "{ctx} \\n {options}",
         text_a="{ctx_a}",

@@ -206,6 +206,14 @@ def hellaswag(n):
     }
 
 
+def swag(n):
+    row = hellaswag(n)
+    endings = {f"ending{m}": ending for m, ending in enumerate(row["endings"])}
+    texts = {"startphrase": row["ctx"], "sent1": row["ctx_a"], "sent2": row["ctx_b"]}
+    places = {"video-id": f"lsmdc_{n}", "fold-ind": str(n), "gold-source": "gold"}
+    return {**places, **texts, **endings, "label": n % 4}
+
+
 def piqa(n):
     solutions = ["Use a spoon.", "Use a cloud."]
     first, second = solutions[:: -1 if n % 2 else 1]
@@ -278,6 +286,7 @@ CLOSED_BOOK_QA = {
     "web_questions": web_questions,
 }
 COMMONSENSE = {
+    "swag": swag,
     "hellaswag": hellaswag,
     "piqa": piqa,
     "arc_easy": arc,
