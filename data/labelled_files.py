@@ -34,11 +34,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import seqio
 import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import labelled_text, sources
+from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
 from t5x_like.preprocessing.labelled_text import Row
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
@@ -65,18 +65,10 @@ def register(
     sources.check_settings(read, settings)
     found = read(objective.name, **settings)
     _check_choices(found, most=objective.converter_settings.get("rows", 0))
-    splits = {split: found.columns(split) for split in found.rows}
-
-    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
-        columns, size = splits[split], len(found.rows[split])
-        # Numbers, so that the data position in a checkpoint contains no text.
-        numbers = tf.data.Dataset.range(size)
-        numbers = numbers.shuffle(size, seed=seed) if shuffle_files else numbers
-        return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
-
+    splits = {split: found.columns(split) for split in found.rows}  # checks the labels
     sources.add_task(
         name,
-        source=seqio.FunctionDataSource(dataset, splits=sources.SPLITS),
+        source=ColumnSource(splits.__getitem__, splits=sources.SPLITS),
         vocabulary=vocabulary,
         preprocessors=objective.preprocessors,
         features=objective.features,
@@ -140,15 +132,17 @@ class Labelled:
     rows: Mapping[str, Sequence[Row]]
     labels: tuple[str, ...]
 
-    def columns(self, split: str) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """The fields of a split's rows, [N] or [N, (M)]."""
-        rows = self.rows[split]
-        names = [name for name in rows[0] if name != "where"]
-        columns = {name: _column([row[name] for row in rows]) for name in names}
-        for name in set(columns) & {"label", "tags"}:
-            numbers = [[self._number(one, row) for one in _as_list(row[name])] for row in rows]
-            columns[name] = _column(numbers if name == "tags" else [n for [n] in numbers])
-        return columns
+    def columns(self, split: str) -> Columns:
+        """The fields of a split's rows, [N] or [N, (M)], with numbers for labels."""
+        return columns([self._numbered(row) for row in self.rows[split]])
+
+    def _numbered(self, row: Row) -> dict[str, Any]:
+        found = {name: value for name, value in row.items() if name != "where"}
+        if "label" in found:
+            found["label"] = self._number(row["label"], row)
+        if "tags" in found:
+            found["tags"] = [self._number(tag, row) for tag in row["tags"]]
+        return found
 
     def _number(self, label: str, row: Row) -> int:
         if label not in self.labels:
@@ -227,15 +221,6 @@ def _held_out_by(row: Row) -> str:
 
 def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _column(values: Sequence[Any]) -> tf.Tensor | tf.RaggedTensor:
-    if not isinstance(values[0], list):
-        kinds = {str: tf.string, int: tf.int32, float: tf.float32}
-        return tf.constant(values, kinds[type(values[0])])
-    flat = [one for value in values for one in value]
-    kind = tf.int32 if flat and isinstance(flat[0], int) else tf.string
-    return tf.RaggedTensor.from_row_lengths(tf.constant(flat, kind), [len(v) for v in values])
 
 
 def _find(setting: str, path: str) -> str:

@@ -27,11 +27,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-import seqio
 import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
+from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -59,25 +59,17 @@ def register(
         ValueError: as `read`.
     """
     sources.check_settings(read, settings)
-    splits = {split: _columns(rows) for split, rows in read(**settings).items()}
+    found = read(**settings)
     # An empty split has the fields of the other.
-    shapes = next(columns for columns in splits.values() if columns)
-    splits = {
-        split: columns or {field: column[:0] for field, column in shapes.items()}
-        for split, columns in splits.items()
-    }
+    shapes = columns(next(rows for rows in found.values() if rows))
+    none = {field: column[:0] for field, column in shapes.items()}
 
-    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
-        columns = splits[split]
-        size = int(columns["inputs"].shape[0])
-        # Numbers, so that the data position in a checkpoint contains no text.
-        numbers = tf.data.Dataset.range(size)
-        numbers = numbers.shuffle(max(size, 1), seed=seed) if shuffle_files else numbers
-        return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
+    def read_columns(split: str) -> Columns:
+        return columns(found[split]) if found[split] else none
 
     sources.add_task(
         name,
-        source=seqio.FunctionDataSource(dataset, splits=sources.SPLITS),
+        source=ColumnSource(read_columns, splits=sources.SPLITS),
         vocabulary=vocabulary,
         preprocessors=objective.preprocessors,
         features=objective.features,
@@ -178,18 +170,6 @@ def _answers(raw: Mapping[str, Any], name: str, *, where: str) -> list[str]:
     if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
         _fail(where, f"there is no string {name!r}, nor a list of strings.{hint(name, raw)}")
     return answers or _fail(where, f"the list {name!r} of right answers is empty")
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-    columns = {}
-    for field in rows[0] if rows else ():
-        values = [row[field] for row in rows]
-        if field not in _LISTS:
-            columns[field] = tf.constant(values)
-            continue
-        flat = tf.constant([one for own in values for one in own])
-        columns[field] = tf.RaggedTensor.from_row_lengths(flat, [len(one) for one in values])
-    return columns
 
 
 def _fail(where: str, problem: str) -> NoReturn:

@@ -322,6 +322,14 @@ def test_the_answers_of_spans_are_in_their_context(folders, tmp_path):
         rows("squad", "squad", {"squad": str(folder)}, objective="question_answering")
 
 
+def test_more_choices_than_the_objective_has_are_named(folders):
+    settings = {"folder": folders["commonsense"]}
+    objective = objectives.build("multiple_choice", choices=3)
+    MODULES["commonsense"].register(BYTES, objective, **settings)
+    with pytest.raises(ValueError, match=r"jsonl:1: it has 4 choices, and .*choices=3"):
+        list(source_rows("arc_easy", split="validation"))
+
+
 def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
     folder = benchmark_rows.write(tmp_path / "glue", {"cola": benchmark_rows.cola})
     (folder / "cola" / "validation.jsonl").rename(folder / "cola" / "val.jsonl")

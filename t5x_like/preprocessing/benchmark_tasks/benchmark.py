@@ -129,13 +129,20 @@ class Benchmark:
             row["choices"] = raw["all_choices"]
         return row | self._group(raw)
 
-    def labelled_row(self, raw: Raw) -> Row:
+    def labelled_row(self, raw: Raw, *, most: int) -> Row:
         """The row of the labelled form, with the fields of `preprocessing.labelled_text`.
 
+        Args:
+            raw: a raw row.
+            most: the most choices that it may have.
+
         Raises:
-            ValueError: the raw row has another schema, or a bad value.
+            ValueError: the raw row has another schema, or a bad value, or more choices.
         """
         found = self._prepared(raw)
+        if self.kind == "multiple_choice" and len(found["all_choices"]) > most:
+            number = len(found["all_choices"])
+            raise ValueError(f"it has {number} choices, and data.objective_settings.choices={most}")
         names = ("question", "context") if self.kind == "question_answering" else _TEXTS
         templates = zip(names, (self.text_a, self.text_b), strict=True)
         row: Row = {name: raw_fields.fill(own, found) for name, own in templates if own}

@@ -11,7 +11,7 @@ from t5x_like.names import choose
 from t5x_like.preprocessing import labelled_text, mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import raw_rows
 from t5x_like.preprocessing.benchmark_tasks.benchmark import TEXT_TO_TEXT, Benchmark, Row
-from t5x_like.preprocessing.benchmark_tasks.row_source import RowSource
+from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -76,17 +76,18 @@ class Suite:
         del labels
         changed = raw_rows.checked_splits(splits or {})
         for task, (_, benchmark) in self._tasks.items():
-            own = functools.partial(
-                self._rows,
+            read = functools.partial(
+                self._columns,
                 task,
                 objective=objective.name,
+                most=objective.converter_settings.get("rows", 0),
                 folder=folder,
                 data_dir=data_dir,
                 splits={**benchmark.splits, **changed},
             )
             sources.add_task(
                 task,
-                source=RowSource(own, splits=tuple(benchmark.splits)),
+                source=ColumnSource(read, splits=tuple(benchmark.splits)),
                 vocabulary=vocabulary,
                 preprocessors=objective.preprocessors,
                 features=objective.features,
@@ -125,6 +126,7 @@ class Suite:
                 task,
                 split,
                 objective="text_to_text",
+                most=0,
                 folder=folder,
                 data_dir=data_dir,
                 splits=self._find(task).splits,
@@ -165,12 +167,16 @@ class Suite:
     def _find(self, task: str) -> Benchmark:
         return choose("data.task", task, self._tasks)[1]
 
+    def _columns(self, task: str, split: str, **settings: Any) -> Columns:
+        return columns(self._rows(task, split, **settings))
+
     def _rows(
         self,
         task: str,
         split: str,
         *,
         objective: str,
+        most: int,
         folder: str,
         data_dir: str | None,
         splits: Mapping[str, str],
@@ -178,7 +184,7 @@ class Suite:
         benchmark = self._find(task)
         benchmark.check_objective(task, objective)
         name = self._tasks[task][0]
-        form = (split, objective in TEXT_TO_TEXT)
+        form = (split, objective in TEXT_TO_TEXT, most)
         if not folder:
             return _of_prepared(benchmark, name, splits[split], form, data_dir)
         path = raw_rows.file_of(benchmark.folder or name, splits[split], folder=folder)
@@ -187,10 +193,14 @@ class Suite:
 
 
 # A run registers its tasks several times, and reads each only once. `form` is the split, which may
-# decide on rows, and whether they are text to text.
+# decide on rows, whether they are text to text, and otherwise the most choices of a row.
 @functools.lru_cache(maxsize=64)
 def _of_file(
-    benchmark: Benchmark, path: str, part: str, form: tuple[str, bool], changed: tuple[int, int]
+    benchmark: Benchmark,
+    path: str,
+    part: str,
+    form: tuple[str, bool, int],
+    changed: tuple[int, int],
 ) -> Sequence[Row]:
     del changed
     rows = raw_rows.part_of(labelled_text.json_lines(path), part)
@@ -199,7 +209,7 @@ def _of_file(
 
 @functools.lru_cache(maxsize=64)
 def _of_prepared(
-    benchmark: Benchmark, name: str, part: str, form: tuple[str, bool], data_dir: str | None
+    benchmark: Benchmark, name: str, part: str, form: tuple[str, bool, int], data_dir: str | None
 ) -> Sequence[Row]:
     rows = raw_rows.of_prepared(benchmark, task=name, part=part, data_dir=data_dir)
     chosen = raw_rows.part_of(rows, part)
@@ -211,15 +221,17 @@ def _made(
     raws: Iterable[tuple[str, Mapping[str, Any]]],
     split: str,
     as_text: bool,
+    most: int,
     *,
     where: str,
 ) -> Sequence[Row]:
     rows: list[Row] = []
     for place, raw in raws:
         try:
-            rows += (
-                benchmark.text_rows(raw, split=split) if as_text else [benchmark.labelled_row(raw)]
-            )
+            if as_text:
+                rows += benchmark.text_rows(raw, split=split)
+            else:
+                rows.append(benchmark.labelled_row(raw, most=most))
         except ValueError as error:
             labelled_text.fail(place, str(error))
     return rows or labelled_text.fail(where, f"it has no row for the split {split!r}.")
