@@ -28,7 +28,7 @@ from t5x_like.vocabularies.words import LONGEST
 LOSS_ON_TOKENS = ("targets", "all")
 LOSS_ON_POSITIONS = ("changed", "weights", "all")
 # Features that describe an example as a whole, and how many numbers they have.
-OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2}
+OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2, "reused": 1, "continued": 1, "reversed": 1}
 # Aligned features with several numbers for each token.
 _OF_A_WORD = {"characters": LONGEST, "backward_characters": LONGEST}
 _OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right"}  # the last two are places in a row
@@ -200,7 +200,8 @@ class Encoder(Converter):
     `loss_on` puts it, and any other aligned feature x `encoder_x`, int32 [B, L]; the characters of
     a word, of which an example has the 50 of each, become [B, L, 50]. An example has one
     `label`, a class (int32 [B]), one `value` (float32 [B]), or an `answer`, its first and last
-    token (int32 [B, 2]). `encoder_segment_ids` is always there, since padding is not 0 everywhere.
+    token (int32 [B, 2]); where rows go on from each other, `reused`, `continued` and `reversed`
+    (int32 [B]). `encoder_segment_ids` is always there, since padding is not 0 everywhere.
 
     Attributes:
         features: the features of an example.
@@ -219,16 +220,16 @@ class Encoder(Converter):
             if name not in self.features:
                 raise ValueError(f"features={self.features} of the converter encoder lack {name!r}")
 
+    def continued(self, *, end: int) -> Converter:
+        """The encoder of rows that go on from each other: see `ContinuedEncoder`."""
+        if not {"backward_targets", "continued"} & {*self.features}:  # ELMo's and XLNet's
+            return super().continued(end=end)
+        return ContinuedEncoder(features=self.features, loss_on=self.loss_on)
+
     @property
     def _aligned(self) -> tuple[str, ...]:
         others = (name for name in self.features if name not in {"inputs", *OF_AN_EXAMPLE})
         return ("inputs", *others)
-
-    def continued(self, *, end: int) -> Converter:
-        """The same for streams of text, whose examples continue each other."""
-        if "backward_targets" not in self.features:
-            return super().continued(end=end)
-        return ContinuedEncoder(features=self.features, loss_on=self.loss_on)
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Aligned features have the length of the inputs, whatever else is set."""
@@ -290,8 +291,13 @@ class Encoder(Converter):
         return found
 
 
+@dataclasses.dataclass(frozen=True)
 class ContinuedEncoder(Encoder):
-    """An encoder's rows of two streams of text, where row r of a batch continues row r before."""
+    """An encoder's rows, where row r of the next batch goes on from row r of this one.
+
+    Where a batch has them, `continued` [B] is 0 for a row that does not, and `reused` is how many
+    of its first tokens the next one goes on from.
+    """
 
     continues = True
 

@@ -121,6 +121,7 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "structbert": _masked("token_types", "shuffled", "label"),
     "electra": _masked("token_types"),
     "unilm": _masked("token_types", "label"),
+    "xlnet": _masked("order", "token_types", "reused", "continued", "reversed"),
     # labels
     "classification": _encoder("token_types", "label"),
     "regression": _encoder("token_types", "value"),

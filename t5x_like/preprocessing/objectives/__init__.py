@@ -1,7 +1,7 @@
 """Objectives: seqio preprocessors from raw text to the features of examples, in four families.
 
     running_text  documents that run into each other: span corruption, denoising, language modeling
-    masked        rows of an encoder with masked tokens: BERT and its kin, UniLM
+    masked        rows of an encoder with masked tokens: BERT and its kin, UniLM, XLNet
     pairs         an encoder's text and a decoder's: BART, MASS, translation, text to text
     labels        labelled text: classes, numbers, tags, answers
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from t5x_like.names import check_settings, choose
 from t5x_like.preprocessing.objectives.labels import decoder_rows, labelled, labelled_words
-from t5x_like.preprocessing.objectives.masked import encoders, masked_targets
+from t5x_like.preprocessing.objectives.masked import encoders, masked_targets, permuted
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.pairs import (
     parallel_sentences,
@@ -59,6 +59,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "structbert": encoders.structbert,
     "electra": encoders.electra,
     "unilm": encoders.unilm,
+    "xlnet": permuted.xlnet,
     "classification": labelled.classification,
     "regression": labelled.regression,
     "tagging": labelled.tagging,

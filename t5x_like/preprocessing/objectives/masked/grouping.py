@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import seqio
@@ -29,15 +29,44 @@ from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, Outp
 Corrupt = Callable[[np.random.Generator, TextRows, SpecialTokens], dict[str, np.ndarray]]
 
 
+class GroupRows(Protocol):
+    """Makes the rows of a group of documents."""
+
+    @property
+    def aligned(self) -> tuple[str, ...]:
+        """The features of each token, in order."""
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The features of a row as a whole, in order."""
+
+    def __call__(
+        self,
+        tokens: Int[np.ndarray, "T"],
+        lengths: Int[np.ndarray, "S"],
+        counts: Int[np.ndarray, "D"],
+        seed: Int[np.ndarray, "2"],
+    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B W"]]:
+        """The aligned features of each row, its size in tokens, and its features as a whole.
+
+        Args:
+            tokens: of all documents, one after the other.
+            lengths: tokens of each sentence.
+            counts: sentences of each document.
+            seed: all random numbers depend on it alone.
+        """
+
+
 @dataclasses.dataclass(frozen=True)
 class Grouping:
-    """Makes examples from groups of documents.
+    """Makes rows by a format, and masks them.
 
     Attributes:
         format: the format of the rows.
         corrupt: masks the tokens.
+        special: the special tokens of the vocabulary.
+        length: tokens a row.
         features: all features of an example, a label last.
-        group: documents in a group.
         copies: 0 for new masks at every epoch (RoBERTa's dynamic masking). N for static masking:
             the mask of a row depends on its tokens and one of N numbers, sampled at each epoch, and
             so does the division of documents into rows.
@@ -45,8 +74,9 @@ class Grouping:
 
     format: Format
     corrupt: Corrupt
+    special: SpecialTokens
+    length: int
     features: tuple[str, ...]
-    group: int = 64
     copies: int = 0
 
     @property
@@ -55,39 +85,41 @@ class Grouping:
         return tuple(name for name in self.features if name != "label")
 
     @property
-    def labelled(self) -> bool:
-        """Whether an example has a label."""
-        return "label" in self.features
+    def whole(self) -> tuple[str, ...]:
+        """The label, where an example has one."""
+        return ("label",) if "label" in self.features else ()
 
-    def examples(
+    def __call__(
         self,
-        documents: Documents,
-        *,
-        length: int,
-        special: SpecialTokens,
+        tokens: Int[np.ndarray, "T"],
+        lengths: Int[np.ndarray, "S"],
+        counts: Int[np.ndarray, "D"],
         seed: Int[np.ndarray, "2"],
-    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B"]]:
-        """(the aligned features of each row, its size in tokens, its label) of a group."""
+    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B W"]]:
+        """See `GroupRows`."""
+        room = self.length - self.format.special_count
+        documents = Documents.of(tokens, lengths, counts, longest=room)
         generator = np.random.default_rng(seed.astype(np.uint32))
         copies, draws = self._draws(documents, generator)
-        planned = self.format.plan(documents, length - self.format.special_count, draws)
+        planned = self.format.plan(documents, room, draws)
         if not planned:
-            nothing = np.zeros(0, np.int32)
-            return np.zeros([0, len(self.aligned), length], np.int32), nothing, nothing
+            none = np.zeros([0, len(self.aligned), self.length], np.int32)
+            return none, np.zeros(0, np.int32), np.zeros([0, len(self.whole)], np.int32)
         rows = lay_out(
             documents.tokens,
             planned,
-            length=length,
+            length=self.length,
             separators=self.format.separators,
-            special=special,
+            special=self.special,
         )
         fields = {"targets": rows.tokens, "token_types": rows.token_types}
         if self.copies:
-            fields |= self._corrupt_each(rows, special, copies[documents.numbers(rows.firsts)])
+            fields |= self._corrupt_each(rows, copies[documents.numbers(rows.firsts)])
         else:
-            fields |= self.corrupt(generator, rows, special)
+            fields |= self.corrupt(generator, rows, self.special)
         out = np.stack([fields[name] for name in self.aligned], axis=1).astype(np.int32)
-        return out, rows.sizes, np.array([row.label for row in planned], np.int32)
+        labels = np.array([[row.label] * len(self.whole) for row in planned], np.int32)
+        return out, rows.sizes, labels
 
     def _draws(
         self, documents: Documents, generator: np.random.Generator
@@ -104,15 +136,13 @@ class Grouping:
         seeds = [_hash(text, copy) for text, copy in zip(texts, copies, strict=True)]
         return copies, [random.Random(seed) for seed in seeds]
 
-    def _corrupt_each(
-        self, rows: TextRows, special: SpecialTokens, copies: Int[np.ndarray, "B"]
-    ) -> dict[str, np.ndarray]:
+    def _corrupt_each(self, rows: TextRows, copies: Int[np.ndarray, "B"]) -> dict[str, np.ndarray]:
         """Like `corrupt`, with random numbers that depend on a row's tokens and copy alone."""
         found = []
         for row, copy in enumerate(copies):
             one = TextRows(**{k: v[row : row + 1] for k, v in vars(rows).items()})
             generator = np.random.default_rng(_hash(one.tokens[0, : one.sizes[0]], copy))
-            found.append(self.corrupt(generator, one, special))
+            found.append(self.corrupt(generator, one, self.special))
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
@@ -140,13 +170,44 @@ def objective_over_groups(
         ValueError: `group` below 1 or `copies` below 0; when the dataset is built, before anything
             is read, a length below 8 or a vocabulary without [CLS], [SEP] and [MASK].
     """
-    own: dict[str, Any] = {key: settings[key] for key in ("group", "copies") if key in settings}
     features = examples_of(name, settings).features
-    grouping = Grouping(format=row_format, corrupt=corrupt, features=features, **own)
-    for setting, least in (("group", 1), ("copies", 0)):
-        if getattr(grouping, setting) < least:
-            value = getattr(grouping, setting)
-            raise ValueError(f"{name}: {setting}={value} must be {least} or more")
+    own: dict[str, Any] = {key: settings[key] for key in ("copies",) if key in settings}
+    if own.get("copies", 0) < 0:
+        raise ValueError(f"{name}: copies={own['copies']} must be 0 or more")
+
+    def rows_for(special: SpecialTokens, length: int) -> GroupRows:
+        return Grouping(
+            format=row_format,
+            corrupt=corrupt,
+            special=special,
+            length=length,
+            features=features,
+            **own,
+        )
+
+    return objective_of_rows(name, rows_for, settings=settings)
+
+
+def objective_of_rows(
+    name: str,
+    rows_for: Callable[[SpecialTokens, int], GroupRows],
+    *,
+    settings: Mapping[str, Any],
+) -> Objective:
+    """Make an objective whose rows are made of groups of documents.
+
+    Args:
+        name: the objective's name, for messages too.
+        rows_for: the special tokens and the tokens a row -> what makes the rows.
+        settings: all settings of the objective; `group` is the number of documents in a group.
+
+    Raises:
+        ValueError: `group` below 1; when the dataset is built, before anything is read, a length
+            below 8 or a vocabulary without [CLS], [SEP] and [MASK].
+    """
+    group = settings["group"]
+    if group < 1:
+        raise ValueError(f"{name}: group={group} must be 1 or more")
 
     def make_rows(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
@@ -156,26 +217,20 @@ def objective_over_groups(
             raise ValueError(f"{name} needs lengths.inputs of 8 or more, got {length}")
         vocabulary = output_features["inputs"].vocabulary.plain
         fingerprint = f"{name} {dict(settings)} {length} {vocabulary}"
-        special = SpecialTokens(vocabulary)
-        return _rows(dataset, grouping, length=length, special=special, fingerprint=fingerprint)
+        rows = rows_for(SpecialTokens(vocabulary), length)
+        return _rows(dataset, rows, group=group, length=length, fingerprint=fingerprint)
 
     return make(name, (sentences.tokenize, make_rows), settings)
 
 
 def _rows(
-    dataset: tf.data.Dataset,
-    grouping: Grouping,
-    *,
-    length: int,
-    special: SpecialTokens,
-    fingerprint: str,
+    dataset: tf.data.Dataset, rows: GroupRows, *, group: int, length: int, fingerprint: str
 ) -> tf.data.Dataset:
     def call(
         tokens: np.ndarray, lengths: np.ndarray, counts: np.ndarray, seed: np.ndarray, _: bytes
     ) -> tuple[np.ndarray, ...]:
-        longest = length - grouping.format.special_count
-        documents = Documents.of(tokens, lengths, counts, longest=longest)
-        return grouping.examples(documents, length=length, special=special, seed=seed)
+        aligned, sizes, whole = rows(tokens, lengths, counts, seed)
+        return aligned, sizes, *np.ascontiguousarray(whole.T)
 
     @seqio.map_over_dataset(num_seeds=1)
     def of_group(group: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -185,19 +240,19 @@ def _rows(
             for one in (group["tokens"], group["sentence_lengths"])
         )
         arguments = [tokens.flat_values, lengths.flat_values, lengths.row_lengths(), seed]
-        types = [tf.int32] * 3
+        types = [tf.int32] * (2 + len(rows.whole))
         out = tf.numpy_function(call, [*arguments, tf.constant(fingerprint)], types, stateful=False)
-        shapes = [[None, len(grouping.aligned), length], [None], [None]]
-        for tensor, shape in zip(out, shapes, strict=True):
-            tensor.set_shape(shape)
+        out[0].set_shape([None, len(rows.aligned), length])
+        for tensor in out[1:]:
+            tensor.set_shape([None])
         return tuple(out)
 
-    def of_row(aligned: tf.Tensor, size: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+    def of_row(aligned: tf.Tensor, size: tf.Tensor, *whole: tf.Tensor) -> dict[str, tf.Tensor]:
         cut = aligned[:, :size]
-        fields = {name: cut[index] for index, name in enumerate(grouping.aligned)}
-        return {**fields, "label": label[None]} if grouping.labelled else fields
+        fields = {name: cut[index] for index, name in enumerate(rows.aligned)}
+        return fields | {name: x[None] for name, x in zip(rows.whole, whole, strict=True)}
 
     wanted = {name: dataset.element_spec[name] for name in ("tokens", "sentence_lengths")}
     dataset = dataset.map(lambda example: {name: example[name] for name in wanted})
-    groups = of_group(dataset.ragged_batch(grouping.group))
+    groups = of_group(dataset.ragged_batch(group))
     return groups.unbatch().map(of_row, num_parallel_calls=tf.data.AUTOTUNE)

@@ -1,0 +1,312 @@
+"""XLNet's objective: rows that go on from each other, an order of prediction, tokens to predict."""
+
+import bisect
+import dataclasses
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from t5x_like.batches.encoder_rows import Piece, SpecialTokens
+from t5x_like.names import choose
+from t5x_like.preprocessing.objectives.masked import masking
+from t5x_like.preprocessing.objectives.masked.grouping import GroupRows, objective_of_rows
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text.noise import check_rate
+
+FORMS = ("spans", "tail")
+
+
+def xlnet(
+    *,
+    form: str = "spans",
+    rate: float = 1 / 6,
+    longest: int = 5,
+    context: int = 6,
+    reuse: float = 0.5,
+    block: int = 0,
+    backward: float = 0.5,
+    group: int = 64,
+) -> Objective:
+    """Predict the tokens at the end of a random order (Yang et al. 2019, sections 2.3 and 2.5).
+
+        inputs:       the man went to ##wards a store . he bought milk . [SEP] we sang . [SEP] [CLS]
+        loss_weights: 1   0   0    1  1       0 0     0 0  1      0    0 0     1  0    0 0     0
+        order:        3   0   0    7  4       0 0     0 9  19     9    9 10    17 9    9 15    12
+        token_types:  0   0   0    0  0       0 0     0 0  0      0    0 0     1  1    1 1     2
+
+    A row is a first part, which goes on from the first part of the row before; and a second part:
+    the text after it, and in half of the rows text of another place of the group. `order` is the
+    rank at which tokens are seen: those of the context of a part come together, then each token to
+    predict and each special token by itself; all of the first part come before the second.
+
+    A row also has `reused`, the tokens of its first part; `continued`, 0 where it is the first of
+    its group; and `reversed`, 1 where its text runs from the end of the group to the beginning.
+
+    Args:
+        form: "spans", as in the released code; "tail", single tokens, any as likely as any other.
+        rate: share of a row's tokens that are predicted, 1 / K: 85 of 512.
+        longest: tokens of a span at most; the chance of n is in proportion to 1 / n. A span begins
+            with a word.
+        context: tokens left out around a span, for each of its own; what is missing at the end is
+            filled up with single tokens.
+        reuse: share of a row that is its first part.
+        block: tokens among which the order is random, a multiple of them after each other; 0: all
+            of a part.
+        backward: share of the groups whose text is reversed.
+        group: documents read together.
+
+    Raises:
+        ValueError: a setting out of range; when the dataset is built, before anything is read, rows
+            without room, or a vocabulary without [CLS], [SEP] and [MASK].
+    """
+    choose("form of xlnet", form, dict.fromkeys(FORMS))
+    check_rate("xlnet", rate=rate)
+    if not 0 < reuse < 1:
+        raise ValueError(f"xlnet: reuse={reuse} must lie between 0 and 1")
+    settings = dict(locals())
+    least = {"longest": 1, "context": 1, "block": 0}
+    for name, number in least.items():
+        if settings[name] < number:
+            raise ValueError(f"xlnet: {name}={settings[name]} must be {number} or more")
+    if not 0 <= backward <= 1:
+        raise ValueError(f"xlnet: backward={backward} must be from 0 to 1")
+
+    def rows_for(special: SpecialTokens, length: int) -> GroupRows:
+        first = int(length * reuse)
+        if first < 1 or length - first < 8:
+            raise ValueError(
+                f"xlnet: rows of lengths.inputs={length} with reuse={reuse} have {first} and "
+                f"{length - first} tokens in their parts; set 1 or more, and 8 or more"
+            )
+        return PermutedRows(
+            special=special,
+            length=length,
+            first=first,
+            spans=Spans(longest, context) if form == "spans" else None,
+            rate=rate,
+            block=block,
+            backward=backward,
+        )
+
+    return objective_of_rows("xlnet", rows_for, settings=settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spans:
+    """Spans to predict, each in a context (zihangdai/xlnet, data_utils.py).
+
+    Attributes:
+        longest: tokens of a span at most.
+        context: tokens around a span for each of its own.
+    """
+
+    longest: int
+    context: int
+
+    def sample(self, draw: random.Random, starts: Sequence[bool], *, goal: int) -> list[Piece]:
+        """Spans of at most `goal` tokens together, in order.
+
+        Args:
+            draw: random numbers.
+            starts: for each token whether it can begin a span.
+        """
+        chances = masking.harmonic(self.longest).tolist()
+        found: list[Piece] = []
+        place = 0
+        while goal:
+            [size] = draw.choices(range(1, self.longest + 1), chances)
+            size = min(size, goal)
+            around = size * self.context
+            before = int(draw.random() * around)
+            begin = place + before
+            while begin < len(starts) and not starts[begin]:
+                begin += 1
+            if begin + size > len(starts):
+                break
+            found.append((begin, begin + size))
+            goal -= size
+            place = begin + size + around - before
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """The text of a group, in the direction in which it is read.
+
+    Attributes:
+        tokens: of all documents, with [SEP] at the end of each.
+        ends: where sentences end: from 0 to T, increasing.
+    """
+
+    tokens: Int[np.ndarray, "T"]
+    ends: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Int[np.ndarray, "T"],
+        lengths: Int[np.ndarray, "S"],
+        counts: Int[np.ndarray, "D"],
+        *,
+        end: int,
+    ) -> "Text":
+        """From lengths of sentences and their numbers; a document may be empty."""
+        ends, last = np.cumsum(lengths), np.cumsum(counts)
+        last = last[counts > 0]
+        tokens = np.insert(tokens, ends[last - 1], end) if len(last) else tokens
+        # The [SEP] of a document belongs to its last sentence.
+        ends = ends + np.searchsorted(last, np.arange(1, len(ends) + 1), side="right")
+        return cls(tokens, [0, *ends.tolist()])
+
+    def reversed(self) -> "Text":
+        """The same text from its end to its beginning."""
+        total = len(self.tokens)
+        return Text(self.tokens[::-1], [total - end for end in reversed(self.ends)])
+
+
+@dataclasses.dataclass(frozen=True)
+class PermutedRows:
+    """Makes the rows of a group.
+
+    Attributes:
+        length, first: tokens of a row and of its first part.
+        spans: None for single tokens.
+        rate, block, backward: see `xlnet`.
+    """
+
+    special: SpecialTokens
+    length: int
+    first: int
+    spans: Spans | None
+    rate: float
+    block: int
+    backward: float
+
+    aligned = ("inputs", "targets", "loss_weights", "order", "token_types")
+    whole = ("reused", "continued", "reversed")
+
+    def __call__(
+        self,
+        tokens: Int[np.ndarray, "T"],
+        lengths: Int[np.ndarray, "S"],
+        counts: Int[np.ndarray, "D"],
+        seed: Int[np.ndarray, "2"],
+    ) -> tuple[Int[np.ndarray, "B 5 L"], Int[np.ndarray, "B"], Int[np.ndarray, "B 3"]]:
+        """See `grouping.GroupRows`."""
+        draw = random.Random(seed.astype(np.uint32).tobytes())
+        text = Text.of(tokens, lengths, counts, end=self.special.sep)
+        backward = draw.random() < self.backward
+        text = text.reversed() if backward else text
+        rows, whole = [], []
+        for one, a, b in self.plan(text, draw):
+            parts = [text.tokens[slice(*one)], self._second(text, a, b)]
+            types = [0] * (one[1] - one[0]) + [0] * (a[1] - a[0] + 1)
+            types += [1] * (b[1] - b[0] + 1 if b else 0) + [2]
+            weights, order = self._predicted(parts, draw, backward=backward)
+            joined = np.concatenate(parts)
+            rows.append(np.stack([joined, joined, weights, order, types]))
+            whole.append([len(parts[0]), len(rows) > 1, backward])
+        sizes = np.array([row.shape[1] for row in rows], np.int32)
+        padded = [np.pad(row, [(0, 0), (0, self.length - row.shape[1])]) for row in rows]
+        out = np.array(padded, np.int32).reshape(-1, 5, self.length)
+        return out, sizes, np.array(whole, np.int32).reshape(-1, 3)
+
+    def plan(self, text: Text, draw: random.Random) -> Iterator[tuple[Piece, Piece, Piece | None]]:
+        """The first part, A and B of each row; A may be empty, B is None where there is none.
+
+        As in the released code, A ends with a sentence, and B is what follows it or text of another
+        place, half of the times; both are cut at their ends to fit.
+        """
+        ends, total = text.ends, len(text.tokens)
+        room = self.length - self.first - 3
+        for first in range(0, total, self.first):
+            begin = min(first + self.first, total)
+            last = min(bisect.bisect_left(ends, begin + room), len(ends) - 1)
+            cuts = ends[bisect.bisect_right(ends, begin) : last]
+            b: Piece | None = None
+            a = begin, (draw.choice(cuts) if cuts else ends[last])
+            if begin < total:
+                if not cuts or draw.random() < 0.5:
+                    wanted = max(room - (a[1] - a[0]), 1)
+                    b = _elsewhere(ends, first, last, wanted, draw)
+                if b is None and cuts:
+                    b = a[1], ends[last]
+            yield (first, begin), *_cut(a, b, room=room if b else room + 1)
+
+    def _second(self, text: Text, a: Piece, b: Piece | None) -> Int[np.ndarray, "L"]:
+        sep, cls = [self.special.sep], [self.special.cls]
+        tail = [] if b is None else [text.tokens[slice(*b)], sep]
+        return np.concatenate([text.tokens[slice(*a)], sep, *tail, cls]).astype(np.int32)
+
+    def _predicted(
+        self, parts: Sequence[Int[np.ndarray, "L"]], draw: random.Random, *, backward: bool
+    ) -> tuple[Int[np.ndarray, "L"], Int[np.ndarray, "L"]]:
+        """The loss weights and the order of a row, from the tokens of its parts."""
+        size = sum(map(len, parts))
+        goal = round(self.rate * size)
+        goals = [math.ceil(goal * len(parts[0]) / size)]
+        goals.append(goal - goals[0])
+        weights, order, rank = [], [], 0
+        for part, goal in zip(parts, goals, strict=True):
+            special = self.special.is_special[part]
+            chosen = self._choose(part, special, draw, goal=goal, backward=backward)
+            alone = chosen | special
+            places = np.arange(len(part)) // (self.block or self.length)
+            noise = np.array([draw.random() for _ in part])
+            ranks = np.argsort(np.argsort(places + noise))
+            weights.append(chosen)
+            order.append(np.where(alone, rank + 1 + ranks, rank))
+            rank += len(part) + 1
+        return np.concatenate(weights), np.concatenate(order)
+
+    def _choose(
+        self,
+        part: Int[np.ndarray, "L"],
+        special: np.ndarray,
+        draw: random.Random,
+        *,
+        goal: int,
+        backward: bool,
+    ) -> np.ndarray:
+        """The tokens to predict, `goal` of them or all of the text; bool [L]."""
+        chosen = np.zeros(len(part), bool)
+        if self.spans:
+            # Spans begin with a word in the direction of the language.
+            way = slice(None, None, -1) if backward else slice(None)
+            starts = self.special.word_starts[part[way]] & ~special[way]
+            found = self.spans.sample(draw, starts.tolist(), goal=goal)
+            for begin, end in found:
+                chosen[way][begin:end] = True
+            chosen &= ~special
+        rest = np.flatnonzero(~chosen & ~special).tolist()
+        left = goal - int(chosen.sum())
+        chosen[draw.sample(rest, min(left, len(rest)))] = True
+        return chosen
+
+
+def _elsewhere(
+    ends: Sequence[int], first: int, last: int, wanted: int, draw: random.Random
+) -> Piece | None:
+    """So many tokens, in whole sentences, from before the token `first` or from sentence `last` on.
+
+    None where there is no sentence.
+    """
+    before, after = bisect.bisect_right(ends, first) - 1, len(ends) - 1 - last
+    if before + after == 0:
+        return None
+    one = int(draw.random() * (before + after))
+    begin, limit = (one, before) if one < before else (one - before + last, len(ends) - 1)
+    end = min(bisect.bisect_left(ends, ends[begin] + wanted), limit)
+    return ends[begin], ends[max(end, begin + 1)]
+
+
+def _cut(a: Piece, b: Piece | None, *, room: int) -> tuple[Piece, Piece | None]:
+    """A and B of at most `room` tokens together, the longer one cut first."""
+    sizes = a[1] - a[0], b[1] - b[0] if b else 0
+    if sum(sizes) <= room:
+        return a, b
+    kept = min(sizes[0], max(room - sizes[1], (room + 1) // 2))
+    return (a[0], a[0] + kept), (b and (b[0], b[0] + min(sizes[1], room - kept)))
