@@ -31,7 +31,6 @@ demo: export MALLOC_MMAP_MAX_ := 0
 demo: export MALLOC_TRIM_THRESHOLD_ := 4294967296
 demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python documentation, and look at it
 	@$(PYTHON_IN_VENV) -m t5x_like.train --config=configs/t5.py:demo --config.workdir=$(DEMO)
-	@$(PYTHON_IN_VENV) -m t5x_like.evaluate --config=configs/t5.py:demo --config.workdir=$(DEMO)
 	@$(PYTHON_IN_VENV) -m t5x_like.infer --config=configs/t5.py:demo --config.workdir=$(DEMO) --examples=5
 
 test: $(READY)  ## the tests, but for the slow ones
