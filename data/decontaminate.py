@@ -31,6 +31,7 @@ from typing import Any
 
 from data import json_lines
 from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import check_file
 
 RUN = 13  # words
 WINDOW = 200  # characters removed on each side of a match
@@ -169,6 +170,8 @@ def main(arguments: Sequence[str]) -> None:
     with one_line_errors():
         if not given.output and not given.report:
             raise ValueError("neither --output nor --report is set: give one of them, or both")
+        if given.report:
+            check_file("--report", given.report)
         tests = json_lines.find("--tests", given.tests)
         files = json_lines.find("--input", given.input)
         found = decontaminate(files, given.output, tests=tests, text=given.text)

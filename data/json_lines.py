@@ -134,6 +134,7 @@ class Writer:
         there = next((name for name in names if (self._folder / name).exists()), None)
         if there is not None:
             raise ValueError(f"{self._folder / there} exists already: give another --output")
+        self._new = bool(folder) and not self._folder.exists()
         if folder:
             self._folder.mkdir(parents=True, exist_ok=True)
         self._files: dict[str, IO[str]] = {}
@@ -150,6 +151,8 @@ class Writer:
         for name in self._files:
             part = self._folder / f"unfinished-{name}"
             part.unlink() if kind else part.rename(self._folder / name)
+        if kind and self._new:
+            self._folder.rmdir()
 
     def write(self, path: str, row: Mapping[str, Any]) -> None:
         """Write a row that comes from the file `path`."""

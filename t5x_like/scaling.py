@@ -57,6 +57,10 @@ def fit(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     if given.bootstrap < 0:
         raise ValueError(f"--bootstrap={given.bootstrap} must be 0 or more")
+    if given.json:
+        command_line.check_file("--json", given.json)
+    if given.figures:
+        command_line.check_folder("--figures", given.figures)
     # After the arguments, and not for --help: these take a second to import.
     from t5x_like.scaling_laws import analysis, figures, runs
 
@@ -144,6 +148,8 @@ def plan(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", metavar="FILE", help="JSON file for the plan")
     own, changes = _divide(arguments)
     given = parser.parse_args(own)
+    if given.json:
+        command_line.check_file("--json", given.json)
     _count_on_cpu()
     from t5x_like.planning import chips
     from t5x_like.scaling_laws import allocation

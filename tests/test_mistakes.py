@@ -37,10 +37,19 @@ BEGINNINGS = {
     "convert": "--from={made}/run --to={new}/out",
     "vocabulary": "--data=data/text_files.py --size=90 --output={new}/v.model",
     "plan": "--config=tests/programs/tiny_t5.py:{made}",
+    "ladder": "ladder --output={new}/ladder --flops=1e12 --sizes=2x64 --system=chinchilla",
+    "fit": "fit {made}/runs.csv",
+    "budget": "plan --flops=1e21",
+    "quality_filter": "--input={made}/rows.jsonl --output={new}/out --curated={made}/rows.jsonl "
+    "--text=text_a",
+    "deduplicate": "--input={made}/rows.jsonl --output={new}/out --text=text_a",
+    "decontaminate": "--input={made}/rows.jsonl --tests={made}/rows.jsonl --text=text_a",
 }
 MODULES = {
     **dict.fromkeys(("resume", "fine_tune"), "t5x_like.train"),
     "infer_from": "t5x_like.infer",
+    **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
+    **{name: f"data.{name}" for name in ("quality_filter", "deduplicate", "decontaminate")},
     **{
         name: f"benchmarks.{name}"
         for name in ("data_pipeline", "plans", "train_step", "switch_vs_dense")
@@ -88,6 +97,8 @@ def made(tmp_path_factory):
     (made / "cut.jsonl").write_text(lines + '{"text_a": \n')
     (made / "latin.jsonl").write_bytes(lines.encode() + b'{"text_a": "caf\xe9", "label": "no"}\n')
     (made / "none.jsonl").write_text("")
+    (made / "runs.csv").write_text("N,D,C,loss\n1e6,1e7,6e13,4.2\n2e6,1e7,1.2e14,4.1\n")
+    (made / "words.csv").write_text("N,D,C,loss\n1e6,1e7,many,4.2\n")
     (made / "numbers.jsonl").write_text('{"inputs": 3}\n')
     (made / "prompts.txt").write_text("one two\nthree four\n")
     (made / "broken.py").write_text("def f(:\n")
@@ -160,5 +171,5 @@ def test_a_closed_standard_input_is_one_line(flag, made):
 
 def test_the_table_covers_all_commands():
     assert len(MISTAKES) > 100
-    commands = {"train", "evaluate", "infer", "convert", "vocabulary", "plan"}
+    commands = {"train", "evaluate", "infer", "convert", "vocabulary", "plan", *MODULES}
     assert {name.partition(", ")[0] for name in MISTAKES} >= commands
