@@ -84,6 +84,23 @@ def test_rows_continue_from_batch_to_batch_where_the_config_asks_for_it(bert, me
     np.testing.assert_array_equal(first["decoder_document_starts"], starts)
 
 
+@pytest.mark.parametrize("shards", [0, 4, 8])
+def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monkeypatch, shards):
+    bert.data.shards = shards
+    bert.evaluate.batches = 2
+
+    def read(index, number):
+        monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: (index, number))
+        return data_side.build(bert, mesh).eval_batches("text_files")
+
+    whole = read(0, 1)
+    parts = [read(index, 4) for index in range(4)]
+    assert len(whole) == 2
+    for batch, *own in zip(whole, *parts, strict=True):
+        together = {name: np.concatenate([part[name] for part in own]) for name in batch}
+        jax.tree.map(np.testing.assert_array_equal, batch, together)
+
+
 def test_special_tokens_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):
     bert.model.mask_id = 4
     data_side.build(bert, mesh)

@@ -51,7 +51,7 @@ class Inputs:
     @functools.cached_property
     def train_batches(self) -> "Batches":
         """This process's part of each training batch, in endless epochs."""
-        return self._batches(self.config.data.task, split="train")
+        return self._batches(self.config.data.task, split="train", shards=self.shards)
 
     def stop_reading(self) -> None:
         """Drop the training batches, whose buffers would else be filled in the background."""
@@ -81,7 +81,10 @@ class Inputs:
         return tuple(self.config.evaluate.tasks) or (self.config.data.task,)
 
     def eval_batches(self, task: str) -> Iterable[dict[str, np.ndarray]]:
-        """The held-out batches of a task, the same at every call; `evaluate.batches` are kept."""
+        """This process's part of the held-out batches of a task; `evaluate.batches` are kept.
+
+        The rows of all processes together are the same at every call and on every mesh.
+        """
         few = self.config.evaluate.batches
         if not few:
             return self._pass(task)
@@ -121,19 +124,29 @@ class Inputs:
 
         return source_rows(task, split="validation")
 
-    def _pass(self, task: str) -> "Batches":
-        """One pass over the held-out split."""
-        if task not in self._passes:
-            self._passes[task] = self._batches(task, split="validation", repeat=False)
-        return self._passes[task].from_start()
+    def _pass(self, task: str) -> Iterator[dict[str, np.ndarray]]:
+        """One pass over the held-out split.
 
-    def _batches(self, task: str, *, split: str, repeat: bool = True) -> "Batches":
+        The shards of training follow the mesh where the config does not set them; those of
+        evaluation never do, since other shards have other first rows and other noise. A single one
+        is read by all processes, each of which keeps its part of the batches.
+        """
+        data = self.config.data
+        shards = data.shards or (data.batch_size if self.text.converter.continues else 1)
+        if task not in self._passes:
+            self._passes[task] = self._batches(
+                task, split="validation", shards=shards, repeat=False
+            )
+        batches = self._passes[task].from_start()
+        return batches if shards % self.slice[1] == 0 else map(self.part, batches)
+
+    def _batches(self, task: str, *, split: str, shards: int, repeat: bool = True) -> "Batches":
         from t5x_like.preprocessing.pipeline import Batches
 
         self.text.register()  # another phase or task may have registered the same names since
         data = self.config.data
-        index, number = self.slice
-        mine = self.shards // number
+        index, number = self.slice if shards % self.slice[1] == 0 else (0, 1)
+        mine = shards // number
         return Batches(
             task,
             split=split,
@@ -145,9 +158,9 @@ class Inputs:
             shuffle=repeat and not self.text.converter.continues,
             repeat=repeat,
             shuffle_buffer=data.shuffle_buffer,
-            shards=self.shards,
+            shards=shards,
             shard_range=(index * mine, (index + 1) * mine),
-            any_process=_any_process if jax.process_count() > 1 else None,
+            any_process=_any_process if number > 1 else None,
             phase=self.phase,
         )
 
