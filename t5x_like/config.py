@@ -1,6 +1,7 @@
 """Configs: every setting with its default and meaning, their checks, and the phases of a run."""
 
 import contextlib
+import copy
 import dataclasses
 import json
 import pathlib
@@ -143,11 +144,19 @@ _RENAMED = {"score": "evaluate.measures: name -> kind and settings (docs/evaluat
 
 def defaults() -> ml_collections.ConfigDict:
     """A config with every setting at its default, for a file in configs/ to change."""
-    return _with_defaults({})
+    return with_defaults({})
 
 
-def _with_defaults(tree: dict[str, Any]) -> ml_collections.ConfigDict:
-    """A config of these settings, and of the defaults of all others."""
+def with_defaults(stored: Mapping[str, Any]) -> ml_collections.ConfigDict:
+    """A config of these settings, such as those of an older run, and the defaults of all others.
+
+    Raises:
+        ValueError: a value stands where a dict of settings belongs.
+    """
+    tree = copy.deepcopy(dict(stored))
+    if score := tree.pop("score", {}):  # what older configs have for evaluate.measures
+        tree["evaluate"]["predictions"] = score.pop("predictions", "")
+        tree["evaluate"]["measures"] = {score["kind"]: score}
     for key, (value, _) in SETTINGS.items():
         *parents, last = key.split(".")
         node = tree
@@ -335,10 +344,7 @@ def load(path: pathlib.Path | str) -> ml_collections.ConfigDict:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(stored, dict):
         raise ValueError(f"{path} has a JSON {type(stored).__name__}, and no settings")
-    if score := stored.pop("score", {}):  # what older configs have for evaluate.measures
-        stored["evaluate"]["predictions"] = score.pop("predictions", "")
-        stored["evaluate"]["measures"] = {score["kind"]: score}
-    return _with_defaults(stored)
+    return with_defaults(stored)
 
 
 @contextlib.contextmanager

@@ -17,9 +17,11 @@ if __name__ == "__main__":
     CONFIG = command_line.read(__doc__)
 
 import contextlib
+import dataclasses
+import functools
 import logging
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -30,23 +32,27 @@ from clu import metric_writers
 from t5x_like import config, partitioning
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
+from t5x_like.evaluation import run_report
 from t5x_like.evaluation.best_so_far import BestSoFar
-from t5x_like.evaluation.while_training import EPOCHS, Evaluator, Schedule
-from t5x_like.experiment import completion, data_side, model_side, reporting, run_folder
+from t5x_like.evaluation.while_training import Evaluator, Schedule
+from t5x_like.experiment import (
+    completion,
+    data_side,
+    memories,
+    model_side,
+    reporting,
+    run_folder,
+)
 from t5x_like.experiment.data_side import Inputs
+from t5x_like.experiment.memories import Data, Models
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
 from t5x_like.experiment.tasks import run_tasks
-from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
-
-# By task, {"": ...} in a run of one.
-Models = Mapping[str, Experiment]
-Data = Mapping[str, Inputs]
 
 
 def train(settings: ml_collections.ConfigDict) -> None:
@@ -55,10 +61,11 @@ def train(settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         settings = completion.complete(settings)
         workdir = run_folder.find(settings)
-        shards = run_folder.stored_shards(workdir, settings)
+        stored = run_folder.stored(workdir, settings)
         models = model_side.build_tasks(settings)
         first = next(iter(models.values()))
         phases = config.phases(settings)
+        shards = stored and stored.shards
         parts = [_data(phase, first, shards=shards) for phase in phases]
         schedule = Schedule(settings)
         best = schedule.best(workdir / "checkpoints")
@@ -66,29 +73,27 @@ def train(settings: ml_collections.ConfigDict) -> None:
         with one_line_errors():
             # All of them now: tracing the model shows what does not fit in a later phase.
             works = [_works(models, data) for data in parts]
-            memories = [_abstract_carry(models, data) for data in parts]
-            _check_memories(memories, phases)
+            carries = [memories.abstract(models, data) for data in parts]
+            memories.check(carries, phases)
             _check_data(models, parts)
             if best is not None:
                 schedule.check_loss(best.number, _metric_names(models, parts[0]))
             shards = _any(parts[0]).shards
             saver = opened.enter_context(_saver(settings, workdir, shards=shards, best=best))
-            state, position = _start(first, memories[0], saver)
-            # After all checks: a mistake leaves an earlier run's files as they were.
-            if jax.process_index() == 0:
-                run_folder.write_config(settings, workdir)
+            state, position = _start(first, carries[0], saver)
             writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
         so_far = BestSoFar(best, schedule, saver, step=int(state.step))
-        outcome = _train_phases(
-            Outcome(state, interrupted=False, stopped=so_far.stops),
+        run = _Run(
             models=models,
             phases=list(zip(phases, parts, works, strict=True)),
-            position=position,
             writer=writer,
             saver=saver,
             so_far=so_far,
+            begin=functools.partial(_begin, settings, workdir, stored),
         )
-    _report(outcome, workdir, parts[-1])
+        outcome = run.train(Outcome(state, interrupted=False, stopped=so_far.stops), position)
+    for line in run_report.lines(outcome, workdir, parts[-1]):
+        print(line)
     if not outcome.interrupted:
         so_far.report()
 
@@ -150,48 +155,9 @@ def _data(phase: Phase, model: Experiment, *, shards: int | None) -> dict[str, I
     }
 
 
-def _by_task(memories: Mapping[str, Any]) -> Any:
-    """The `carry` of a train state, from the memories of all tasks; None for no memory."""
-    if "" in memories:
-        return memories[""]
-    return {name: memory for name, memory in memories.items() if memory is not None} or None
-
-
-def _abstract_carry(models: Models, data: Data) -> Any:
-    """The shapes and shardings of the `carry` of a train state."""
-    return _by_task(
-        {name: model.abstract_carry(data[name].batch_shapes()) for name, model in models.items()}
-    )
-
-
-def _initial_carry(models: Models, data: Data) -> Any:
-    """The `carry` of a train state before the first batch."""
-    memories: dict[str, Any] = dict.fromkeys(models)
-    for name, model in models.items():
-        if model.task.carry is not None:
-            blank = model.put(data[name].train_batches.blank())
-            memories[name] = model.initial_carry(blank)
-    return _by_task(memories)
-
-
 def _metric_names(models: Models, data: Data) -> dict[str, list[str]]:
     """The metrics of the loss of each task."""
     return {name: one.metric_names(data[name].batch_shapes()) for name, one in models.items()}
-
-
-def _check_memories(memories: list[Any], phases: list[Phase]) -> None:
-    """Check that a memory has the same shapes in all phases.
-
-    Raises:
-        ValueError: a phase changes them: there is no memory for its new rows.
-    """
-    for phase, memory in zip(phases, memories, strict=True):
-        if memory != memories[0]:
-            raise ValueError(
-                f"phases.{phase.name}: the model has a memory that goes from batch to batch, and "
-                f"its shapes would change after phase {phases[0].name!r}: give all phases the same "
-                "data.batch_size and data.lengths"
-            )
 
 
 def _check_data(models: Models, parts: list[dict[str, Inputs]]) -> None:
@@ -240,74 +206,100 @@ def _start(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainStat
     return state, position
 
 
-def _train_phases(
-    outcome: Outcome,
-    *,
-    models: Models,
-    phases: Sequence[tuple[Phase, Data, dict[str, Work]]],
-    position: DataState,
-    writer: Writers,
-    saver: Checkpoints,
-    so_far: BestSoFar,
-) -> Outcome:
-    """Take the remaining steps of all phases."""
-    for phase, data, works in phases:
-        if so_far.remains(outcome, phase):
-            outcome, batches = _train_phase(
-                outcome.state,
-                models=models,
-                phase=phase,
-                data=data,
-                position=position,
-                log=_log(models, works, writer),
-                saver=saver,
-                so_far=so_far,
+def _begin(
+    settings: ml_collections.ConfigDict,
+    workdir: pathlib.Path,
+    stored: run_folder.Stored | None,
+    step: int,
+) -> None:
+    """Write the config of a run that begins or goes on, and print what has changed in it."""
+    if jax.process_index() != 0:
+        return
+    if stored is not None:
+        for line in run_folder.changed_settings(stored.config, config.to_dict(settings)):
+            print(f"changed since step {stored.step}: {line}", flush=True)
+    run_folder.write_config(settings, workdir, step=step)
+
+
+@dataclasses.dataclass
+class _Run:
+    """A run whose settings are checked.
+
+    Attributes:
+        models: by task.
+        phases: each with its data and the work of a step, by task.
+        begin: gets the step at which the run starts or resumes, once its data are there.
+    """
+
+    models: Models
+    phases: Sequence[tuple[Phase, Data, dict[str, Work]]]
+    writer: Writers
+    saver: Checkpoints
+    so_far: BestSoFar
+    begin: Callable[[int], None]
+
+    def train(self, outcome: Outcome, position: DataState) -> Outcome:
+        """Take the remaining steps of all phases, from a position in the data."""
+        begun = False
+        for phase, data, works in self.phases:
+            if self.so_far.remains(outcome, phase):
+                state, batches = self._open(outcome.state, phase, data, position)
+                if not begun:
+                    begun = True
+                    self.begin(int(state.step))
+                outcome = self._fit(state, phase, data, works, batches)
+                if phase.last < phase.settings.train.steps:  # another phase may read on
+                    position = dict(batches.state() or {})
+                    for inputs in data.values():
+                        inputs.stop_reading()
+        return outcome
+
+    def _open(
+        self, state: TrainState, phase: Phase, data: Data, position: DataState
+    ) -> tuple[TrainState, TaskBatches]:
+        """The state and the batches of the next step of a phase."""
+        with one_line_errors():
+            batches = _batches(phase, data, step=int(state.step))
+            if state.step > phase.first or phase.reading != phase.name:
+                batches.restore(position)
+            else:  # the data begin anew, whatever was read before, and so does the memory
+                state = state.replace(carry=memories.initial(self.models, data))
+        return state, batches
+
+    def _fit(
+        self,
+        state: TrainState,
+        phase: Phase,
+        data: Data,
+        works: dict[str, Work],
+        batches: TaskBatches,
+    ) -> Outcome:
+        """Take the remaining steps of a phase, on batches of its own shapes."""
+        first = next(iter(self.models.values()))
+        if phase.name and jax.process_index() == 0:
+            print(
+                f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True
             )
-            if phase.last < phase.settings.train.steps:  # another phase may read on
-                position = dict(batches.state() or {})
-                for inputs in data.values():
-                    inputs.stop_reading()
-    return outcome
-
-
-def _train_phase(
-    state: TrainState,
-    *,
-    models: Models,
-    phase: Phase,
-    data: Data,
-    position: DataState,
-    log: Log,
-    saver: Checkpoints,
-    so_far: BestSoFar,
-) -> tuple[Outcome, TaskBatches]:
-    """Take the remaining steps of a phase, on batches of its own shapes."""
-    first = next(iter(models.values()))
-    with one_line_errors():
-        batches = _batches(phase, data, step=int(state.step))
-        if state.step > phase.first or phase.reading != phase.name:
-            batches.restore(position)
-        else:  # the data begin anew, whatever was read before, and so does the memory
-            state = state.replace(carry=_initial_carry(models, data))
-    if phase.name and jax.process_index() == 0:
-        print(f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True)
-    with one_line_errors(FloatingPointError, CheckpointWriteError, NoExampleError):
-        outcome = fit(
-            state,
-            train_steps={name: model.train_step for name, model in models.items()},
-            batches=batches,
-            put=first.put,
-            steps=phase.last,
-            log=log,
-            checkpoints=saver,
-            evaluate=Evaluator(
-                so_far.schedule, phase.settings, models=models, data=data, batches=batches
-            ),
-            evaluate_every=phase.settings.evaluate.every,
-            evaluate_first=so_far.awaits(state, phase),
-            stop_after=so_far,
-        )
-    return outcome, batches
+        with one_line_errors(FloatingPointError, CheckpointWriteError, NoExampleError):
+            return fit(
+                state,
+                train_steps={name: model.train_step for name, model in self.models.items()},
+                batches=batches,
+                put=first.put,
+                steps=phase.last,
+                log=_log(self.models, works, self.writer),
+                checkpoints=self.saver,
+                evaluate=Evaluator(
+                    self.so_far.schedule,
+                    phase.settings,
+                    models=self.models,
+                    data=data,
+                    batches=batches,
+                ),
+                evaluate_every=phase.settings.evaluate.every,
+                evaluate_first=self.so_far.awaits(state, phase),
+                stop_after=self.so_far,
+            )
 
 
 def _batches(phase: Phase, data: Data, *, step: int) -> TaskBatches:
@@ -352,46 +344,6 @@ def _work(model: Experiment, data: Inputs) -> Work:
         flops=model.flops(shapes),
         peak_flops=None if peak is None else peak * jax.device_count(),
     )
-
-
-def _report(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
-    """Print the results of a run, and the files that it wrote."""
-    step = int(np.asarray(outcome.state.step))
-    if outcome.interrupted:
-        if jax.process_index() == 0:
-            print(f"\nstopped and saved at step {step}: the same command resumes from there")
-        return
-    entropies = {name: _held_out_entropy(inputs) for name, inputs in data.items()}
-    if jax.process_index() != 0:
-        return
-    if events := cleaning.describe_counts():
-        print(f"\ncleaning: {events}")
-    log = reporting.read_log(workdir)
-    for name, inputs in data.items():
-        prefix = f"{name}/" if name else ""
-        task = f"{prefix}{inputs.eval_tasks[0]}"
-        held_out = log.get(f"{task}/cross_entropy", log.get(f"{task}/loss"))
-        if held_out:  # the log of a run that had ended may be gone
-            print(f"{name} held-out loss {held_out[max(held_out)]:.3f} at step {step}".lstrip())
-    read = {name: log[name][max(log[name])] for name in log if name.startswith(EPOCHS)}
-    if read:
-        epochs = (f"{value:.2f} of {name.removeprefix(EPOCHS)}" for name, value in read.items())
-        print(f"epochs read: {', '.join(epochs)}")
-    for name, entropy in entropies.items():
-        if entropy is not None:
-            where = f"held-out targets{f' of {name}' if name else ''}"
-            print(f"unigram entropy of the {where} {entropy:.3f} nats")
-    entropy = entropies.get("")  # each of several tasks has another
-    path = reporting.plot_loss(workdir, unigram_entropy=entropy, tasks=list(data))
-    print(f"loss curve: {path}")
-    print(f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}")
-
-
-def _held_out_entropy(data: Inputs) -> float | None:
-    """The unigram entropy of the held-out targets in nats; None where there are no targets."""
-    size = data.config.model.vocab_size
-    counts = data_side.target_counts(data.eval_batches(data.eval_tasks[0]), size=size)
-    return data_side.unigram_entropy(counts) if counts.any() else None
 
 
 if __name__ == "__main__":

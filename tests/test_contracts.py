@@ -17,7 +17,7 @@ import pytest
 
 from t5x_like import checkpoints, config, evaluate, partitioning, systems, train
 from t5x_like.checkpoints import reading
-from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.experiment import data_side, memories, model_side, reporting
 from t5x_like.experiment.tasks import run_tasks
 from tests.programs import command_flags
 
@@ -184,7 +184,7 @@ def on_one_device(made, *, steps):
     state, found = first.initial_state(), {}
     batches = train._batches(config.phases(alone)[0], data, step=0)
     with partitioning.layout(first.mesh):
-        state = state.replace(carry=train._initial_carry(models, data))
+        state = state.replace(carry=memories.initial(models, data))
         for step in range(1, steps + 1):
             task, batch = next(batches)
             state, metrics = models[task].train_step(state, first.put(batch))

@@ -1,7 +1,10 @@
 """The folder of a run, `workdir`: checks before training that the run can begin or go on there."""
 
+import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import ml_collections
 
@@ -27,8 +30,23 @@ def find(settings: ml_collections.ConfigDict) -> pathlib.Path:
     return pathlib.Path(settings.workdir)
 
 
-def stored_shards(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> int | None:
-    """The shards of the data of the run that a workdir has; None where it has none.
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """What the newest checkpoint of a workdir keeps of the run that wrote it.
+
+    Attributes:
+        step: of the checkpoint.
+        config: of the run, as plain JSON values.
+        shards: the pieces that its data are read in.
+    """
+
+    step: int
+    config: dict[str, Any]
+    shards: int
+
+
+def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored | None:
+    """What the newest checkpoint of a workdir keeps of its run; None where there is none.
 
     Raises:
         ValueError: the config cannot go on from what is there; or, where nothing is, `initialize`
@@ -39,21 +57,60 @@ def stored_shards(workdir: pathlib.Path, settings: ml_collections.ConfigDict) ->
         if settings.initialize:
             open_source(pathlib.Path(settings.initialize).expanduser())
         return None
-    stored = checkpoints.read_metadata(folder)
-    if "data_shards" not in stored:
+    found = checkpoints.read_metadata(folder)
+    if "data_shards" not in found:
         raise ValueError(
             f"workdir={settings.workdir!r} has converted weights, and no run to resume: set "
             "initialize to that folder, and workdir to another"
         )
-    if (system := stored["config"]["system"]) != settings.system:
+    if (system := found["config"]["system"]) != settings.system:
         raise ValueError(
             f"workdir={settings.workdir!r} has a run of system {system!r}, and this config has "
             f"system={settings.system!r}: set another workdir"
         )
-    return stored["data_shards"]
+    return Stored(found["step"], found["config"], found["data_shards"])
 
 
-def write_config(settings: ml_collections.ConfigDict, workdir: pathlib.Path) -> None:
-    """Write config.json."""
-    text = json.dumps(config.to_dict(settings), indent=2)
-    (workdir / "config.json").write_text(text + "\n")
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The settings in which two configs differ, as lines `train.steps: 100 -> 200`.
+
+    Settings that are newer than the first config have their defaults in it; `workdir` is left out.
+    """
+    old, new = _flat(config.to_dict(config.with_defaults(before))), _flat(now)
+    absent = "not set"
+    return [
+        f"{key}: {json.dumps(old[key]) if key in old else absent} -> "
+        f"{json.dumps(new[key]) if key in new else absent}"
+        for key in sorted(old.keys() | new.keys())
+        if key != "workdir" and old.get(key, absent) != new.get(key, absent)
+    ]
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        is_part = isinstance(value, Mapping) and value
+        found |= _flat(value, f"{prefix}{key}.") if is_part else {f"{prefix}{key}": value}
+    return found
+
+
+def write_config(settings: ml_collections.ConfigDict, workdir: pathlib.Path, *, step: int) -> None:
+    """Write config.json, and keep it as configs/NUMBER_step_STEP.json if it is a new one.
+
+    A kill leaves the old config.json or the new one.
+
+    Args:
+        step: at which the run starts or resumes.
+    """
+    text = json.dumps(config.to_dict(settings), indent=2) + "\n"
+    kept = sorted((workdir / "configs").glob("*_step_*.json"))
+    if not kept or kept[-1].read_text() != text:
+        (workdir / "configs").mkdir(exist_ok=True)
+        _write(workdir / "configs" / f"{len(kept) + 1:04d}_step_{step}.json", text)
+    _write(workdir / "config.json", text)
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(text)
+    unfinished.replace(path)

@@ -1,0 +1,58 @@
+"""The report at the end of a run: its losses, the epochs that it read, the files that it wrote."""
+
+import pathlib
+
+import jax
+import numpy as np
+
+from t5x_like.evaluation.while_training import EPOCHS
+from t5x_like.experiment import data_side, reporting
+from t5x_like.experiment.data_side import Inputs
+from t5x_like.experiment.memories import Data
+from t5x_like.training.loop import Outcome
+
+
+def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
+    """The results of a run, and the files that it wrote; call it on all processes.
+
+    They are empty on all but the first process.
+    """
+    step = int(np.asarray(outcome.state.step))
+    first = jax.process_index() == 0
+    if outcome.interrupted:
+        stopped = f"\nstopped and saved at step {step}: the same command resumes from there"
+        return [stopped] if first else []
+    entropies = {name: _held_out_entropy(inputs) for name, inputs in data.items()}
+    if not first:
+        return []
+    from t5x_like.preprocessing import cleaning  # only where data was read is TensorFlow needed
+
+    events = cleaning.describe_counts()
+    found = [f"\ncleaning: {events}"] if events else []
+    log = reporting.read_log(workdir)
+    for name, inputs in data.items():
+        prefix = f"{name}/" if name else ""
+        task = f"{prefix}{inputs.eval_tasks[0]}"
+        held_out = log.get(f"{task}/cross_entropy", log.get(f"{task}/loss"))
+        if held_out:  # the log of a run that had ended may be gone
+            loss = held_out[max(held_out)]
+            found.append(f"{name} held-out loss {loss:.3f} at step {step}".lstrip())
+    read = {name: log[name][max(log[name])] for name in log if name.startswith(EPOCHS)}
+    if read:
+        epochs = (f"{value:.2f} of {name.removeprefix(EPOCHS)}" for name, value in read.items())
+        found.append(f"epochs read: {', '.join(epochs)}")
+    for name, entropy in entropies.items():
+        if entropy is not None:
+            where = f"held-out targets{f' of {name}' if name else ''}"
+            found.append(f"unigram entropy of the {where} {entropy:.3f} nats")
+    entropy = entropies.get("")  # each of several tasks has another
+    path = reporting.plot_loss(workdir, unigram_entropy=entropy, tasks=list(data))
+    tensorboard = f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}"
+    return [*found, f"loss curve: {path}", tensorboard]
+
+
+def _held_out_entropy(data: Inputs) -> float | None:
+    """The unigram entropy of the held-out targets in nats; None where there are no targets."""
+    size = data.config.model.vocab_size
+    counts = data_side.target_counts(data.eval_batches(data.eval_tasks[0]), size=size)
+    return data_side.unigram_entropy(counts) if counts.any() else None
