@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -50,6 +50,7 @@ class Checkpoints:
         keep_every: checkpoints at multiples of it are kept forever; a multiple of `every`.
         metadata: JSON values stored with each checkpoint, such as the config.
         best: chooses a checkpoint that is kept, too.
+        may_write: called before each checkpoint; raises an error if another run has the folder.
 
     Raises:
         CheckpointError: a setting is out of range, or nothing can be written to the folder.
@@ -64,6 +65,7 @@ class Checkpoints:
         keep_every: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         best: BestCheckpoint | None = None,
+        may_write: Callable[[], None] = lambda: None,
     ):
         if every < 0:
             raise CheckpointError(f"checkpoint.every={every}: must be 0 (never) or more")
@@ -74,6 +76,7 @@ class Checkpoints:
             raise CheckpointError(f"checkpoint.keep_every={keep_every}: {rule}")
         self.folder = epath.Path(folder).absolute()
         self._every, self._keep, self._keep_every, self._best = every, keep, keep_every, best
+        self._may_write = may_write
         versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
         self._metadata = {**(metadata or {}), "versions": versions}
         json.dumps(self._metadata)  # an error now, and not at the first save
@@ -113,6 +116,7 @@ class Checkpoints:
         Raises:
             CheckpointWriteError: this save, or the one before it, could not be written.
         """
+        self._may_write()
         self.wait()
         self._saving = step
         mine = {

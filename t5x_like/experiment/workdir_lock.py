@@ -1,0 +1,189 @@
+"""The lock of a workdir: one run at a time writes there, on whichever machine.
+
+The file `lock.json` names the host and the process, and is written again every few seconds. No lock
+of the file system is needed, which network file systems and mounted buckets may not have.
+"""
+
+import json
+import os
+import pathlib
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+NAME = "lock.json"
+EVERY = 10.0  # seconds from one heartbeat to the next
+STALE = 60.0  # seconds without a heartbeat after which a run on another host counts as dead
+_SETTLED = 1.0  # seconds after which the last of two that took a lock over is seen by both
+
+_PROC = pathlib.Path("/proc")
+
+
+class LockedError(ValueError):
+    """Another run has the workdir."""
+
+
+class WorkdirLock:
+    """The lock of a workdir, a context manager for the first process of a run.
+
+    A run that was killed leaves its lock. On the same machine the lock is stale if the process is
+    gone, and is taken over at once; on another it is watched, and taken over when no heartbeat has
+    come for `STALE` seconds. Clocks of different machines are not compared.
+
+    Args:
+        workdir: the folder; created if absent when the lock is taken.
+        report: gets a line when the lock is watched or taken over.
+
+    Raises:
+        LockedError: on entering, another run is alive.
+    """
+
+    def __init__(self, workdir: pathlib.Path, *, report: Callable[[str], None]):
+        self._path, self._report = workdir / NAME, report
+        self._workdir = workdir
+        self._own: dict[str, Any] = {}
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lost = ""
+
+    def refuse_if_alive(self) -> None:
+        """Raise LockedError if a run on this machine has the lock; nothing is written."""
+        found = self._read()
+        if found and _is_alive(found):
+            raise LockedError(self._refusal(found))
+
+    def __enter__(self) -> "WorkdirLock":
+        self._workdir.mkdir(parents=True, exist_ok=True)
+        self._own = _identity() | {"run": uuid.uuid4().hex, "beat": 0}
+        while not self._create():
+            found = self._read()
+            if found is not None:
+                self._take_over(found)
+                break
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="workdir_lock")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        assert self._thread is not None
+        self._thread.join()
+        if self._is_own():
+            self._path.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise LockedError if another run has taken the lock over, since this one seemed dead."""
+        if self._lost:
+            raise LockedError(self._lost)
+
+    def _create(self) -> bool:
+        try:
+            with self._path.open("x") as file:
+                file.write(json.dumps(self._own))
+        except FileExistsError:
+            return False
+        return True
+
+    def _take_over(self, found: dict[str, Any]) -> None:
+        alive = _is_alive(found)
+        if alive is None:
+            alive = self._watch(found)
+        if alive:
+            raise LockedError(self._refusal(found))
+        self._write()
+        time.sleep(_SETTLED)
+        if not self._is_own():
+            raise LockedError(self._refusal(self._read() or found))
+        self._report(f"took over the lock of {_name(found)}, which is gone")
+
+    def _watch(self, found: dict[str, Any]) -> bool:
+        """Whether the run gives a sign of life within `STALE` seconds."""
+        self._report(f"{self._path} is of {_name(found)}: waiting {STALE:.0f} s for a heartbeat")
+        end = time.monotonic() + STALE
+        while time.monotonic() < end:
+            time.sleep(min(1.0, STALE / 10))
+            if self._read() != found:
+                return True
+        return False
+
+    def _beat(self) -> None:
+        while not self._ended.wait(EVERY):
+            try:
+                found = self._read()
+                if found and found.get("run") != self._own["run"]:
+                    self._lost = self._refusal(found) + "; it took over this run's lock"
+                    return
+                self._own["beat"] += 1
+                self._write()
+            except OSError:
+                pass  # a full disk or a slow network: the next beat may succeed
+
+    def _write(self) -> None:
+        unfinished = self._path.with_suffix(f".{self._own['run'][:8]}")
+        unfinished.write_text(json.dumps(self._own))
+        unfinished.replace(self._path)
+
+    def _read(self) -> dict[str, Any] | None:
+        """The content of the lock, {} while it is being written; None without one."""
+        try:
+            found = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _is_own(self) -> bool:
+        return (self._read() or {}).get("run") == self._own["run"]
+
+    def _refusal(self, found: dict[str, Any]) -> str:
+        return (
+            f"workdir={os.fspath(self._workdir)!r} is in use by {_name(found)}: stop that run, or "
+            "set another workdir"
+        )
+
+
+def _name(found: dict[str, Any]) -> str:
+    return f"process {found.get('process', '?')} on host {found.get('host', '?')}"
+
+
+def _identity() -> dict[str, Any]:
+    """The machine and the process. Containers of one machine have process numbers of their own."""
+    boot = _PROC / "sys/kernel/random/boot_id"
+    namespace = _PROC / "self/ns/pid"
+    return {
+        "host": socket.gethostname(),
+        "boot": boot.read_text().strip() if boot.exists() else "",
+        "namespace": os.readlink(namespace) if namespace.exists() else "",
+        "process": os.getpid(),
+        "started": _started(os.getpid()),
+    }
+
+
+def _started(process: int) -> str | None:
+    """When a process of this machine began, None if it is gone: a number is used again."""
+    stat = _PROC / str(process) / "stat"
+    if _PROC.is_dir():
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in "ZX" else fields[19]  # it has ended, and nobody asked how
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return ""
+
+
+def _is_alive(found: dict[str, Any]) -> bool | None:
+    """Whether the process of a lock is alive; None where this machine cannot know."""
+    own = _identity()
+    if any(found.get(key) != own[key] for key in ("host", "boot", "namespace")):
+        return None
+    return _started(int(found["process"])) == found["started"]
