@@ -138,7 +138,10 @@ def source_of_pairs(
         return rows.batch(_ROWS).map(choose, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
     return sources.FileSource(
-        list_units=lambda split: units[split], read=form.read, examples=examples
+        list_units=lambda split: units[split],
+        read=form.read,
+        examples=examples,
+        unit_files=lambda unit: unit.split(_BETWEEN),
     )
 
 

@@ -156,6 +156,7 @@ def source(
         read=lambda unit: form.read(unit, columns),
         examples=examples,
         count=lambda split: documents if split == "train" else None,
+        unit_files=form.files,
         cycle=form.cycle,
     )
 
@@ -217,6 +218,7 @@ class _Form:
         units: paths -> units, see `FileSource`.
         read: unit -> its raw rows.
         parse: a batch of raw rows -> {feature: strings [N]}, without unreadable rows.
+        files: unit -> the files that it is read from.
         cycle: the number of units to interleave.
     """
 
@@ -224,6 +226,7 @@ class _Form:
     units: Callable[[list[str]], list[str]]
     read: Callable[[tf.Tensor, Columns], tf.data.Dataset]
     parse: Callable[[Any, Columns], dict[str, tf.Tensor]]
+    files: Callable[[str], Sequence[str]] = lambda unit: [unit]
     cycle: int = 16
 
 
@@ -334,6 +337,7 @@ _PARQUET = _Form(
     units=_row_groups,
     read=_read_row_group,
     parse=lambda rows, columns: rows,
+    files=lambda unit: [unit.rpartition("#")[0]],
     cycle=2,
 )
 _FORMS = {

@@ -59,6 +59,10 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "pieces that the data is read in, on any number of processes; 0: one per batch slice",
     ),
     "data.shuffle_buffer": (10_000, "documents in the shuffle buffer"),
+    "data.allow_changed": (
+        False,
+        "resume although the data files have changed since the checkpoint (docs/checkpoints.md)",
+    ),
     "data.seed": (0, "seed of shuffling and of the objective's random choices"),
     "tasks": (
         {},

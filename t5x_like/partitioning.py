@@ -8,16 +8,18 @@ mesh: one device, eight simulated devices, several processes, a pod.
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import flax.linen as nn
 import jax
 import numpy as np
-from jax.experimental import mesh_utils
+from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, PyTree
+
+Result = TypeVar("Result")
 
 # Slowest network first: replicas only exchange gradients, model parallelism exchanges
 # activations several times a layer, so its devices must be neighbours.
@@ -208,3 +210,25 @@ def connect_processes() -> None:
         num_processes=int(processes),
         process_id=int(os.environ["JAX_PROCESS_ID"]),
     )
+
+
+def on_first_process(work: Callable[[], Result]) -> Result | None:
+    """Do something on the first process alone; the others wait for it. Call it on all processes.
+
+    Returns:
+        The result; None on the others.
+
+    Raises:
+        ValueError: on all processes, the work raised ValueError or OSError on the first.
+    """
+    result, problem = None, ""
+    if jax.process_index() == 0:
+        try:
+            result = work()
+        except (ValueError, OSError) as error:
+            problem = str(error) or repr(error)
+    if jax.process_count() > 1 and multihost_utils.broadcast_one_to_all(np.array(bool(problem))):
+        problem = problem or "the first process has ended with an error, see its output"
+    if problem:
+        raise ValueError(problem)
+    return result

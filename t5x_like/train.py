@@ -7,7 +7,8 @@ On several machines start the same command on each, with JAX_NUM_PROCESSES=auto 
 and Slurm, and elsewhere with JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS. SIGTERM
 or Ctrl-C saves and stops; the same command resumes the run from there.
 
-The workdir then contains checkpoints/, config.json, metrics.jsonl, tensorboard/ and loss.png.
+The workdir then contains checkpoints/, config.json, metrics.jsonl, tensorboard/ and loss.png
+(docs/checkpoints.md).
 """
 
 if __name__ == "__main__":
@@ -38,6 +39,7 @@ from t5x_like.evaluation.while_training import Evaluator, Schedule
 from t5x_like.experiment import (
     completion,
     data_side,
+    fingerprints,
     memories,
     model_side,
     reporting,
@@ -48,6 +50,7 @@ from t5x_like.experiment.memories import Data, Models
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
 from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
 from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, Outcome, Work, fit
@@ -61,6 +64,8 @@ def train(settings: ml_collections.ConfigDict) -> None:
     with one_line_errors():
         settings = completion.complete(settings)
         workdir = run_folder.find(settings)
+        lock = WorkdirLock(workdir, report=functools.partial(print, flush=True))
+        partitioning.on_first_process(lock.refuse_if_alive)
         stored = run_folder.stored(workdir, settings)
         models = model_side.build_tasks(settings)
         first = next(iter(models.values()))
@@ -78,8 +83,12 @@ def train(settings: ml_collections.ConfigDict) -> None:
             _check_data(models, parts)
             if best is not None:
                 schedule.check_loss(best.number, _metric_names(models, parts[0]))
-            shards = _any(parts[0]).shards
-            saver = opened.enter_context(_saver(settings, workdir, shards=shards, best=best))
+            prints = partitioning.on_first_process(
+                functools.partial(_fingerprints, settings, phases, parts, stored)
+            )
+            metadata = {"data_shards": _any(parts[0]).shards, "fingerprints": prints}
+            partitioning.on_first_process(lambda: opened.enter_context(lock))
+            saver = opened.enter_context(_saver(settings, lock, metadata, best=best))
             state, position = _start(first, carries[0], saver)
             writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
         so_far = BestSoFar(best, schedule, saver, step=int(state.step))
@@ -100,20 +109,40 @@ def train(settings: ml_collections.ConfigDict) -> None:
 
 def _saver(
     settings: ml_collections.ConfigDict,
-    workdir: pathlib.Path,
+    lock: WorkdirLock,
+    metadata: Mapping[str, Any],
     *,
-    shards: int,
     best: BestCheckpoint | None,
 ) -> Checkpoints:
     return Checkpoints(
-        workdir / "checkpoints",
+        pathlib.Path(settings.workdir) / "checkpoints",
         every=settings.checkpoint.every,
         keep=settings.checkpoint.keep,
         keep_every=settings.checkpoint.keep_every or None,
-        metadata={"config": config.to_dict(settings), "data_shards": shards}
-        | completion.origin(settings),
+        metadata={"config": config.to_dict(settings), **metadata, **completion.origin(settings)},
         best=best,
+        may_write=lock.check,
     )
+
+
+def _fingerprints(
+    settings: ml_collections.ConfigDict,
+    phases: Sequence[Phase],
+    parts: Sequence[Data],
+    stored: run_folder.Stored | None,
+) -> dict[str, Any]:
+    """The fingerprints of a run, compared with those of its checkpoint."""
+    found = fingerprints.of_run(list(zip(phases, parts, strict=True)))
+    if stored is not None:
+        data = settings.data
+        for line in fingerprints.compare(
+            stored.fingerprints,
+            found,
+            vocabulary=data.vocabulary,
+            allow_changed=data.allow_changed,
+        ):
+            print(line, flush=True)
+    return found
 
 
 class TensorBoardWriter(metric_writers.SummaryWriter):
@@ -280,7 +309,7 @@ class _Run:
             print(
                 f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True
             )
-        with one_line_errors(FloatingPointError, CheckpointWriteError, NoExampleError):
+        with one_line_errors(FloatingPointError, CheckpointWriteError, LockedError, NoExampleError):
             return fit(
                 state,
                 train_steps={name: model.train_step for name, model in self.models.items()},

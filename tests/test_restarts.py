@@ -1,11 +1,14 @@
 """Restarts of a run: what they refuse, what they print, and which files they leave alone."""
 
+import dataclasses
 import json
+import re
 import shutil
 
 import pytest
 
-from t5x_like import train
+from t5x_like import checkpoints, train
+from t5x_like.experiment import run_folder
 from tests.programs import tiny_t5
 
 
@@ -45,6 +48,30 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*.json") if path.is_file()}
 
 
+def test_changed_data_are_refused_unless_a_setting_allows_them(run, capsys):
+    text = run / "text.txt"
+    text.write_text(text.read_text() + "one more line\n")
+    before = contents(run / "run")
+    line = refused(capsys, settings(run, train__steps=3))
+    assert "the data have changed since the checkpoint: " in line
+    assert line.endswith("or go on with these by data.allow_changed=True")
+    assert contents(run / "run") == before
+
+    train.train(settings(run, train__steps=3, data__allow_changed=True))
+    assert re.search("data: .*text.txt .* bytes, and had", capsys.readouterr().out)
+    stored = checkpoints.read_metadata(run / "run")["fingerprints"]
+    assert stored["files"][str(text)][0] == text.stat().st_size  # the run's own now
+
+
+def test_a_checkpoint_without_fingerprints_resumes(run, monkeypatch):
+    found = run_folder.stored(run / "run", settings(run))
+    assert found.fingerprints["files"]
+    old = dataclasses.replace(found, fingerprints={})
+    monkeypatch.setattr(run_folder, "stored", lambda *_: old)
+    train.train(settings(run, train__steps=3))
+    assert checkpoints.checkpoint_steps(run / "run" / "checkpoints")[-1] == 3
+
+
 def test_a_refused_restart_leaves_the_config_as_it_was(run, capsys):
     before = contents(run / "run")
     line = refused(capsys, settings(run, data__seed=7, train__steps=4))
@@ -57,7 +84,7 @@ def test_a_restart_prints_what_has_changed_and_keeps_each_config(run, capsys):
     assert [path.name for path in kept.iterdir()] == ["0001_step_0.json"]
     train.train(settings(run, train__steps=3, optimizer__learning_rate=0.02, loss__z_loss=1e-4))
     changes = [line for line in capsys.readouterr().out.splitlines() if "changed" in line]
-    assert changes == [
+    assert [line for line in changes if "data.settings.files" not in line] == [
         "changed since step 2: loss.z_loss: not set -> 0.0001",
         "changed since step 2: optimizer.learning_rate: 0.01 -> 0.02",
         "changed since step 2: train.steps: 2 -> 3",

@@ -38,11 +38,13 @@ class Stored:
         step: of the checkpoint.
         config: of the run, as plain JSON values.
         shards: the pieces that its data are read in.
+        fingerprints: of its vocabulary and data files, {} in older checkpoints.
     """
 
     step: int
     config: dict[str, Any]
     shards: int
+    fingerprints: dict[str, Any]
 
 
 def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored | None:
@@ -68,7 +70,12 @@ def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored
             f"workdir={settings.workdir!r} has a run of system {system!r}, and this config has "
             f"system={settings.system!r}: set another workdir"
         )
-    return Stored(found["step"], found["config"], found["data_shards"])
+    return Stored(
+        step=found["step"],
+        config=found["config"],
+        shards=found["data_shards"],
+        fingerprints=found.get("fingerprints", {}),
+    )
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -89,7 +96,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in settings.items():
-        is_part = isinstance(value, Mapping) and value
+        is_part = isinstance(value, Mapping)
         found |= _flat(value, f"{prefix}{key}.") if is_part else {f"{prefix}{key}": value}
     return found
 

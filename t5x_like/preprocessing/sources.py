@@ -121,6 +121,7 @@ class FileSource(seqio.DataSource):
         read: Callable[[tf.Tensor], tf.data.Dataset],
         examples: Callable[[tf.data.Dataset, str], tf.data.Dataset],
         count: Callable[[str], int | None] = lambda split: None,
+        unit_files: Callable[[str], Sequence[str]] = lambda unit: [unit],
         cycle: int = 16,
     ):
         """Create a source without reading data.
@@ -130,6 +131,7 @@ class FileSource(seqio.DataSource):
             read: a unit, as a scalar string -> the dataset of its raw rows.
             examples: (a dataset of raw rows, the split) -> the examples of the split.
             count: split -> its number of examples, None if unknown.
+            unit_files: a unit -> the files that it is read from, by default the one of its name.
             cycle: the number of units to read in turns.
         """
         super().__init__(splits=SPLITS)
@@ -137,6 +139,7 @@ class FileSource(seqio.DataSource):
         self._read = read
         self._examples = examples
         self._count = count
+        self._unit_files = unit_files
         self._cycle = cycle
         self.tokens: dict[str, int] = {}
 
@@ -148,6 +151,11 @@ class FileSource(seqio.DataSource):
     def list_shards(self, split: str) -> Sequence[str]:
         """The units of a split."""
         return self._list_units(self._checked(split))
+
+    def files(self, split: str) -> Sequence[str]:
+        """The files of a split, in the order of its units, each once."""
+        units = self.list_shards(split)
+        return list(dict.fromkeys(file for unit in units for file in self._unit_files(unit)))
 
     def num_input_examples(self, split: str) -> int | None:
         """The number of examples of a split, before preprocessing; None if unknown."""

@@ -1,0 +1,94 @@
+"""Fingerprints of a run's vocabulary and data files, which a restart compares."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t5x_like.config import Phase
+from t5x_like.experiment.memories import Data
+
+
+def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
+    """The fingerprints of a run, as JSON values.
+
+    Returns:
+        `vocabulary`, a hash of all that decides how text is encoded; `read`, the paths that each
+        task of each phase reads, in order; `files`, the fingerprints of these that are files.
+    """
+    from t5x_like.preprocessing import data_files  # only where data is read is TensorFlow needed
+
+    read: dict[str, list[str]] = {}
+    digest = ""
+    for phase, data in parts:
+        for name, inputs in data.items():
+            inputs.text.register()  # another phase or task may have registered the same names since
+            digest = inputs.text.vocabulary.digest  # the same in all parts of a run
+            tasks = dict.fromkeys((inputs.config.data.task, *inputs.eval_tasks))
+            found = data_files.paths(tasks, inputs.config.data.settings.to_dict())
+            prefix = "".join(f"{part}/" for part in (phase.name, name) if part)
+            read |= {f"{prefix}{key}": files for key, files in found.items()}
+    files = data_files.fingerprints(path for paths in read.values() for path in paths)
+    kept = {key: [path for path in paths if path in files] for key, paths in read.items()}
+    return {"vocabulary": digest, "read": kept, "files": files}
+
+
+def compare(
+    before: Mapping[str, Any], now: Mapping[str, Any], *, vocabulary: str, allow_changed: bool
+) -> list[str]:
+    """Compare the fingerprints of a run with those of its checkpoint, which older ones lack.
+
+    Files may lie in other folders, as on another machine. Their sizes, beginnings and ends must be
+    the same, in the order in which they are read; a time of modification alone is only reported.
+
+    Args:
+        vocabulary: `data.vocabulary`, for the message.
+        allow_changed: `data.allow_changed`.
+
+    Returns:
+        Lines to print.
+
+    Raises:
+        ValueError: the vocabulary has changed, or the data have and may not.
+    """
+    if not before:
+        return []
+    if before["vocabulary"] != now["vocabulary"]:
+        raise ValueError(
+            f"data.vocabulary={vocabulary!r} is another vocabulary than the one in the run's "
+            "checkpoint, whose parameters belong to its tokens: give that one, or set another "
+            "workdir"
+        )
+    changes = [change for key in before["read"] if (change := _change(before, now, key=key))]
+    if changes and not allow_changed:
+        more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+        raise ValueError(
+            f"the data have changed since the checkpoint: {changes[0]}{more}; give the files that "
+            "the run was trained on, set another workdir, or go on with these by "
+            "data.allow_changed=True"
+        )
+    touched = [
+        path
+        for path, (_, modified, _) in now["files"].items()
+        if path in before["files"] and before["files"][path][1] != modified
+    ]
+    if touched and not changes:
+        changes = [
+            f"{len(touched)} files were written again, {touched[0]} for one, with the same size, "
+            "beginning and end: they are taken for the same"
+        ]
+    return [f"data: {change}" for change in changes]
+
+
+def _change(before: Mapping[str, Any], now: Mapping[str, Any], *, key: str) -> str:
+    """Describe the first difference between the files of one task and split; "" for none."""
+    if key not in now["read"]:  # the config no longer reads it
+        return ""
+    old, new = before["read"][key], now["read"][key]
+    if len(old) != len(new):
+        return f"{key} has {len(new)} files, and had {len(old)}"
+    for was, path in zip(old, new, strict=True):
+        (size, _, ends), (size_now, _, ends_now) = before["files"][was], now["files"][path]
+        if size != size_now:
+            return f"{path} of {key} has {size_now} bytes, and had {size}"
+        if ends != ends_now:
+            return f"{path} of {key} has another content"
+    return ""
