@@ -132,7 +132,7 @@ command_state() {
     echo "unreachable: ${answer##*$'\n'}"
     return
   fi
-  for state in new failed stopped installed running finished; do
+  for state in nonfinite new failed stopped installed running finished; do
     if grep --max-count=1 "^state=$state" <<< "$answer" | cut -d= -f2-; then return; fi
   done
 }
@@ -183,6 +183,8 @@ watch() {
         failed_once "the command failed"
         { stop && run; } || true  # the workers that wait for a lost one must end first
         ;;
+      nonfinite*)
+        finish 3 "the loss is not finite, as it would be again: see train.on_nonfinite" ;;
       finished*) finish 0 "finished" ;;
     esac
     sleep "$every"

@@ -103,8 +103,8 @@ stop() {
   kill -KILL -- "-$pid"
 }
 
-# One line: `state=running`, `finished`, `failed`, `stopped`, `installed` or `new`, and the last
-# line of the log. `failed` is also a command that a restart of the machine has ended.
+# One line: `state=running`, `finished`, `failed`, `nonfinite`, `stopped`, `installed` or `new`, and
+# the last line of the log. `failed` is also a command that a restart of the machine has ended.
 state() {
   local word
   if running; then
@@ -113,6 +113,7 @@ state() {
     case $(< "$traces/exit") in
       0) word=finished ;;
       143) word=stopped ;;
+      3) word=nonfinite ;;  # train's status for a loss that is not finite
       *) word=failed ;;
     esac
   elif [[ -e $traces/pid ]]; then

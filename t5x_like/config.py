@@ -80,6 +80,17 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "train.microbatches": (1, "parts of a batch whose gradients are accumulated one by one"),
     "train.log_every": (100, "steps between log lines"),
     "train.seed": (0, "seed of the initial parameters and of dropout"),
+    "train.on_nonfinite": (
+        "stop",
+        "what a loss or gradient that is NaN or infinite does: stop the run, with exit status 3; "
+        "skip_step: leave the parameters as they are and go on; skip_data: go on from the newest "
+        "checkpoint without the batches since (docs/checkpoints.md)",
+    ),
+    "train.step_timeout": (
+        0.0,
+        "seconds after which a run in which no step has ended prints the stacks of all threads and "
+        "ends, with exit status 4; compilation, evaluation and checkpoints do not count; 0: never",
+    ),
     "train.patience": (
         0,
         "stop after so many evaluations without a better value of checkpoint.best; 0: never",
@@ -136,12 +147,20 @@ _RANGES = {
     **dict.fromkeys(("train.steps", "train.microbatches", "train.log_every"), (1, _MOST)),
     **dict.fromkeys(("data.shuffle_buffer", "checkpoint.keep"), (1, _MOST)),
     **dict.fromkeys(("train.seed", "data.seed", "data.shards"), (0, _MOST)),
+    "train.step_timeout": (0, _MOST),
     **dict.fromkeys(("checkpoint.every", "checkpoint.keep_every"), (0, _MOST)),
     **dict.fromkeys(("evaluate.every", "evaluate.batches"), (0, _MOST)),
 }
 # Settings with a part for each name that the user gives.
 _NAMED = ("tasks", "phases", "evaluate.measures")
-_KINDS = {bool: "True or False", int: "a whole number", str: "a text", tuple: "a tuple"}
+_KINDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple: "a tuple",
+}
+_ON_NONFINITE = ("stop", "skip_step", "skip_data")
 
 _RENAMED = {"score": "evaluate.measures: name -> kind and settings (docs/evaluation.md)"}
 
@@ -185,6 +204,7 @@ def check(config: ml_collections.ConfigDict) -> None:
         if not least <= (value := config[section][name]) <= most:
             limit = f"{least} or more" if value < least else f"at most {most}"
             raise ValueError(f"{key}={value} must be {limit}")
+    choose("train.on_nonfinite", config.train.on_nonfinite, dict.fromkeys(_ON_NONFINITE))
     for phase in phases(config):
         where = f"phases.{phase.name}: " if phase.name else ""
         batch_size = phase.settings.data.batch_size
@@ -352,8 +372,8 @@ def load(path: pathlib.Path | str) -> ml_collections.ConfigDict:
 
 
 @contextlib.contextmanager
-def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors of these kinds into one line on standard error and exit status 2.
+def one_line_errors(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
+    """Turn errors of these kinds into one line on standard error and an exit status.
 
     Without `kinds` it is the errors that wrong settings and files cause.
     """
@@ -361,4 +381,4 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds or (ValueError, OSError) as error:  # noqa: B030 - a tuple of classes
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
-        sys.exit(2)
+        sys.exit(status)

@@ -53,9 +53,12 @@ from t5x_like.experiment.tasks import run_tasks
 from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
 from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
-from t5x_like.training.loop import Log, Outcome, Work, fit
+from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
+
+# Returns to a checkpoint for data that are left out, in one process of a run.
+_MOST_REWINDS = 10
 
 
 def train(settings: ml_collections.ConfigDict) -> None:
@@ -80,7 +83,7 @@ def train(settings: ml_collections.ConfigDict) -> None:
             works = [_works(models, data) for data in parts]
             carries = [memories.abstract(models, data) for data in parts]
             memories.check(carries, phases)
-            _check_data(models, parts)
+            memories.check_data(models, parts)
             if best is not None:
                 schedule.check_loss(best.number, _metric_names(models, parts[0]))
             prints = partitioning.on_first_process(
@@ -89,7 +92,8 @@ def train(settings: ml_collections.ConfigDict) -> None:
             metadata = {"data_shards": _any(parts[0]).shards, "fingerprints": prints}
             partitioning.on_first_process(lambda: opened.enter_context(lock))
             saver = opened.enter_context(_saver(settings, lock, metadata, best=best))
-            state, position = _start(first, carries[0], saver)
+            restore = functools.partial(_restore, first, carries[0], saver)
+            state, position = restore()
             writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
         so_far = BestSoFar(best, schedule, saver, step=int(state.step))
         run = _Run(
@@ -98,9 +102,11 @@ def train(settings: ml_collections.ConfigDict) -> None:
             writer=writer,
             saver=saver,
             so_far=so_far,
+            restore=restore,
             begin=functools.partial(_begin, settings, workdir, stored),
         )
-        outcome = run.train(Outcome(state, interrupted=False, stopped=so_far.stops), position)
+        with one_line_errors(NonFiniteError, status=NonFiniteError.STATUS):
+            outcome = run.train(state, position, on_nonfinite=settings.train.on_nonfinite)
     for line in run_report.lines(outcome, workdir, parts[-1]):
         print(line)
     if not outcome.interrupted:
@@ -189,42 +195,7 @@ def _metric_names(models: Models, data: Data) -> dict[str, list[str]]:
     return {name: one.metric_names(data[name].batch_shapes()) for name, one in models.items()}
 
 
-def _check_data(models: Models, parts: list[dict[str, Inputs]]) -> None:
-    """Check that there are held-out data, and data that run on for a task with a memory.
-
-    Raises:
-        ValueError: there are none; or as `_check_shards`.
-    """
-    _check_shards(parts)
-    for data in parts:
-        for name, model in models.items():
-            data[name].check_held_out()
-            has_memory = model.task.carry is not None
-            if has_memory and not data[name].config.data.continue_rows:
-                raise ValueError(
-                    f"data.continue_rows=False, and system={model.config.system!r} has a memory "
-                    "that goes from batch to batch: row r of a batch must continue row r of the "
-                    "batch before; set data.continue_rows=True"
-                )
-
-
-def _check_shards(parts: list[dict[str, Inputs]]) -> None:
-    """Check that the phases and tasks of a run read its data in the same number of shards.
-
-    Raises:
-        ValueError: they do not, so that no saved position would fit all of them.
-    """
-    numbers = {inputs.shards for data in parts for inputs in data.values()}
-    if len(numbers) > 1:
-        raise ValueError(
-            "data.continue_rows=True: each row of a batch is a shard of the data, and all phases "
-            f"and tasks of a run have the same data.shards, but these would have "
-            f"{', '.join(map(str, sorted(numbers)))}: set the same data.batch_size wherever rows "
-            "continue, and data.shards to it"
-        )
-
-
-def _start(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainState, DataState]:
+def _restore(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainState, DataState]:
     """The state at which the run starts or resumes, and the position in the data."""
     restored = saver.restore_latest(model.abstract_state.replace(carry=carry))
     if restored is None:
@@ -257,6 +228,7 @@ class _Run:
     Attributes:
         models: by task.
         phases: each with its data and the work of a step, by task.
+        restore: the newest checkpoint's state and position in the data, or the first ones.
         begin: gets the step at which the run starts or resumes, once its data are there.
     """
 
@@ -265,17 +237,44 @@ class _Run:
     writer: Writers
     saver: Checkpoints
     so_far: BestSoFar
+    restore: Callable[[], tuple[TrainState, DataState]]
     begin: Callable[[int], None]
+    begun: bool = False
 
-    def train(self, outcome: Outcome, position: DataState) -> Outcome:
-        """Take the remaining steps of all phases, from a position in the data."""
-        begun = False
+    def train(self, state: TrainState, position: DataState, *, on_nonfinite: str) -> Outcome:
+        """Take the remaining steps of all phases, from a position in the data.
+
+        Raises:
+            NonFiniteError: a step is not finite, and may not be left out, or too many are not.
+        """
+        skipped: dict[int, int] = {}  # from the checkpoint of a step: batches that are left out
+        for attempt in range(_MOST_REWINDS + 1):
+            start = int(state.step)
+            try:
+                return self._train(state, position, skip=skipped.get(start, 0))
+            except NonFiniteError as error:
+                if on_nonfinite != "skip_data" or attempt == _MOST_REWINDS:
+                    raise
+                problem, bad = str(error), error.step
+            del state  # after the handler, whose error held the state of the failed step
+            for _, data, _ in self.phases:
+                for inputs in data.values():
+                    inputs.stop_reading()
+            state, position = self.restore()
+            start = int(state.step)
+            skipped[start] = skipped.get(start, 0) + bad - start
+            self.so_far.resume_at(start)
+            if jax.process_index() == 0:
+                print(f"{problem} Going on without {skipped[start]} batches", flush=True)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _train(self, state: TrainState, position: DataState, *, skip: int) -> Outcome:
+        outcome = Outcome(state, interrupted=False, stopped=self.so_far.stops)
         for phase, data, works in self.phases:
             if self.so_far.remains(outcome, phase):
                 state, batches = self._open(outcome.state, phase, data, position)
-                if not begun:
-                    begun = True
-                    self.begin(int(state.step))
+                batches.skip(skip)
+                skip = 0
                 outcome = self._fit(state, phase, data, works, batches)
                 if phase.last < phase.settings.train.steps:  # another phase may read on
                     position = dict(batches.state() or {})
@@ -293,6 +292,9 @@ class _Run:
                 batches.restore(position)
             else:  # the data begin anew, whatever was read before, and so does the memory
                 state = state.replace(carry=memories.initial(self.models, data))
+        if not self.begun:
+            self.begun = True
+            self.begin(int(state.step))
         return state, batches
 
     def _fit(
@@ -309,7 +311,7 @@ class _Run:
             print(
                 f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True
             )
-        with one_line_errors(FloatingPointError, CheckpointWriteError, LockedError, NoExampleError):
+        with one_line_errors(CheckpointWriteError, LockedError, NoExampleError):
             return fit(
                 state,
                 train_steps={name: model.train_step for name, model in self.models.items()},
@@ -328,6 +330,7 @@ class _Run:
                 evaluate_every=phase.settings.evaluate.every,
                 evaluate_first=self.so_far.awaits(state, phase),
                 stop_after=self.so_far,
+                step_timeout=phase.settings.train.step_timeout,
             )
 
 

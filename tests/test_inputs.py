@@ -101,6 +101,14 @@ def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monke
         jax.tree.map(np.testing.assert_array_equal, batch, together)
 
 
+def test_processes_read_training_batches_without_waiting_for_each_other(bert, mesh, monkeypatch):
+    monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: (1, 2))
+    bert.data.shards = 2
+    inputs = data_side.build(bert, mesh)
+    monkeypatch.setattr(data_side, "_any_process", lambda flag: pytest.fail("a collective"))
+    assert len(next(inputs.train_batches)["label"]) == 4
+
+
 def test_special_tokens_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):
     bert.model.mask_id = 4
     data_side.build(bert, mesh)

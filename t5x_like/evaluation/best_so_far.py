@@ -27,8 +27,12 @@ class BestSoFar:
         self, best: BestCheckpoint | None, schedule: Schedule, saver: Checkpoints, *, step: int
     ):
         self._best, self.schedule, self._saver = best, schedule, saver
-        if best is not None:
-            best.resume_at(step)
+        self.resume_at(step)
+
+    def resume_at(self, step: int) -> None:
+        """Forget the values after a step from which the run goes on."""
+        if self._best is not None:
+            self._best.resume_at(step)
 
     @property
     def stops(self) -> bool:

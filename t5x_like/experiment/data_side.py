@@ -160,7 +160,8 @@ class Inputs:
             shuffle_buffer=data.shuffle_buffer,
             shards=shards,
             shard_range=(index * mine, (index + 1) * mine),
-            any_process=_any_process if number > 1 else None,
+            # Endless epochs end on no process: nothing to agree on.
+            any_process=_any_process if number > 1 and not repeat else None,
             phase=self.phase,
         )
 

@@ -44,6 +44,41 @@ def check(memories: Sequence[Any], phases: Sequence[Phase]) -> None:
             )
 
 
+def check_data(models: Models, parts: Sequence[Data]) -> None:
+    """Check that there are held-out data, and data that run on for a task with a memory.
+
+    Raises:
+        ValueError: there are none; or as `_check_shards`.
+    """
+    _check_shards(parts)
+    for data in parts:
+        for name, model in models.items():
+            data[name].check_held_out()
+            has_memory = model.task.carry is not None
+            if has_memory and not data[name].config.data.continue_rows:
+                raise ValueError(
+                    f"data.continue_rows=False, and system={model.config.system!r} has a memory "
+                    "that goes from batch to batch: row r of a batch must continue row r of the "
+                    "batch before; set data.continue_rows=True"
+                )
+
+
+def _check_shards(parts: Sequence[Data]) -> None:
+    """Check that the phases and tasks of a run read its data in the same number of shards.
+
+    Raises:
+        ValueError: they do not, so that no saved position would fit all of them.
+    """
+    numbers = {inputs.shards for data in parts for inputs in data.values()}
+    if len(numbers) > 1:
+        raise ValueError(
+            "data.continue_rows=True: each row of a batch is a shard of the data, and all phases "
+            f"and tasks of a run have the same data.shards, but these would have "
+            f"{', '.join(map(str, sorted(numbers)))}: set the same data.batch_size wherever rows "
+            "continue, and data.shards to it"
+        )
+
+
 def _by_task(memories: Mapping[str, Any]) -> Any:
     """The `carry` of a train state, from the memories of all tasks; None for no memory."""
     if "" in memories:

@@ -22,7 +22,16 @@ from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.loading import load, load_part
 from t5x_like.pretrained.weight_source import Source, implied_generation, open_source
 from t5x_like.systems.system import Task
-from t5x_like.training import flops, frozen, metrics, optimizers, state, step, task_parameters
+from t5x_like.training import (
+    flops,
+    frozen,
+    metrics,
+    optimizers,
+    state,
+    step,
+    stop_signal,
+    task_parameters,
+)
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
 
@@ -147,6 +156,7 @@ class Experiment:
             microbatches=self.config.train.microbatches,
             prepare=self._prepare,
             task=self.name,
+            skip_nonfinite=self.config.train.on_nonfinite == "skip_step",
         )
         memory = partitioning.batch_sharding(self.mesh) if self.has_memory else None
         shardings = self.shardings.replace(carry=memory)
@@ -195,6 +205,7 @@ class Experiment:
             carry = carry if number else self.initial_carry(batch)
             found, carry = self.eval_step(params, batch, carry, np.int32(number))
             yield found
+            stop_signal.between_batches()
 
     def flops(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
         """Model FLOPs of a training step on a global batch, without the work of `Task.prepare`."""

@@ -11,6 +11,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import Array, Bool, Float, PyTree
 
+from t5x_like.training import stop_signal
+
 Batch = dict[str, np.ndarray]
 
 _SHORTEST = 16  # tokens of a row; longer rows have twice as many, and so on
@@ -165,6 +167,7 @@ class Scorer:
             some = order[first : first + self._rows]
             found = self._of_batch(params, [pairs[n] for n in some])
             scores |= dict(zip(some, found, strict=True))
+            stop_signal.between_batches()
         return [scores[n] for n in range(len(pairs))]
 
     def _of_batch(self, params: PyTree, pairs: Sequence[Pair]) -> list[Score]:

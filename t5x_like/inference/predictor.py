@@ -14,6 +14,7 @@ from jaxtyping import Array, PyTree
 from t5x_like.experiment import data_side
 from t5x_like.experiment.text_data import TextData
 from t5x_like.pretrained import Pretrained
+from t5x_like.training import stop_signal
 from t5x_like.vocabularies import Vocabulary
 
 Item = Mapping[str, Any]  # the fields of an example without its label: `text_a`, `words`, ...
@@ -124,6 +125,7 @@ class Predictor:
         results: list[Results] = []
         for start in range(0, len(flat), self._batch_size):
             results += self._run(flat[start : start + self._batch_size])
+            stop_signal.between_batches()
         predicted = []
         for item, own in zip(items, rows, strict=True):
             predicted.append(self.prediction.predict(item, own, results[: len(own)]))

@@ -25,6 +25,7 @@ from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import Batch, Pair, PromptFormat, Score, Scorer
 from t5x_like.pretrained import Pretrained
+from t5x_like.training import stop_signal
 from t5x_like.vocabularies import Vocabulary
 
 _SHORTEST = 16  # tokens of a row of prompts; rows have this length, twice it, four times it, ...
@@ -156,6 +157,7 @@ class TextModel:
             out = self.pretrained.generate(tokens, mask, **self.decode)
             new = out[:, 1 if self.encodes else tokens.shape[1] :]
             written += [self.until_end(row) for row in new[:: len(out) // len(rows)][: len(some)]]
+            stop_signal.between_batches()
         return written
 
     def score_written(

@@ -16,8 +16,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import pathlib
-import tempfile
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
@@ -28,12 +26,11 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.conversion import Example
+from t5x_like.preprocessing import iterator_state
 
 # Examples fetched from tf.data at once: a fetch costs as much as some tens of short examples.
 _BLOCK = 32
 _BLOCKS_AHEAD = 2
-
-_log = logging.getLogger(__name__)
 
 # At each epoch of each shard seqio warns that restarts repeat data, which is not the case here.
 logging.getLogger("absl").addFilter(
@@ -232,7 +229,8 @@ class TaskStream:
             "drawn": self.examples,
             "tokens": self.tokens,
             "waiting": list(self._waiting),
-            "iterator": self._current and _save(self._current.iterator, task=self.task.name),
+            "iterator": self._current
+            and iterator_state.save(self._current.iterator, task=self.task.name),
             "fingerprint": self._reader.fingerprint,
         }
 
@@ -254,7 +252,7 @@ class TaskStream:
         self._current = self._upcoming = None  # nothing read, or read again up to the position
         if state["iterator"] is not None:
             self._current = self._open(self._epoch, at_once=False)
-            _load(self._current.iterator, state["iterator"])
+            iterator_state.load(self._current.iterator, state["iterator"])
 
     def _open(self, epoch: int, *, skip: int = 0, at_once: bool = True) -> "_Opened":
         source = self._reader.source(shard=self._shard, epoch=epoch)
@@ -367,30 +365,3 @@ def _examples(block: Mapping[str, Any]) -> list[Example]:
     return [
         dict(zip(columns, example, strict=True)) for example in zip(*columns.values(), strict=True)
     ]
-
-
-def _save(iterator: Any, *, task: str) -> dict[str, bytes] | None:
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            tf.train.Checkpoint(iterator=iterator).write(f"{folder}/iterator")
-        except tf.errors.UnimplementedError as error:
-            _warn_of_replay(task, error.message)
-            return None
-        return {file.name: file.read_bytes() for file in pathlib.Path(folder).iterdir()}
-
-
-@functools.cache
-def _warn_of_replay(task: str, reason: str) -> None:
-    _log.warning(
-        "Positions of task %r are restored by reading its epoch again up to there, since its "
-        "tf.data pipeline cannot be saved: %s",
-        task,
-        reason,
-    )
-
-
-def _load(iterator: Any, files: Mapping[str, bytes]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            pathlib.Path(folder, name).write_bytes(content)
-        tf.train.Checkpoint(iterator=iterator).read(f"{folder}/iterator").assert_consumed()

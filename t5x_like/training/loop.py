@@ -22,12 +22,30 @@ from jaxtyping import Array, Int
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
+from t5x_like.training.step import SKIPPED
 from t5x_like.training.stop_signal import StopSignal
+from t5x_like.training.watchdog import Watchdog
 
 # Steps queued on the device: enough that it never waits, few enough to stop within seconds.
 _AHEAD = 2
+# Steps in a row that may be skipped: more of them will not mend the parameters.
+_MOST_SKIPPED = 10
 
 _global_norm = jax.jit(optax.tree.norm)
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss, gradient or parameter is NaN or infinite.
+
+    Attributes:
+        step: the first step at which it was found.
+    """
+
+    STATUS = 3  # the exit status of a run that it ends
+
+    def __init__(self, message: str, *, step: int):
+        super().__init__(message)
+        self.step = step
 
 
 class Writer(Protocol):
@@ -106,6 +124,7 @@ def fit(
     evaluate_every: int = 0,
     evaluate_first: bool = False,
     stop_after: Callable[[int, Mapping[str, Any]], bool] | None = None,
+    step_timeout: float = 0.0,
 ) -> Outcome:
     """Train from `state.step` to `steps`, or to the end of the data; call it on all processes.
 
@@ -125,28 +144,31 @@ def fit(
         evaluate_first: evaluate `state` before the first step, too.
         stop_after: gets the step and the metrics of each evaluation, after they are published, and
             returns whether to end training; the same on all processes.
+        step_timeout: seconds without the end of a step after which a `Watchdog` ends the process;
+            0 for never.
 
     Raises:
-        FloatingPointError: a loss, gradient or parameter is not finite. The message names the step,
-            and the newest checkpoint is from before it.
+        NonFiniteError: a loss, gradient or parameter is not finite. The newest checkpoint is from
+            before its step.
     """
     step, interrupted, stopped = int(state.step), False, False
 
     def measure() -> bool:
         """Evaluate the state, and return whether to end training."""
         assert evaluate is not None
-        with stop.cutting_short():
+        with watchdog.paused(), stop.cutting_short():
             values = log.evaluate(evaluate, state)
             return stop_after is not None and stop_after(step, values)
         return False  # cut short
 
-    with StopSignal(delay=_AHEAD) as stop:
+    with StopSignal() as stop, Watchdog(step_timeout) as watchdog:
         if evaluate is not None and evaluate_first:
             stopped = measure()
         newest = _read(batches, put) if step < steps and not stopped else None
         while newest is not None and not stopped:
             task, batch = newest
-            state, metrics = train_steps[task](state, batch)
+            with watchdog.step(task):
+                state, metrics = train_steps[task](state, batch)
             step += 1
             log.add(metrics, task=task, step=step, steps_left=steps - step)
             interrupted = stop.agreed()
@@ -157,8 +179,9 @@ def fit(
             if newest is None and not due:
                 due, position = True, batches.state()
             if checkpoints is not None and due:
-                log.require_finite(state)
-                checkpoints.save(step, state, position)
+                with watchdog.paused():
+                    log.require_finite(state)
+                    checkpoints.save(step, state, position)
             at_evaluation = evaluate_every and step % evaluate_every == 0
             if evaluate is not None and not interrupted and (newest is None or at_evaluation):
                 stopped = measure()
@@ -166,9 +189,10 @@ def fit(
                     interrupted, newest = True, None
         if step < steps and not interrupted and not stopped:
             logging.warning("the data ended at step %d of %d", step, steps)
-        log.finish()
-        if checkpoints is not None:
-            checkpoints.wait()
+        with watchdog.paused():
+            log.finish()
+            if checkpoints is not None:
+                checkpoints.wait()
     return Outcome(state, interrupted or stop.has_cut, stopped)
 
 
@@ -201,14 +225,15 @@ class Log:
         self._queued: collections.deque[Any] = collections.deque()
         self._since: float | None = None
         self._compiled: set[str] = set()
+        self._skipped: Int[Array, ""] | int = 0  # steps in a row
 
     def add(self, metrics: Metrics, *, task: str, step: int, steps_left: int) -> None:
         """Add the metrics of a step, which the device may not have computed yet."""
         self._publish_closed()
         interval = self._open
         interval.step, interval.steps_left = step, steps_left
-        interval.totals[task], interval.bad = _accumulate(
-            interval.totals.get(task), interval.bad, metrics, np.int32(step)
+        interval.totals[task], interval.bad, self._skipped = _accumulate(
+            interval.totals.get(task), interval.bad, self._skipped, metrics, np.int32(step)
         )
         self._queued.append(interval.bad)
         if len(self._queued) > _AHEAD:
@@ -228,8 +253,7 @@ class Log:
         self._publish_closed()
         if self._open.totals and (step := int(self._open.bad)):
             _stop(self._open.values(), step=step)
-        norm = float(_global_norm(state.params))
-        if not np.isfinite(norm):
+        if not np.isfinite(norm := float(_global_norm(state.params))):
             _stop({"param_norm": norm}, step=int(state.step))
 
     def evaluate(
@@ -320,20 +344,32 @@ def _rates(interval: _Interval, *, seconds: float) -> dict[str, float]:
 
 @jax.jit
 def _accumulate(
-    total: Metrics | None, bad: Int[Array, ""], metrics: Metrics, step: Int[Array, ""]
-) -> tuple[Metrics, Int[Array, ""]]:
-    """Add the metrics of a step, and keep the first step whose loss or gradient is not finite."""
+    total: Metrics | None,
+    bad: Int[Array, ""],
+    skipped: Int[Array, ""],
+    metrics: Metrics,
+    step: Int[Array, ""],
+) -> tuple[Metrics, Int[Array, ""], Int[Array, ""]]:
+    """Add the metrics of a step, and keep the first step whose loss or gradient is not finite.
+
+    A step that was skipped counts as such only as the last of too many in a row.
+    """
     watched = [metrics[name].total for name in ("loss", "grad_norm") if name in metrics]
     finite = jnp.all(jnp.isfinite(jnp.stack(watched)))
+    if SKIPPED in metrics:
+        skipped = jnp.where(metrics[SKIPPED].total > 0, skipped + 1, 0)
+        finite &= skipped < _MOST_SKIPPED
     bad = jnp.where((bad == 0) & ~finite, step, bad)
-    return metrics if total is None else metrics_lib.merge([total, metrics]), bad
+    return metrics if total is None else metrics_lib.merge([total, metrics]), bad, skipped
 
 
 def _stop(values: Mapping[str, float], *, step: int) -> None:
+    problem = f"{_MOST_SKIPPED} steps in a row were skipped up to step {step}."
     try:
         metrics_lib.require_finite(values, step=step)
     except FloatingPointError as error:
-        raise FloatingPointError(f"{error} The newest checkpoint is from before.") from None
+        problem = str(error)
+    raise NonFiniteError(f"{problem} The newest checkpoint is from before.", step=step)
 
 
 def _read(batches: Batches, put: Callable[[Any], Any]) -> tuple[str, Any] | None:

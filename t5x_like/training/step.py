@@ -20,6 +20,8 @@ Loss = Callable[..., Any]
 # (state, batch, key) -> the batch that the loss reads.
 Prepare = Callable[[TrainState, Batch, Array], Batch]
 
+SKIPPED = "steps_skipped"
+
 # Folded into the key of a state to get the keys of `prepare`: larger than the number of any step,
 # with which the same key is folded for dropout.
 _PREPARING = 2**32 - 1
@@ -33,6 +35,7 @@ def make_train_step(
     microbatches: int = 1,
     prepare: Prepare | None = None,
     task: str = "",
+    skip_nonfinite: bool = False,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """Make `step(state, batch) -> (state, metrics)`.
 
@@ -54,6 +57,9 @@ def make_train_step(
         prepare: completes the batch first, from the parameters before the step.
         task: whose loss it is, in a run of several; the parameters of the heads of other tasks, and
             their optimizer state, stay as they are.
+        skip_nonfinite: whether a step whose loss or gradient is not finite changes nothing but the
+            number of the step. Its metrics have count 0, but for `steps_skipped`, the share of
+            such steps.
 
     Raises:
         ValueError: microbatches is below 1, or (when traced) does not divide the batch.
@@ -87,9 +93,21 @@ def make_train_step(
             opt_state=opt_state,
             carry=_with_memory(state.carry, task, memory),
         )
-        return new, metrics
+        return _unless_nonfinite(state, new, metrics) if skip_nonfinite else (new, metrics)
 
     return step
+
+
+def _unless_nonfinite(
+    state: TrainState, new: TrainState, metrics: Metrics
+) -> tuple[TrainState, Metrics]:
+    """The result of a step; the state before it, one step on, where it is not finite."""
+    watched = jnp.stack([metrics[name].total for name in ("loss", "grad_norm")])
+    finite = jnp.all(jnp.isfinite(watched))
+    same = state.replace(step=new.step)
+    new = jax.tree.map(lambda x, before: jnp.where(finite, x, before), new, same)
+    metrics = jax.tree.map(lambda x: jnp.where(finite, x, 0), metrics)
+    return new, metrics | {SKIPPED: metrics_lib.from_value(~finite)}
 
 
 def make_eval_step(

@@ -70,6 +70,13 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         self._newest = task
         return task, batch
 
+    def skip(self, number: int) -> None:
+        """Read the batches of the next steps, and drop them: others take their places."""
+        for step in range(self._step, self._step + number):
+            self._newest = task_at(step, shares=self._shares, seed=self._seed)
+            next(self._batches[self._newest])
+            self._counts[self._newest] += 1
+
     def counts(self, *, step: int) -> dict[str, int]:
         """The number of batches of each task up to a step, without one read ahead."""
         ahead = self._step - step

@@ -181,6 +181,19 @@ def test_a_watch_gives_up_on_a_command_that_always_fails(script, cloud):
     assert calls(cloud)[-1] == LAST
 
 
+def test_a_watch_does_not_repeat_a_loss_that_is_not_finite(script, cloud):
+    program = """
+        if mkdir "$BUCKET/first" 2> /dev/null; then echo "error: loss is nan"; exit 3; fi
+        sleep 0.2
+        exit 1
+    """
+    done = watch(script, cloud, program)
+    assert done.returncode == 3
+    assert "t5: the loss is not finite, as it would be again: see train.on_nonfinite" in done.stdout
+    asked = [line for line in (cloud / "calls").read_text().splitlines() if " start " in line]
+    assert len(asked) == 1
+
+
 def test_a_watch_gives_up_on_a_request_that_always_fails(script, cloud, commands, stub):
     (commands / "gcloud").rename(commands / "played_gcloud")
     stub(

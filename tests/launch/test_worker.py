@@ -47,6 +47,9 @@ def test_a_machine_reports_the_state_of_its_command(script, tree):
     script("worker.sh", "start", "--", "false")
     until(lambda: state(script) == "failed")
 
+    script("worker.sh", "start", "--", "bash", "-c", "echo error: loss is nan; exit 3")
+    until(lambda: state(script) == "nonfinite error: loss is nan")
+
 
 def test_a_command_is_started_once_and_stopped_in_good_order(script, tree):
     assert script("worker.sh", "start", "--", "bash", "-c", SAVING).stdout == "started\n"

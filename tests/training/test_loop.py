@@ -3,16 +3,20 @@
 import os
 import signal
 import threading
+import time
+import types
 
 import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 from jaxtyping import Array
 
 from t5x_like.training import metrics as metrics_lib
-from t5x_like.training.loop import Log, Work, fit
+from t5x_like.training import stop_signal, watchdog
+from t5x_like.training.loop import Log, NonFiniteError, Work, fit
 
 
 @flax.struct.dataclass
@@ -249,6 +253,80 @@ def test_loss_that_is_not_finite_stops_the_run_and_names_its_step():
     with pytest.raises(FloatingPointError, match="step 6"):
         _fit(recorder, steps=20, every=100, train_step=jax.jit(step))
     assert not recorder.saved
+
+
+@pytest.mark.parametrize(("skipped", "stops_at"), [(9, None), (10, 13)])
+def test_too_many_steps_in_a_row_that_are_skipped_stop_the_run(skipped, stops_at):
+    def step(state, batch):
+        state, metrics = _step(state, batch)
+        bad = (state.step > 3) & (state.step <= 3 + skipped)
+        metrics = jax.tree.map(lambda x: jnp.where(bad, 0, x), metrics)
+        return state, metrics | {"steps_skipped": metrics_lib.from_value(bad)}
+
+    recorder = Recorder(every=100)
+    if stops_at is None:
+        _fit(recorder, steps=30, every=4, train_step=jax.jit(step))
+        assert recorder.scalars[8]["train/steps_skipped"] == 1
+        assert recorder.scalars[16]["train/steps_skipped"] == 0
+        return
+    with pytest.raises(NonFiniteError, match="10 steps in a row were skipped up to step 13") as got:
+        _fit(recorder, steps=30, every=4, train_step=jax.jit(step))
+    assert got.value.step == stops_at
+
+
+@pytest.fixture
+def watchdog_ends(monkeypatch):
+    """Whether the watchdog has ended the process, which lives on."""
+    ended = threading.Event()
+    monkeypatch.setattr(watchdog.Watchdog, "_end", lambda self: ended.set())
+    return ended
+
+
+def test_no_step_for_too_long_ends_the_process(watchdog_ends):
+    def step(state, batch):
+        if batch == 3:
+            assert watchdog_ends.wait(60), "nobody came"
+        return _step(state, batch)
+
+    _fit(Recorder(), steps=4, train_step=step, step_timeout=0.2)
+
+
+def test_compilation_evaluation_and_checkpoints_take_their_time(watchdog_ends):
+    class Slow(Recorder):
+        def save(self, *arguments):
+            time.sleep(0.6)
+            super().save(*arguments)
+
+        def wait(self):
+            time.sleep(0.6)
+
+    def step(state, batch):
+        if batch == 1:
+            time.sleep(0.6)  # as long as compiling
+        return _step(state, batch)
+
+    _fit(
+        Slow(every=2),
+        steps=4,
+        train_step=step,
+        step_timeout=0.3,
+        evaluate=lambda state: time.sleep(0.6) or {"x": 1.0},
+        evaluate_every=2,
+    )
+    assert not watchdog_ends.is_set()
+
+
+def test_a_step_of_several_processes_waits_for_none(monkeypatch):
+    def absent(*_, **__):
+        raise RuntimeError("NOT_FOUND: no collective, and nobody has asked to stop the run")
+
+    client = types.SimpleNamespace(key_value_set=lambda *_: None, key_value_try_get=absent)
+    monkeypatch.setattr(stop_signal.distributed.global_state, "client", client)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", absent)
+    for name in ("process_allgather", "broadcast_one_to_all", "sync_global_devices"):
+        monkeypatch.setattr(multihost_utils, name, absent)
+    assert int(_fit(Recorder(), steps=50).state.step) == 50
 
 
 def test_parameters_that_are_not_finite_are_not_saved():

@@ -75,6 +75,29 @@ def test_a_step_is_the_gradient_of_the_mean_over_target_tokens(params, batch):
         np.testing.assert_allclose(after.params[name], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_step_that_is_not_finite_is_skipped_where_that_is_asked_for(params, batch):
+    start, plain = make(params, name="adamw")
+    optimizer, schedule = optimizers.build(
+        {"name": "adamw", "schedule": "linear", "learning_rate": 0.5, "decay_steps": 10}, axes=AXES
+    )
+    train_step = jax.jit(
+        step.make_train_step(loss, optimizer, schedule=schedule, skip_nonfinite=True)
+    )
+    bad = batch | {"noise": np.full(B, np.nan, np.float32)}
+    skipped, found = train_step(start, bad)
+    assert int(skipped.step) == 1
+    for name in ("params", "opt_state", "rng"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(skipped, name), getattr(start, name))
+    assert float(found["steps_skipped"].compute()) == 1
+    assert all(float(np.sum(one.count)) == 0 for key, one in found.items() if key != step.SKIPPED)
+
+    after, found = train_step(start, batch)
+    expected, others = plain(start, batch)
+    jax.tree.map(np.testing.assert_array_equal, after, expected)
+    assert float(found.pop("steps_skipped").compute()) == 0
+    assert metrics.compute(found) == metrics.compute(others)
+
+
 def test_metrics_of_a_step(params, batch):
     start, train_step = make(params, clip_norm=1e-3)
     middle, _ = train_step(start, batch)

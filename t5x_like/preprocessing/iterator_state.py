@@ -1,0 +1,61 @@
+"""The state of a tf.data iterator, as bytes that a checkpoint keeps."""
+
+import functools
+import logging
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+_PARTS = "parts"  # of the serialized state
+
+_log = logging.getLogger(__name__)
+
+
+def save(iterator: Any, *, task: str) -> dict[str, Any] | None:
+    """The state of an iterator, made in memory: a full temporary folder does not matter.
+
+    Args:
+        iterator: of a tf.data dataset.
+        task: whose iterator it is, for the warning.
+
+    Returns:
+        None if tf.data cannot save it.
+    """
+    try:
+        state = tf.raw_ops.SerializeIterator(
+            resource_handle=iterator._iterator_resource,
+            external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
+        )
+    except tf.errors.UnimplementedError as error:
+        _warn_of_replay(task, error.message)
+        return None
+    # One by one: a serialized tensor has at most 2 GB.
+    return {_PARTS: [tf.io.serialize_tensor(part).numpy() for part in state]}
+
+
+@functools.cache
+def _warn_of_replay(task: str, reason: str) -> None:
+    _log.warning(
+        "Positions of task %r are restored by reading its epoch again up to there, since its "
+        "tf.data pipeline cannot be saved: %s",
+        task,
+        reason,
+    )
+
+
+def load(iterator: Any, saved: Mapping[str, Any]) -> None:
+    """Bring an equal iterator into a state that `save` returned."""
+    if _PARTS in saved:
+        parts = [tf.io.parse_tensor(part, tf.variant) for part in saved[_PARTS]]
+        tf.raw_ops.DeserializeIterator(
+            resource_handle=iterator._iterator_resource, serialized=tf.stack(parts)
+        )
+        return
+    # An older position: the files of a checkpoint.
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in saved.items():
+            pathlib.Path(folder, name).write_bytes(content)
+        tf.train.Checkpoint(iterator=iterator).read(f"{folder}/iterator").assert_consumed()
