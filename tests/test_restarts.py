@@ -1,14 +1,20 @@
 """Restarts of a run: what they refuse, what they print, and which files they leave alone."""
 
 import dataclasses
+import errno
 import json
+import os
 import re
 import shutil
 
+import jax
+import numpy as np
 import pytest
 
-from t5x_like import checkpoints, train
-from t5x_like.experiment import run_folder
+from t5x_like import checkpoints, partitioning, train
+from t5x_like.checkpoints import manifest
+from t5x_like.experiment import data_side, model_side, reporting, run_folder
+from t5x_like.experiment.workdir_lock import WorkdirLock
 from tests.programs import tiny_t5
 
 
@@ -34,12 +40,12 @@ def run(trained, tmp_path):
     return tmp_path
 
 
-def refused(capsys, made):
-    """The line of a restart that is refused."""
+def refused(capsys, made, *, status=2):
+    """The line of a restart that ends with an error."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         train.train(made)
-    assert ended.value.code == 2
+    assert ended.value.code == status
     [line] = capsys.readouterr().err.splitlines()
     return line
 
@@ -63,6 +69,7 @@ def test_changed_data_are_refused_unless_a_setting_allows_them(run, capsys):
     assert stored["files"][str(text)][0] == text.stat().st_size  # the run's own now
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_fingerprints_resumes(run, monkeypatch):
     found = run_folder.stored(run / "run", settings(run))
     assert found.fingerprints["files"]
@@ -70,6 +77,72 @@ def test_a_checkpoint_without_fingerprints_resumes(run, monkeypatch):
     monkeypatch.setattr(run_folder, "stored", lambda *_: old)
     train.train(settings(run, train__steps=3))
     assert checkpoints.checkpoint_steps(run / "run" / "checkpoints")[-1] == 3
+
+
+def test_a_second_run_in_the_workdir_is_refused(run, capsys):
+    with WorkdirLock(run / "run", report=print):
+        line = refused(capsys, settings(run, train__steps=3))
+    assert re.search("workdir='.*/run' is in use by process .* on host .*: stop that run", line)
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_newest_checkpoint(run, capsys, monkeypatch):
+    def full(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = checkpoints.restore_params(run / "run")[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "write", full)
+        line = refused(capsys, settings(run, train__steps=3))
+    assert re.search("cannot write the checkpoint of step 3 to .*: .*No space left on device", line)
+    after, step = checkpoints.restore_params(run / "run")
+    assert step == 2
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Makes the loss of the fourth batch of training NaN; the numbers of batches, as trained."""
+    numbers, seen, put = {}, [], model_side.Experiment.put
+
+    def key(batch):
+        return batch["decoder_target_tokens"].tobytes()
+
+    def poison(self, batch):
+        number = numbers.get(key(batch))
+        seen.append(number)
+        if number == 4:
+            batch = batch | {"decoder_loss_weights": batch["decoder_loss_weights"] * np.nan}
+        return put(self, batch)
+
+    def begin(made):
+        mesh = partitioning.make_mesh(made.mesh.to_dict())
+        batches = data_side.build(made, mesh, shards=2).train_batches
+        numbers.update({key(next(batches)): number for number in range(1, 12)})
+        monkeypatch.setattr(model_side.Experiment, "put", poison)
+        return seen
+
+    return begin
+
+
+@pytest.mark.slow
+def test_data_whose_loss_is_not_finite_stop_the_run_or_are_left_out(run, capsys, poisoned):
+    made = settings(run, train__steps=6)
+    seen = poisoned(made)
+    line = refused(capsys, made, status=3)
+    assert "at or shortly before step 4" in line
+    assert checkpoints.checkpoint_steps(run / "run" / "checkpoints")[-1] == 2
+
+    seen.clear()
+    made.train.on_nonfinite = "skip_data"
+    train.train(made)
+    out = capsys.readouterr().out
+    assert "Going on without 2 batches" in out
+    trained = [number for number in seen if number]
+    assert trained[:2] == [3, 4]
+    assert trained[-4:] == [5, 6, 7, 8]
+    log = reporting.read_log(run / "run")["train/loss"]
+    assert sorted(log) == [1, 2, 3, 4, 5, 6]
+    assert np.isfinite(list(log.values())).all()
 
 
 def test_a_refused_restart_leaves_the_config_as_it_was(run, capsys):
