@@ -118,6 +118,28 @@ def test_kills_at_any_moment_of_saving_leave_a_readable_folder(straight, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_signal_to_one_of_two_processes_ends_their_evaluation(straight, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    # An evaluation of two hours, after step 3.
+    common = ("--every", 100, "--evaluated", 72_000, "--processes", 2, "--port", port)
+    with (
+        _running(tmp_path, *common, "--process", 0) as first,
+        _running(tmp_path, *common, "--process", 1) as second,
+    ):
+        _wait_for(first, "evaluating")
+        second.send_signal(signal.SIGTERM)
+        outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
+        assert [process.returncode for process in (first, second)] == [0, 0]
+    assert {line for output in outputs for line in re.findall(r"done .*", output)} == {
+        "done 4 True"
+    }
+    assert checkpoints.checkpoint_steps(tmp_path / "checkpoints") == [4]
+
+
+@pytest.mark.slow
 def test_two_processes_go_on_from_one_stop_together_and_one_goes_on(
     straight, tmp_path, monkeypatch
 ):

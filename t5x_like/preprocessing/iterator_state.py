@@ -27,7 +27,8 @@ def save(iterator: Any, *, task: str) -> dict[str, Any] | None:
     try:
         state = tf.raw_ops.SerializeIterator(
             resource_handle=iterator._iterator_resource,
-            external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
+            # As `TaskReader.blocks` sets it for these datasets.
+            external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE.value,
         )
     except tf.errors.UnimplementedError as error:
         _warn_of_replay(task, error.message)

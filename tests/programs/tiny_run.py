@@ -23,6 +23,7 @@ from jax.sharding import PartitionSpec as P
 
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.training import state as state_lib
+from t5x_like.training import stop_signal
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.step import make_train_step
 from t5x_like.training.task_batches import TaskBatches
@@ -124,6 +125,22 @@ def recorded(
     return wrapped
 
 
+def evaluation(batches: int) -> Callable[[Any], dict[str, float]]:
+    """An evaluation of so many batches, each a collective that takes a tenth of a second."""
+    norm = jax.jit(lambda params: optax.tree.norm(params))
+
+    def evaluate(state: Any) -> dict[str, float]:
+        for number in range(batches):
+            norm(state.params).block_until_ready()
+            time.sleep(0.1)
+            if number == 3:
+                report("evaluating")
+            stop_signal.between_batches()
+        return {}
+
+    return evaluate
+
+
 def report(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -136,6 +153,7 @@ def run(
     every: int = 5,
     kill_at: int | None = None,
     delay: float = 0.0,
+    evaluated: int = 0,
 ) -> Outcome:
     """Trains up to `steps`, going on from the newest checkpoint in the folder if there is one."""
     optimizer = optax.adamw(1e-2)
@@ -176,6 +194,8 @@ def run(
                 hooks=[lambda step, _: report(f"step {step}")],
             ),
             checkpoints=checkpoints,
+            evaluate=evaluation(evaluated) if evaluated else None,
+            evaluate_every=3,
         )
 
 
@@ -186,6 +206,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=5)
     parser.add_argument("--kill-at", type=int)
     parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--evaluated", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--process", type=int, default=0)
     parser.add_argument("--port", type=int)
@@ -193,7 +214,12 @@ def main() -> None:
     if args.processes > 1:
         jax.distributed.initialize(f"localhost:{args.port}", args.processes, args.process)
     outcome = run(
-        args.folder, steps=args.steps, every=args.every, kill_at=args.kill_at, delay=args.delay
+        args.folder,
+        steps=args.steps,
+        every=args.every,
+        kill_at=args.kill_at,
+        delay=args.delay,
+        evaluated=args.evaluated,
     )
     report(f"done {int(outcome.state.step)} {outcome.interrupted}")
 
