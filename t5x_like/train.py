@@ -73,7 +73,7 @@ def train(settings: ml_collections.ConfigDict) -> None:
         models = model_side.build_tasks(settings)
         first = next(iter(models.values()))
         phases = config.phases(settings)
-        shards = stored and stored.shards
+        shards = None if stored is None else stored.shards
         parts = [_data(phase, first, shards=shards) for phase in phases]
         schedule = Schedule(settings)
         best = schedule.best(workdir / "checkpoints")

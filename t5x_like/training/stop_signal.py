@@ -57,8 +57,9 @@ class StopSignal:
             for number in self._SIGNALS:
                 self._handlers[number] = signal.signal(number, self._receive)
         if jax.process_count() > 1:
+            client: Any = distributed.global_state.client
             self._agreement = Agreement(
-                distributed.global_state.client,
+                client,
                 process=jax.process_index(),
                 processes=jax.process_count(),
                 asked=self._received,
