@@ -1,20 +1,17 @@
 """Batches: the same on any number of processes, resumed anywhere bit for bit, nothing lost."""
 
 import collections
-import errno
 import gc
 import logging
-import os
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
 
-from t5x_like.preprocessing import iterator_state, mixtures
+from t5x_like.preprocessing import mixtures
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.streams import Reading, TaskReader
 
@@ -186,36 +183,6 @@ def test_resuming_anywhere_is_exact(task, pack):
         resumed = batches_of(**settings)
         resumed.restore(position)
         assert_equal(take(resumed, 5), expected[number : number + 5])
-
-
-def test_positions_need_no_temporary_folder(monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
-    batches = batches_of()
-    take(batches, 3)
-    resumed = batches_of()
-    resumed.restore(batches.state())
-    assert_equal(take(resumed, 5), take(batches, 5))
-
-
-def test_positions_of_older_checkpoints_are_restored(monkeypatch, tmp_path):
-    def write(iterator, *, task):
-        """As checkpoints had it: the files of a TensorFlow checkpoint."""
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        tf.train.Checkpoint(iterator=iterator).write(str(folder / "iterator"))
-        return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-    batches = batches_of()
-    take(batches, 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(iterator_state, "save", write)
-        position = batches.state()
-    assert len(list(tmp_path.iterdir())) == 2  # of two shards
-    resumed = batches_of()
-    resumed.restore(position)
-    assert_equal(take(resumed, 5), take(batches, 5))
 
 
 def test_resuming_a_finite_pass_is_exact():
