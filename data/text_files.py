@@ -121,8 +121,7 @@ def source(
     columns = _columns(text=text, inputs=inputs, targets=targets)
     if not 0 <= held_out <= 1:
         raise ValueError(f"held_out={held_out!r} must be from 0 to 1.")
-    paths = {"train": _expand("files", files)}
-    paths["validation"] = paths["train"]
+    paths = dict.fromkeys(sources.SPLITS, _expand("files", files))
     if validation_files:
         paths["validation"] = _expand("validation_files", validation_files)
     every_path = sorted({*paths["train"], *paths["validation"]})

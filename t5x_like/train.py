@@ -73,35 +73,27 @@ def train(settings: ml_collections.ConfigDict) -> None:
         models = model_side.build_tasks(settings)
         first = next(iter(models.values()))
         phases = config.phases(settings)
-        shards = None if stored is None else stored.shards
-        parts = [_data(phase, first, shards=shards) for phase in phases]
+        parts = [_data(phase, first, stored) for phase in phases]
         schedule = Schedule(settings)
         best = schedule.best(workdir / "checkpoints")
     with partitioning.layout(first.mesh), contextlib.ExitStack() as opened:
         with one_line_errors():
-            # All of them now: tracing the model shows what does not fit in a later phase.
-            works = [_works(models, data) for data in parts]
-            carries = [memories.abstract(models, data) for data in parts]
-            memories.check(carries, phases)
-            memories.check_data(models, parts)
-            if best is not None:
-                schedule.check_loss(best.number, _metric_names(models, parts[0]))
+            works, carry = _traced(models, phases, parts)
+            _check_best(best, schedule, models, parts[0])
             prints = partitioning.on_first_process(
                 functools.partial(_fingerprints, settings, phases, parts, stored)
             )
-            metadata = {"data_shards": _any(parts[0]).shards, "fingerprints": prints}
             partitioning.on_first_process(lambda: opened.enter_context(lock))
-            saver = opened.enter_context(_saver(settings, lock, metadata, best=best))
-            restore = functools.partial(_restore, first, carries[0], saver)
+            saver = opened.enter_context(_saver(settings, lock, parts, prints, best))
+            restore = functools.partial(_restore, first, carry, saver)
             state, position = restore()
             writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
-        so_far = BestSoFar(best, schedule, saver, step=int(state.step))
         run = _Run(
             models=models,
             phases=list(zip(phases, parts, works, strict=True)),
             writer=writer,
             saver=saver,
-            so_far=so_far,
+            so_far=BestSoFar(best, schedule, saver, step=int(state.step)),
             restore=restore,
             begin=functools.partial(_begin, settings, workdir, stored),
         )
@@ -110,16 +102,17 @@ def train(settings: ml_collections.ConfigDict) -> None:
     for line in run_report.lines(outcome, workdir, parts[-1]):
         print(line)
     if not outcome.interrupted:
-        so_far.report()
+        run.so_far.report()
 
 
 def _saver(
     settings: ml_collections.ConfigDict,
     lock: WorkdirLock,
-    metadata: Mapping[str, Any],
-    *,
+    parts: Sequence[Data],
+    prints: dict[str, Any] | None,
     best: BestCheckpoint | None,
 ) -> Checkpoints:
+    metadata = {"data_shards": _any(parts[0]).shards, "fingerprints": prints}
     return Checkpoints(
         pathlib.Path(settings.workdir) / "checkpoints",
         every=settings.checkpoint.every,
@@ -180,8 +173,9 @@ def _any(data: Data) -> Inputs:
     return next(iter(data.values()))
 
 
-def _data(phase: Phase, model: Experiment, *, shards: int | None) -> dict[str, Inputs]:
+def _data(phase: Phase, model: Experiment, stored: run_folder.Stored | None) -> dict[str, Inputs]:
     """The data of the tasks in a phase."""
+    shards = None if stored is None else stored.shards
     for task in run_tasks(phase.settings):
         partitioning.check_batch(task.settings.data.batch_size, model.mesh.shape)
     return {
@@ -190,9 +184,34 @@ def _data(phase: Phase, model: Experiment, *, shards: int | None) -> dict[str, I
     }
 
 
-def _metric_names(models: Models, data: Data) -> dict[str, list[str]]:
-    """The metrics of the loss of each task."""
-    return {name: one.metric_names(data[name].batch_shapes()) for name, one in models.items()}
+def _traced(
+    models: Models, phases: Sequence[Phase], parts: Sequence[Data]
+) -> tuple[list[dict[str, Work]], Any]:
+    """The work of a step by phase and task, and the shapes of the memory.
+
+    Of all phases now: tracing the model shows what does not fit in a later one.
+
+    Raises:
+        ValueError: as `memories.check` and `memories.check_data`.
+    """
+    works = [{name: _work(model, data[name]) for name, model in models.items()} for data in parts]
+    carries = [memories.abstract(models, data) for data in parts]
+    memories.check(carries, phases)
+    memories.check_data(models, parts)
+    return works, carries[0]
+
+
+def _check_best(
+    best: BestCheckpoint | None, schedule: Schedule, models: Models, data: Data
+) -> None:
+    """Check that the number that chooses the best checkpoint is one of the losses' metrics.
+
+    Raises:
+        ValueError: as `Schedule.check_loss`.
+    """
+    if best is not None:
+        names = {name: one.metric_names(data[name].batch_shapes()) for name, one in models.items()}
+        schedule.check_loss(best.number, names)
 
 
 def _restore(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainState, DataState]:
@@ -353,11 +372,6 @@ def _log(models: Models, work: dict[str, Work], writer: Writers) -> Log:
         work=work,
         hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(models))],
     )
-
-
-def _works(models: Models, data: Data) -> dict[str, Work]:
-    """The work of a step of each task."""
-    return {name: _work(model, data[name]) for name, model in models.items()}
 
 
 def _work(model: Experiment, data: Inputs) -> Work:

@@ -152,18 +152,10 @@ def fit(
             before its step.
     """
     step, interrupted, stopped = int(state.step), False, False
-
-    def measure() -> bool:
-        """Evaluate the state, and return whether to end training."""
-        assert evaluate is not None
-        with watchdog.paused(), stop.cutting_short():
-            values = log.evaluate(evaluate, state)
-            return stop_after is not None and stop_after(step, values)
-        return False  # cut short
-
     with StopSignal() as stop, Watchdog(step_timeout) as watchdog:
         if evaluate is not None and evaluate_first:
-            stopped = measure()
+            with watchdog.paused(), stop.cutting_short():
+                stopped = _evaluated(state, log, evaluate, stop_after)
         newest = _read(batches, put) if step < steps and not stopped else None
         while newest is not None and not stopped:
             task, batch = newest
@@ -182,18 +174,30 @@ def fit(
                 with watchdog.paused():
                     log.require_finite(state)
                     checkpoints.save(step, state, position)
-            at_evaluation = evaluate_every and step % evaluate_every == 0
-            if evaluate is not None and not interrupted and (newest is None or at_evaluation):
-                stopped = measure()
+            at_evaluation = newest is None or step % (evaluate_every or steps) == 0
+            if evaluate is not None and not interrupted and at_evaluation:
+                with watchdog.paused(), stop.cutting_short():
+                    stopped = _evaluated(state, log, evaluate, stop_after)
                 if due and stop.has_cut:  # saved: a resumed run begins with this evaluation
                     interrupted, newest = True, None
         if step < steps and not interrupted and not stopped:
             logging.warning("the data ended at step %d of %d", step, steps)
-        with watchdog.paused():
-            log.finish()
-            if checkpoints is not None:
-                checkpoints.wait()
+        watchdog.close()
+        log.finish()
+        if checkpoints is not None:
+            checkpoints.wait()
     return Outcome(state, interrupted or stop.has_cut, stopped)
+
+
+def _evaluated(
+    state: TrainState,
+    log: "Log",
+    evaluate: Callable[[TrainState], Mapping[str, Any]],
+    stop_after: Callable[[int, Mapping[str, Any]], bool] | None,
+) -> bool:
+    """Evaluate a state, and return whether to end training."""
+    values = log.evaluate(evaluate, state)
+    return stop_after is not None and stop_after(int(state.step), values)
 
 
 class Log:

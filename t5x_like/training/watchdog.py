@@ -40,6 +40,10 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the watch."""
         self._closed.set()
         if self._timeout:
             self._thread.join()

@@ -173,13 +173,12 @@ def run(
             state, position = restored
             examples.restore(position)
         step = make_train_step(loss, optimizer, schedule=optax.constant_schedule(1e-2))
-        log_path = folder / f"examples-{jax.process_index()}.jsonl"
         return fit(
             state,
             train_steps={
                 "": recorded(
                     jax.jit(step, donate_argnums=0),
-                    log_path,
+                    folder / f"examples-{jax.process_index()}.jsonl",
                     start=int(state.step),
                     kill_at=kill_at,
                 )
