@@ -371,7 +371,7 @@ def test_a_form_that_a_task_does_not_have_is_named(folders):
         MODULES["glue"].measure("text_to_text", task="glue")
 
 
-def test_each_page_of_the_docs_names_each_task():
+def test_the_page_of_the_docs_names_each_task():
     text = (DATA.parent / "docs" / "tasks.md").read_text("utf-8")
     named = set(re.findall(r"`(\w+)`", text))
     for suite in SUITE_OF.values():

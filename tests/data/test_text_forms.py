@@ -257,22 +257,34 @@ def test_the_mixtures_leave_out_what_t5_leaves_out():
 
 
 @pytest.mark.parametrize(
-    ("task", "labels"),
+    ("suite", "task", "labels"),
     [
-        ("cola", ("unacceptable", "acceptable")),
-        ("sst2", ("negative", "positive")),
-        ("mrpc", ("not_equivalent", "equivalent")),
-        ("qqp", ("not_duplicate", "duplicate")),
-        ("mnli", ("entailment", "neutral", "contradiction")),
-        ("qnli", ("entailment", "not_entailment")),
-        ("rte", ("entailment", "not_entailment")),
-        ("wnli", ("not_entailment", "entailment")),
-        ("ax", ("entailment", "neutral", "contradiction")),
+        ("glue", "cola", ("unacceptable", "acceptable")),
+        ("glue", "sst2", ("negative", "positive")),
+        ("glue", "mrpc", ("not_equivalent", "equivalent")),
+        ("glue", "qqp", ("not_duplicate", "duplicate")),
+        ("glue", "mnli", ("entailment", "neutral", "contradiction")),
+        ("glue", "qnli", ("entailment", "not_entailment")),
+        ("glue", "rte", ("entailment", "not_entailment")),
+        ("glue", "wnli", ("not_entailment", "entailment")),
+        ("glue", "ax", ("entailment", "neutral", "contradiction")),
+        ("super_glue", "boolq", ("False", "True")),
+        ("super_glue", "cb", ("entailment", "contradiction", "neutral")),
+        ("super_glue", "copa", ("choice1", "choice2")),
+        ("super_glue", "multirc", ("False", "True")),
+        ("super_glue", "rte", ("entailment", "not_entailment")),
+        ("super_glue", "wic", ("False", "True")),
+        ("super_glue", "axb", ("entailment", "not_entailment")),
+        ("super_glue", "axg", ("entailment", "not_entailment")),
     ],
 )
-def test_labels_are_in_the_order_of_tensorflow_datasets(task, labels):
-    from tensorflow_datasets.text import glue
+def test_labels_are_in_the_order_of_tensorflow_datasets(suite, task, labels):
+    from tensorflow_datasets.text import glue, super_glue
 
-    assert GLUE[task].labels == labels
-    config = {one.name: one for one in glue.Glue.BUILDER_CONFIGS}[task]
+    ours, theirs = {
+        "glue": (GLUE, glue.Glue),
+        "super_glue": (SUPER_GLUE, super_glue.SuperGlue),
+    }[suite]
+    assert ours[task].labels == labels
+    config = {one.name: one for one in theirs.BUILDER_CONFIGS}[task]
     assert tuple(config.label_classes) == labels
