@@ -69,8 +69,8 @@ def batch():
 
 def test_the_loss_is_the_mean_of_masked_tokens_and_the_mean_of_pairs():
     module, params = make()
-    total, weight, metrics = bert.loss(module, params, batch(), None)
-    outputs = forward(module, params, batch(), None)
+    total, weight, metrics = jax.jit(functools.partial(bert.loss, module))(params, batch(), None)
+    outputs = jax.jit(functools.partial(forward, module))(params, batch(), None)
     log_probs = jax.nn.log_softmax(outputs["logits"])
     targets = batch()["encoder_target_tokens"]
     masked = [log_probs[row, place, targets[row, place]] for row, place in [(0, 2), (0, 7), (1, 1)]]
@@ -86,8 +86,9 @@ def test_the_loss_is_the_mean_of_masked_tokens_and_the_mean_of_pairs():
 def test_more_masked_tokens_than_are_read_make_the_loss_nan():
     module, params = make()
     full = batch() | {"encoder_loss_weights": batch()["encoder_loss_weights"].at[0, :5].set(1)}
-    assert not np.isnan(bert.loss(module, params, full, None, predicted=0.6)[0])
-    assert np.isnan(bert.loss(module, params, full, None, predicted=0.3)[0])
+    for predicted in (0.6, 0.3):
+        loss = jax.jit(functools.partial(bert.loss, module, predicted=predicted))
+        assert np.isnan(loss(params, full, None)[0]) == (predicted == 0.3)
 
 
 def test_the_loss_of_the_head_masked_lm_covers_masked_tokens_alone():
@@ -103,10 +104,11 @@ def test_only_the_loss_of_pairs_reaches_the_summary():
     def total(params, batch):
         return bert.loss(module, params, batch, None)[0]
 
-    gradient = jax.grad(total)(params, batch())
+    gradients = jax.jit(jax.grad(total))
+    gradient = gradients(params, batch())
     assert np.abs(gradient["head"]["summary"]["dense"]["kernel"]).max() > 0
     silent = batch() | {"encoder_segment_ids": jnp.zeros((3, 10), int)}
-    gradient = jax.grad(total)(params, silent)
+    gradient = gradients(params, silent)
     assert np.abs(gradient["head"]["summary"]["dense"]["kernel"]).max() == 0
 
 

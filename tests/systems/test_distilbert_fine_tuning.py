@@ -59,12 +59,12 @@ def test_a_fine_tuned_teacher_adds_its_distribution_to_the_labels(head):
     run = distilbert.SYSTEM.tasks[head].loss
     total, weight, metrics = jax.jit(functools.partial(run, module))(params, labelled(head), None)
     own = {name: part for name, part in params.items() if name != "teacher"}
-    of_labels, count, _ = run(alone, own, labelled(head), None)
+    of_labels, count, _ = jax.jit(functools.partial(run, alone))(own, labelled(head), None)
     real = np.asarray(batch()["encoder_segment_ids"]) > 0
     settings = fine_tuned(head)["teacher"] | {"system": None, "folder": None}
     settings = {name: value for name, value in settings.items() if value is not None}
     outputs = [
-        forward(network, p, labelled(head), None)
+        jax.jit(functools.partial(forward, network))(p, labelled(head), None)
         for network, p in ((alone, own), (bert.build(settings), params["teacher"]))
     ]
     if head == "question_answering":
@@ -83,7 +83,8 @@ def test_a_fine_tuned_teacher_adds_its_distribution_to_the_labels(head):
     np.testing.assert_allclose(found / number, divergence, rtol=1e-4)
     expected = (of_labels / count + divergence) / 2
     np.testing.assert_allclose(total / weight, expected, rtol=1e-4)
-    weighted = run(module, params, labelled(head), None, labels=1.0, soft_targets=0.0)
+    without = functools.partial(run, module, labels=1.0, soft_targets=0.0)
+    weighted = jax.jit(without)(params, labelled(head), None)
     np.testing.assert_allclose(weighted[0] / weighted[1], of_labels / count, rtol=1e-5)
     with pytest.raises(ValueError, match=r"loss.soft_targets is for a student with a teacher"):
         run(alone, own, labelled(head), None, soft_targets=0.5)

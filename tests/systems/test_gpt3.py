@@ -69,7 +69,7 @@ def test_every_second_layer_sees_a_band_alone():
             batch = {"decoder_input_tokens": jnp.arange(1, 13)[None]}
             return jnp.sum(module.apply({"params": own}, batch)[0, -1, :1])
 
-        gradient = jax.grad(last)(params["token_embedder"]["embedding"])
+        gradient = jax.jit(jax.grad(last))(params["token_embedder"]["embedding"])
         return (np.abs(np.asarray(gradient)).max(axis=1)[1:13] > 0).tolist()
 
     assert reached(["block_1"]) == [False] * (12 - WINDOW) + [True] * WINDOW
