@@ -168,7 +168,7 @@ def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [*ENCODERS, "bart"])
+@pytest.mark.parametrize("system", [*ENCODERS, "bart", "xlnet"])
 def test_classes_of_texts(system, fine_tune):
     measured, predicted = fine_tune(classification, "classification", system=system)
     assert measured["accuracy"] > 0.9

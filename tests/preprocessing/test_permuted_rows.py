@@ -9,9 +9,13 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from t5x_like.batches import converters
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives.masked.masking import harmonic
 from t5x_like.preprocessing.objectives.masked.permuted import Spans, Text
+from t5x_like.preprocessing.pipeline import Batches
+from t5x_like.preprocessing.sources import add_document_task
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from tests.word_vocabulary import WordVocabulary
 
@@ -272,3 +276,53 @@ def test_settings_out_of_range_are_refused(settings, message):
 def test_rows_without_room_are_refused_before_anything_is_read():
     with pytest.raises(ValueError, match=r"lengths\.inputs=64 with reuse=0\.9 have 57 and 7"):
         rows(reuse=0.9)
+
+
+def batches(*, rows=2, length=24):
+    """Batches of a task of 12 documents, each row with every second of them."""
+    texts = [" ".join(f"w{n * 50 + i}" for i in range(30 + n)) for n in range(12)]
+    vocabulary = WordVocabulary(f"w{n}" for n in range(12 * 50 + 30))
+    add_document_task(
+        "permuted",
+        source=seqio.FunctionDataSource(
+            lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
+                {"text": texts}
+            ),
+            splits=["train"],
+        ),
+        vocabulary=vocabulary,
+        objective=objectives.build("xlnet", group=3, backward=0.0),
+    )
+    made = converters.build("encoder", **examples_of("xlnet", {}).converter_settings)
+    return Batches(
+        "permuted",
+        split="train",
+        batch_size=rows,
+        shards=rows,
+        lengths={"inputs": length},
+        converter=made.continued(end=SEP),
+        shuffle=False,
+    )
+
+
+def test_a_row_goes_on_from_the_row_of_the_batch_before_and_from_a_saved_position():
+    source = batches()
+    found = [next(source) for _ in range(6)]
+    assert found[0]["continued"].tolist() == [0, 0]
+    for before, after in itertools.pairwise(found):
+        for row in np.flatnonzero(after["continued"]):
+            end = before["encoder_input_tokens"][row, before["reused"][row] - 1]
+            begin = after["encoder_input_tokens"][row, 0]
+            assert begin == end + 1 or SEP in (begin, end)
+    shapes = {name: (x.shape, x.dtype.name) for name, x in found[0].items()}
+    assert shapes["encoder_order"] == ((2, 24), "int32")
+    assert shapes["reused"] == shapes["reversed"] == ((2,), "int32")
+    again = batches()
+    position = batches()
+    for _ in range(3):
+        next(position)
+    again.restore(position.state())
+    for expected in found[3:]:
+        one = next(again)
+        assert one.keys() == expected.keys()
+        assert all(np.array_equal(one[name], x) for name, x in expected.items())

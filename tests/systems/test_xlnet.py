@@ -287,6 +287,19 @@ def test_the_loss_is_of_the_places_to_predict_alone():
     assert float(value) == pytest.approx(-own.mean(), rel=1e-4)
 
 
+def test_a_memory_keeps_its_types_from_batch_to_batch():
+    module = xlnet.build(TINY | {"dtype": "bfloat16"})
+    params = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
+    before = jax.eval_shape(module.first_memory, batch())
+    loss = functools.partial(xlnet.loss, module, rng=None, predicted=0.4)
+    (total, *_), after = jax.eval_shape(
+        lambda params, rows, carry: loss(params, rows, carry=carry), params, batch(), before
+    )
+    assert total.dtype == jnp.float32
+    assert before["hidden"].dtype == jnp.bfloat16
+    assert after == before
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
