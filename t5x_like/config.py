@@ -23,6 +23,12 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "folder `initialize`",
     ),
     "workdir": ("", "folder of the run: checkpoints, logs, config.json"),
+    "compilation_cache": (
+        "auto",
+        "folder of compiled programs, for the next start of the command: auto, one in the user's "
+        "cache ($T5X_LIKE_CACHE, or ~/.cache/t5x_like); '': none; JAX_COMPILATION_CACHE_DIR goes "
+        "first",
+    ),
     "initialize": (
         "",
         "folder of the initial parameters: a run, a checkpoint or a folder in Hugging Face's "

@@ -32,6 +32,7 @@ if __name__ == "__main__":
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
         average=(1, "newest checkpoints to average"),
     )
+    command_line.keep_compiled_programs(CONFIG)
 
 import functools
 import json

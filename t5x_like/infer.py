@@ -45,6 +45,7 @@ if __name__ == "__main__":
         stream=(False, "show answers token by token"),
         log_probs=(False, "add the generated tokens and their log p"),
     )
+    command_line.keep_compiled_programs(CONFIG)
 
 import contextlib
 import itertools

@@ -16,6 +16,7 @@ if __name__ == "__main__":
     from t5x_like.experiment import command_line
 
     CONFIG = command_line.read(__doc__)
+    command_line.keep_compiled_programs(CONFIG)
 
 import contextlib
 import dataclasses

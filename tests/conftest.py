@@ -24,6 +24,9 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 ).strip()
 
+# Nor is a cache of the user's read or written by the commands that tests start.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
+
 import jax
 import pytest
 

@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from t5x_like import config
@@ -182,3 +184,33 @@ def test_ctrl_c_ends_a_command_without_a_traceback():
     done = python("-c", program)
     assert done.returncode == -signal.SIGINT  # of which a shell makes 130
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "given", "expected"),
+    [
+        ("auto", None, r".*/cache/t5x_like/compiled/\w+-[0-9a-f]{8}"),
+        ("{folder}/own", None, ".*/own"),
+        ("auto", "/given", "/given"),
+        ("", None, None),
+        ("{folder}/file/below", None, None),
+    ],
+)
+def test_compiled_programs_are_kept_where_the_setting_says(
+    setting, given, expected, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("T5X_LIKE_CACHE", raising=False)
+    made = config.defaults()
+    made.compilation_cache = setting.format(folder=tmp_path)
+    names = ("jax_compilation_cache_dir", "jax_compilation_cache_max_size")
+    before = [getattr(jax.config, name) for name in names]
+    try:
+        jax.config.update(names[0], given)
+        command_line.keep_compiled_programs(made)
+        found = jax.config.jax_compilation_cache_dir
+    finally:
+        for name, value in zip(names, before, strict=True):
+            jax.config.update(name, value)
+    assert re.fullmatch(expected, found) if expected else found is None

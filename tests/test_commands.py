@@ -64,6 +64,7 @@ def test_a_run_leaves_its_traces(trained, capsys):
     assert {path.name for path in run.iterdir()} == {
         "checkpoints",
         "config.json",
+        "configs",
         "loss.png",
         "metrics.jsonl",
         "tensorboard",

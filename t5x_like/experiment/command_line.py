@@ -10,7 +10,9 @@ import importlib.util
 import inspect
 import os
 import pathlib
+import platform
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
@@ -23,6 +25,7 @@ from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
 from t5x_like.names import hint, import_file
 
 _CONFIG = "config"
+_MOST_COMPILED = 10 << 30  # bytes; JAX deletes what was not used for the longest time
 _HELP = {"--help", "-help", "-h", "--helpshort", "--helpfull"}
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -56,6 +59,39 @@ def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.
         _parse_flags(rest, [_CONFIG, *options])
         check(config)
     return config
+
+
+def keep_compiled_programs(config: ml_collections.ConfigDict) -> None:
+    """Let JAX keep what it compiles in the folder `compilation_cache`, and read it from there.
+
+    JAX_COMPILATION_CACHE_DIR goes first, and a folder that cannot be made is done without.
+    """
+    import jax  # after the flags are read, since it takes a second
+
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    if config.compilation_cache == "auto":
+        user = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        root = os.environ.get("T5X_LIKE_CACHE") or pathlib.Path(user, "t5x_like")
+        folder = pathlib.Path(root, "compiled", _instructions())
+    elif config.compilation_cache:
+        folder = pathlib.Path(config.compilation_cache).expanduser()
+    else:
+        return
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_compilation_cache_max_size", _MOST_COMPILED)
+
+
+def _instructions() -> str:
+    """A name for the instructions of this CPU, as programs for one use all that it has."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()}-{zlib.crc32(found.encode()):08x}"
 
 
 def _parse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
