@@ -68,7 +68,7 @@ def keep_compiled_programs(config: ml_collections.ConfigDict) -> None:
     """
     import jax  # after the flags are read, since it takes a second
 
-    if jax.config.jax_compilation_cache_dir is not None:
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     if config.compilation_cache == "auto":
         user = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
