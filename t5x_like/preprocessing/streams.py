@@ -119,7 +119,11 @@ class TaskReader:
         )
         options = tf.data.Options()
         options.deterministic = True
-        options.experimental_warm_start = at_once
+        # Only shuffle buffers are worth the threads of both. Where each row is a shard, as those
+        # that continue are, many iterators that start at once can wait for each other without end,
+        # and an iterator's autotuning waits seconds, twice as long each time, before it stops.
+        options.experimental_warm_start = at_once and self.reading.shuffle
+        options.autotune.enabled = self.reading.shuffle
         # Vocabularies (resources) and counters (Python) do not affect the next examples.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         return dataset.with_options(options)

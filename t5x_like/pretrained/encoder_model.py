@@ -1,4 +1,4 @@
-"""A pretrained encoder whose arguments have Hugging Face's names."""
+"""Pretrained encoders whose arguments have Hugging Face's names."""
 
 import functools
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpy.typing import ArrayLike
 
+from t5x_like.models.embeddings.character_cnn import CHARACTERS
 from t5x_like.names import hint
 from t5x_like.pretrained import arguments
 from t5x_like.pretrained.model import ModelOutput, Pretrained
@@ -91,6 +92,36 @@ class PretrainedEncoder(Pretrained):
             return {**found, "hidden_states": last.hidden_states}
 
         return jax.jit(outputs, static_argnames="all_layers")
+
+
+class PretrainedWords(PretrainedEncoder):
+    """A pretrained network that reads words by their characters."""
+
+    def __call__(  # type: ignore[override]
+        self, characters: ArrayLike, *, output_hidden_states: bool = False, **unknown: Any
+    ) -> ModelOutput:
+        """Run the network and its head.
+
+        Args:
+            characters: [B, L, K], as `vocabularies.words.spell_texts` makes them; 0 on padding,
+                which is at the end of a text.
+            output_hidden_states: whether to return those of the words and all layers.
+
+        Raises:
+            ValueError: an argument does not exist, or these are no characters.
+        """
+        for name in unknown:
+            raise ValueError(
+                f"this {self.system} reads words by their characters, and takes no argument "
+                f"{name!r}: spell words with `vocabularies.words.spell_texts`"
+            )
+        shape = ("texts", "words", "characters")
+        ids = arguments.check_tokens("characters", characters, vocab_size=CHARACTERS, shape=shape)
+        real = np.any(ids > 0, axis=-1).astype(np.int32)
+        batch = {"encoder_characters": ids, "encoder_segment_ids": real}
+        with self.layout():
+            outputs = self._outputs(self.params, batch, all_layers=output_hidden_states)
+        return ModelOutput(**outputs)
 
 
 def _loss(outputs: dict[str, Array], labels: np.ndarray) -> Array:

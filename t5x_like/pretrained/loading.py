@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from t5x_like import partitioning, systems
-from t5x_like.pretrained.encoder_model import PretrainedEncoder
+from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
 
@@ -53,7 +53,10 @@ def from_pretrained(
     config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
-    make = Pretrained if "decoder" in module.sides else PretrainedEncoder
+    encoder = PretrainedEncoder
+    if "encoder_characters" in module.example_batch():
+        encoder = PretrainedWords
+    make = Pretrained if "decoder" in module.sides else encoder
     return make(
         module,
         load(

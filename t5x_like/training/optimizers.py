@@ -40,9 +40,9 @@ def build(
     """Make the optimizer and its learning-rate schedule.
 
     Args:
-        config: `name` (adafactor, adamw, lamb, sgd); `schedule`, `learning_rate`, `warmup_steps`,
-            `decay_steps`, `end_learning_rate` (see `schedules.build`); `clip_norm`, the largest
-            global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
+        config: `name`, in OPTIMIZERS; `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`,
+            `end_learning_rate` (see `schedules.build`); `clip_norm`, the largest global gradient
+            norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
             takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases are
             spared), 0 for none; `weight_decay_power`, 2 for times its square (PaLM; not in lamb);
             `layer_decay`, the rate of a layer as a share of the rate of the next (see
@@ -204,11 +204,23 @@ def sgd(axes: Any, *, momentum: float = 0.0) -> optax.GradientTransformation:
     return optax.trace(decay=momentum) if momentum else optax.identity()
 
 
+def adagrad(axes: Any, *, initial_accumulator: float = 0.1) -> optax.GradientTransformation:
+    """Adagrad before the learning rate (Duchi et al. 2011), element-wise: g / sqrt(A).
+
+    A is `initial_accumulator` plus the sum of the squares of g over all steps, this one included.
+    """
+    del axes
+    if initial_accumulator < 0:
+        raise ValueError(f"optimizer.initial_accumulator is {initial_accumulator}; it must be >= 0")
+    return optax.scale_by_rss(initial_accumulator_value=initial_accumulator, eps=0.0)
+
+
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adafactor": adafactor,
     "adamw": adamw,
     "lamb": lamb,
     "sgd": sgd,
+    "adagrad": adagrad,
 }
 
 

@@ -37,6 +37,15 @@ def spell_all(words: Iterable[str]) -> Int[np.ndarray, "L 50"]:
     return np.array([spell(word) for word in words], np.int32).reshape(-1, LONGEST)
 
 
+def spell_texts(texts: Sequence[Sequence[str]]) -> Int[np.ndarray, "B L 50"]:
+    """The characters of texts of words, each between <S> and </S>; 0 after the end of a text."""
+    spelled = [spell_all([START, *words, END]) for words in texts]
+    out = np.zeros([len(texts), max(map(len, spelled), default=0), LONGEST], np.int32)
+    for row, own in zip(out, spelled, strict=True):
+        row[: len(own)] = own
+    return out
+
+
 def split(text: str) -> list[tuple[str, tuple[int, int]]]:
     """Split a text at blanks and around punctuation: the words, and their ranges of characters."""
     return _PUNCTUATION.pre_tokenize_str(text)

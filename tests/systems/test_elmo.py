@@ -15,7 +15,7 @@ from t5x_like import from_pretrained, losses
 from t5x_like.losses import sampled_softmax
 from t5x_like.models.heads.layer_mix import LayerMix
 from t5x_like.systems import elmo
-from t5x_like.vocabularies.words import spell_all
+from t5x_like.vocabularies.words import spell_all, spell_texts
 from tests.golden import drawn_elmo, drawn_weights
 
 # The released models without the softmax; AllenNLP prints 93.6, 28.0 and 13.6 million.
@@ -81,21 +81,19 @@ def write_released(folder, *, clips, **changes):
     return folder
 
 
-def drawn_batch():
+def drawn_characters():
     """The two drawn texts, the second with padding; characters of a batch begin at 1."""
     texts = drawn_elmo.texts()
     characters = np.zeros([2, len(texts[0]), 50], np.int32)
     for row, text in zip(characters, texts, strict=True):
         row[: len(text)] = text + 1
-    return {"encoder_characters": characters, "encoder_segment_ids": characters[..., 0] > 0}
+    return characters
 
 
 @pytest.mark.parametrize(("name", "clips"), [("unclipped", (0, 0)), ("clipped", drawn_elmo.CLIPS)])
 def test_all_layers_are_pytorch_s_from_a_folder_in_the_released_format(tmp_path, name, clips):
     model = from_pretrained(write_released(tmp_path, clips=clips))
-    batch = drawn_batch()
-    apply = jax.jit(functools.partial(model.module.apply, method="states"))
-    found = apply({"params": model.params}, batch)
+    found = model(characters=drawn_characters(), output_hidden_states=True).hidden_states
     with np.load(drawn_elmo.FILE) as golden:
         for row, length in enumerate(drawn_elmo.LENGTHS):
             expected = golden[f"{name}/{row}"]
@@ -104,6 +102,14 @@ def test_all_layers_are_pytorch_s_from_a_folder_in_the_released_format(tmp_path,
         outputs = np.abs(found[1])
         assert 0.05 < np.mean(outputs == np.float32(clips[1])) < 0.95
         assert outputs.max() <= np.float32(clips[1])
+
+
+def test_a_released_model_takes_characters_alone(tmp_path):
+    model = from_pretrained(write_released(tmp_path, clips=(3, 3)))
+    with pytest.raises(ValueError, match=r"reads words by their characters.*'input_ids'"):
+        model(characters=drawn_characters(), input_ids=[[1]])
+    with pytest.raises(ValueError, match="characters contains the id 262"):
+        model(characters=np.full([1, 2, 50], 262))
 
 
 def test_a_released_folder_that_is_not_supported_is_refused_in_one_line(tmp_path):
@@ -117,11 +123,7 @@ def test_a_released_folder_that_is_not_supported_is_refused_in_one_line(tmp_path
 
 def texts(rows):
     """A batch of texts of words."""
-    words = [["<S>", *row.split(), "</S>"] for row in rows]
-    longest = max(map(len, words))
-    characters = np.zeros([len(words), longest, 50], np.int32)
-    for row, own in zip(characters, words, strict=True):
-        row[: len(own)] = spell_all(own)
+    characters = spell_texts([row.split() for row in rows])
     return {"encoder_characters": characters, "encoder_segment_ids": characters[..., 0] > 0}
 
 
