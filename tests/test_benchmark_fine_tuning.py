@@ -30,7 +30,7 @@ def t5_on_glue(folder):
     made.data.module, made.data.task = "data/glue.py", "glue"
     made.data.settings = {"folder": str(folder / "glue")}
     made.data.objective, made.data.pack = "text_to_text", True
-    made.data.lengths = {"inputs": 128, "targets": 32}
+    made.data.lengths, made.data.shards = {"inputs": 128, "targets": 32}, 1
     made.train.steps, made.train.log_every = 4, 2
     made.evaluate.every = made.checkpoint.every = made.evaluate.measures.benchmark.every = 2
     made.decode.max_new_tokens = 4
