@@ -137,7 +137,7 @@ def labels(
         ValueError: the objective does not read such a task.
     """
     del unused
-    if objective in _FOR_TEXT:
+    if objective not in _OF_LABELS:
         return ()
     name = _named(task, objective)
     if TASKS[name].kind != "classification":
@@ -146,12 +146,19 @@ def labels(
 
 
 def measure(objective: str, *, task: str, **unused: Any) -> dict[str, Any]:
-    """The kind and settings of the measure of a task.
+    """The kind and settings of the measure of a task; of `pyglue_text` it is the loss.
 
     Raises:
-        ValueError: the objective does not read such a task.
+        ValueError: the objective does not read such a task, or it is the mixture.
     """
     del unused
+    if task == "pyglue":
+        raise ValueError(
+            "evaluate.tasks: the tasks of the mixture 'pyglue' have measures of their own; name "
+            f"those to evaluate on, for all: {tuple(f'pyglue_{name}' for name in TASKS)}"
+        )
+    if objective not in (*_FOR_TEXT, *_OF_LABELS):
+        return {"kind": "loss"}
     name = _named(task, objective)
     if objective in _FOR_TEXT:
         return {"kind": "generation"} | _texts.MEASURES[name]

@@ -65,7 +65,8 @@ MAY_IMPORT["inference"] = (*MAY_IMPORT["experiment"], "experiment")
 MAY_IMPORT["evaluation"] = (*MAY_IMPORT["inference"], "inference")
 MAY_IMPORT["planning"] = (*MAY_IMPORT["experiment"], "experiment")
 MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
-COMMANDS = {"train", "evaluate", "infer", "convert", "vocabulary", "plan", "scaling"}
+MAY_IMPORT["studies"] = (*MAY_IMPORT["scaling_laws"], "scaling_laws")
+COMMANDS = {"train", "evaluate", "infer", "convert", "vocabulary", "plan", "scaling", "study"}
 GROUND = {"__init__", "names", "config", "partitioning"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {"preprocessing", "train"}

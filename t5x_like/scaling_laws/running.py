@@ -1,19 +1,13 @@
 """Train the runs of a ladder one after the other, each in a process of its own."""
 
-import contextlib
-import pathlib
-import signal
-import subprocess
+import functools
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from t5x_like.experiment import training_processes
+from t5x_like.experiment.training_processes import Job
 from t5x_like.scaling_laws.ladder import Rung
 from t5x_like.scaling_laws.trained import final_loss
-
-_CONFIG = "configs/run.py"  # reads the config of a run from its folder
-_OUTPUT = "output.txt"
 
 
 def run(rungs: Sequence[Rung]) -> bool:
@@ -27,49 +21,23 @@ def run(rungs: Sequence[Rung]) -> bool:
     Raises:
         ValueError: a run failed, or the working folder has no configs/run.py.
     """
-    if not pathlib.Path(_CONFIG).is_file():
-        raise ValueError(f"--run reads {_CONFIG}: call it in the root of the repository")
-    for number, rung in enumerate(rungs, start=1):
-        start, done = time.monotonic(), final_loss(rung.config, rung.folder) is not None
-        stopped = not done and _train(rung)
-        loss = final_loss(rung.config, rung.folder)
-        if stopped or loss is None:
-            return False
-        seconds = "finished before" if done else f"{time.monotonic() - start:.0f} s"
-        sys.stdout.write(
-            f"{number}/{len(rungs)} {rung.folder.name}: held-out loss {loss:.4f} ({seconds})\n"
-        )
+    found = {rung.folder: rung for rung in rungs}
+    numbers = {folder: number for number, folder in enumerate(found, start=1)}
+
+    def report(job: Job, seconds: float | None) -> None:
+        loss = _loss(found[job.folder])
+        when = "finished before" if seconds is None else f"{seconds:.0f} s"
+        place = f"{numbers[job.folder]}/{len(found)}"
+        sys.stdout.write(f"{place} {job.folder.name}: held-out loss {loss:.4f} ({when})\n")
         sys.stdout.flush()
-    return True
+
+    jobs = [Job(rung.folder, functools.partial(_is_finished, rung)) for rung in rungs]
+    return training_processes.train(jobs, report=report)
 
 
-def _train(rung: Rung) -> bool:
-    """Train a run in a process of its own; whether a signal ended it."""
-    command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{rung.folder}"]
-    output = rung.folder / _OUTPUT
-    with output.open("a") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        with _passing_signals_on(process) as signals:
-            status = process.wait()
-    if status and not signals:
-        last = output.read_text().strip().splitlines()[-1:] or ["no output"]
-        raise ValueError(f"{rung.folder.name} failed with status {status}: {last[0]} ({output})")
-    return bool(signals)
+def _is_finished(rung: Rung) -> bool:
+    return _loss(rung) is not None
 
 
-@contextlib.contextmanager
-def _passing_signals_on(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Pass signals to stop on to the run, which saves itself; yield those that came."""
-    signals: list[int] = []
-
-    def stop(number: int, frame: Any) -> None:
-        signals.append(number)
-        if number == signal.SIGTERM:  # a terminal sends Ctrl-C to both
-            process.terminate()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _loss(rung: Rung) -> float | None:
+    return final_loss(rung.config, rung.folder)

@@ -240,6 +240,11 @@ def test_every_metric_of_a_task_exists():
             if task in pyglue.fitting(objective):
                 own = pyglue.measure(objective, task=f"pyglue_{task}")
                 assert set(own.get("metrics", ())) <= set(METRICS)
+    assert pyglue.measure("prefix_lm", task="pyglue_text") == {"kind": "loss"}
+    with pytest.raises(
+        ValueError, match="tasks of the mixture 'pyglue' have measures of their own"
+    ):
+        pyglue.measure("text_to_text", task="pyglue")
 
 
 def register(name):
@@ -267,6 +272,7 @@ def test_an_objective_of_labels_has_the_tasks_of_its_kind():
     assert first["text_b"].decode() == expected["text_b"]
     assert first["value"] == expected["value"]
     assert pyglue.labels("regression", task="pyglue_similarity", packages=PACKAGES) == ()
+    assert pyglue.labels("prefix_lm", task="pyglue_text") == ()
     found = pyglue.labels("classification", task="pyglue_topic_test", packages=PACKAGES)
     assert found == PACKAGES
 

@@ -1,0 +1,218 @@
+"""The comparisons of the T5 paper at demo size: pretrained on documentation, fine-tuned on PyGLUE.
+
+    python -m t5x_like.vocabulary --data=data/pyglue.py --size=3996 \
+        --output=runs/studies/pyglue_vocabulary.model
+    python -m t5x_like.study t5_grid --plan
+    python -m t5x_like.study t5_grid --processes=2
+
+Raffel et al. 2020, sections 3.2 to 3.4: architecture x objective (table 2), no pretraining
+(table 1), objectives (tables 4 and 5), corruption rates (table 6), lengths of spans (table 7), data
+repeated up to 4,096 times (table 9). `--arms=baseline,decoder` runs some of the arms. The training
+strategies of section 3.5 are not here.
+
+| the paper | here |
+|---|---|
+| 220 million parameters, 12 + 12 layers | 2 + 2 layers, 128 wide, 4,096 pieces |
+| C4, 2^35 tokens | documentation strings, 2,000 batches of 32 rows of 64 tokens |
+| fine-tuned on each benchmark, 2^18 steps | fine-tuned on the mixture of nine tasks, 1,000 steps |
+| the best checkpoint of each task | the last one |
+| GLUE, SQuAD, CNN/Daily Mail | the average of PyGLUE, its tasks span and summary |
+
+The language-modeling rows of table 2 are prefix language modeling where there is a prefix (section
+3.2.3). A decoder reads the inputs of denoising and then the targets, on which it has its loss.
+"""
+
+from typing import Any
+
+from t5x_like.studies import Arm, Claim, Measure, Run, Study
+
+_STEPS = 2000
+_LENGTH = 64
+# The text of all steps over the 1.63 million tokens of `pyglue_text`: all of it is read 2.5 times,
+# which the paper's full data set is not.
+_EPOCHS = 2.5
+
+# The lengths of targets that each rate of noise needs, with a sentinel for each token.
+_TARGETS = {0.10: 16, 0.15: 22, 0.25: 34, 0.50: 66}
+_WHOLE = {"data.lengths": {"inputs": _LENGTH, "targets": _LENGTH}}
+_CONCATENATED = {"data.converter": "prefix_lm"}
+
+
+def _objective(name: str, *, targets: int = _LENGTH, **settings: Any) -> dict[str, Any]:
+    return {
+        "data.objective": name,
+        "data.objective_settings": settings,
+        "data.lengths": {"inputs": _LENGTH, "targets": targets},
+    }
+
+
+def _noise(rate: float) -> dict[str, Any]:
+    return _objective("iid_replace_spans", targets=_TARGETS[rate], rate=rate)
+
+
+def _spans(mean: float) -> dict[str, Any]:
+    return _objective("span_corruption", targets=22, rate=0.15, mean_span=mean)
+
+
+def _network(architecture: str = "encoder_decoder", layers: int = 2) -> dict[str, Any]:
+    both = {"model.encoder_layers": layers, "model.decoder_layers": layers}
+    concatenated = {} if "encoder" in architecture else _CONCATENATED
+    return {"model.architecture": architecture, **both, **concatenated}
+
+
+def _arm(
+    part: str,
+    objective: dict[str, Any],
+    glue: float,
+    cnn_dm: float,
+    squad: float,
+    *,
+    network: dict[str, Any] | None = None,
+    **more: Any,
+) -> Arm:
+    network = network or {}
+    concatenated = {name: network[name] for name in _CONCATENATED if name in network}
+    return Arm(
+        changes={"pretraining": {**network, **objective}, "fine_tuning": concatenated},
+        paper={"average": glue, "span": squad, "summary": cnn_dm},
+        part=part,
+        **more,
+    )
+
+
+def _repeated(times: int) -> dict[str, Any]:
+    return {"data.settings": {"share": _EPOCHS / times}}
+
+
+_PREFIX = _objective("prefix_lm")
+_NEXT = {"data.objective": "language_modeling", "data.lengths": {"targets": _LENGTH}}
+_ALONE = {"data.converter": "decoder"}
+_SHARED, _HALF = _network("shared_encoder_decoder"), _network(layers=1)
+_DECODER, _PREFIX_DECODER = _network("decoder"), _network("prefix_decoder")
+_TABLE_2 = "Table 2: architectures and objectives"
+_TABLE_5 = "Table 5: simpler objectives"
+_TABLE_7 = "Table 7: lengths of spans"
+_TABLE_9 = "Table 9: data repeated"
+
+ARMS = {
+    "baseline": _arm(_TABLE_2, _noise(0.15), 83.28, 19.24, 80.88),
+    "shared": _arm(_TABLE_2, _noise(0.15), 82.81, 18.78, 80.63, network=_SHARED),
+    "half": _arm(_TABLE_2, _noise(0.15), 80.88, 18.97, 77.59, network=_HALF),
+    "decoder": _arm(_TABLE_2, _noise(0.15), 74.70, 17.93, 61.14, network=_DECODER),
+    "prefix_decoder": _arm(_TABLE_2, _noise(0.15), 81.82, 18.61, 78.94, network=_PREFIX_DECODER),
+    "baseline_lm": _arm(_TABLE_2, _PREFIX, 79.56, 18.59, 76.02),
+    "shared_lm": _arm(_TABLE_2, _PREFIX, 79.60, 18.13, 76.35, network=_SHARED),
+    "half_lm": _arm(_TABLE_2, _PREFIX, 78.67, 18.26, 75.32, network=_HALF),
+    "decoder_lm": _arm(_TABLE_2, {**_NEXT, **_ALONE}, 73.78, 17.54, 53.81, network=_DECODER),
+    "prefix_decoder_lm": _arm(_TABLE_2, _PREFIX, 79.68, 17.84, 76.87, network=_PREFIX_DECODER),
+    "no_pretraining": _arm(
+        "Table 1: no pretraining", {}, 66.22, 17.60, 50.31, leaves_out=("pretraining",)
+    ),
+    "bert_style": _arm("Table 4: objectives", _objective("bert_style"), 82.96, 19.17, 80.65),
+    "deshuffling": _arm("Table 4: objectives", _objective("deshuffling"), 73.17, 18.59, 67.61),
+    "mass_style": _arm(
+        "Table 5: simpler objectives", _objective("mass_style"), 82.32, 19.16, 80.10
+    ),
+    "drop_tokens": _arm(
+        "Table 5: simpler objectives",
+        _objective("iid_drop_tokens", targets=22),
+        *(84.44, 19.31, 80.52),
+    ),
+    "rate_10": _arm("Table 6: corruption rates", _noise(0.10), 82.82, 19.00, 80.38),
+    "rate_25": _arm("Table 6: corruption rates", _noise(0.25), 83.00, 19.54, 80.96),
+    "rate_50": _arm("Table 6: corruption rates", _noise(0.50), 81.27, 19.32, 79.80),
+    "span_2": _arm(_TABLE_7, _spans(2.0), 83.54, 19.39, 82.09),
+    "span_3": _arm(_TABLE_7, _spans(3.0), 83.49, 19.62, 81.84),
+    "span_5": _arm(_TABLE_7, _spans(5.0), 83.40, 19.24, 82.05),
+    "span_10": _arm(_TABLE_7, _spans(10.0), 82.85, 19.33, 81.84),
+    "repeated_64": _arm(_TABLE_9, _noise(0.15) | _repeated(64), 82.87, 19.19, 80.97),
+    "repeated_256": _arm(_TABLE_9, _noise(0.15) | _repeated(256), 82.62, 19.20, 79.78),
+    "repeated_1024": _arm(_TABLE_9, _noise(0.15) | _repeated(1024), 79.55, 18.57, 76.27),
+    "repeated_4096": _arm(_TABLE_9, _noise(0.15) | _repeated(4096), 76.34, 18.33, 70.92),
+}
+
+
+def _better(text: str, arm: str, than: str) -> Claim:
+    return Claim(text=text, measure="average", arm=arm, than=than)
+
+
+def _as_good(text: str, arm: str, than: str) -> Claim:
+    return Claim(text=text, measure="average", arm=arm, than=than, within=1.0)
+
+
+CLAIMS = (
+    _better("Pretraining helps (3.1.3).", "baseline", "no_pretraining"),
+    _better("An encoder-decoder is better than a language model (3.2.4).", "baseline", "decoder"),
+    _better("... and than a prefix language model.", "baseline", "prefix_decoder"),
+    _as_good("Shared parameters do nearly as well.", "shared", "baseline"),
+    _better("Shared parameters are better than a prefix LM.", "shared", "prefix_decoder"),
+    _better("Half of the layers hurt.", "baseline", "half"),
+    _better("Denoising is better than LM: encoder-decoder.", "baseline", "baseline_lm"),
+    _better("... shared.", "shared", "shared_lm"),
+    _better("... half of the layers.", "half", "half_lm"),
+    _better("... decoder.", "decoder", "decoder_lm"),
+    _better("... prefix decoder.", "prefix_decoder", "prefix_decoder_lm"),
+    _better("BERT-style is better than prefix LM (3.3.1).", "bert_style", "baseline_lm"),
+    _better("Prefix LM is better than deshuffling.", "baseline_lm", "deshuffling"),
+    _as_good("Replacing spans does as well as BERT-style (3.3.2).", "baseline", "bert_style"),
+    _as_good("MASS-style does as well.", "mass_style", "bert_style"),
+    _better("A rate of 50% hurts (3.3.3).", "baseline", "rate_50"),
+    _as_good("A rate of 10% does as well as 15%.", "rate_10", "baseline"),
+    _as_good("... and one of 25%.", "rate_25", "baseline"),
+    _better("Spans of 3 are better than single tokens (3.3.4).", "span_3", "baseline"),
+    _as_good("64 repetitions do little harm (3.4.2).", "repeated_64", "baseline"),
+    _better("1,024 repetitions hurt.", "baseline", "repeated_1024"),
+    _better("4,096 repetitions hurt more.", "repeated_1024", "repeated_4096"),
+)
+
+
+def get_study() -> Study:
+    """The study."""
+    pretraining = {
+        "train.phases": (),
+        "phases": {},
+        "train.steps": _STEPS,
+        "train.log_every": 100,
+        "data.module": "data/pyglue.py",
+        "data.task": "pyglue_text",
+        "data.settings": {},
+        "data.vocabulary": "runs/studies/pyglue_vocabulary.model",
+        "data.batch_size": 32,
+        "evaluate.every": 0,
+        "checkpoint.keep": 1,
+    }
+    fine_tuning = {
+        "train.steps": 1000,
+        "data.lengths": {"inputs": 112, "targets": 24},
+        "decode": {"max_new_tokens": 24, "num_beams": 1},
+        "evaluate.every": 1000,
+    }
+    return Study(
+        title="The comparisons of T5 at demo size",
+        source="Raffel et al. 2020, tables 1, 2, 4 to 7 and 9",
+        runs={
+            "pretraining": Run(config="configs/t5.py:demo", changes=pretraining),
+            "fine_tuning": Run(
+                config="configs/pyglue.py:text", changes=fine_tuning, starts_from="pretraining"
+            ),
+        },
+        arms=ARMS,
+        measures={
+            "average": Measure(
+                run="fine_tuning", number="pyglue/average", scale=100.0, in_paper="GLUE"
+            ),
+            "span": Measure(
+                run="fine_tuning",
+                number="pyglue_span/benchmark/exact_match",
+                scale=100.0,
+                in_paper="SQuAD",
+            ),
+            "summary": Measure(
+                run="fine_tuning",
+                number="pyglue_summary/benchmark/rouge_2",
+                scale=100.0,
+                in_paper="CNN/DM",
+            ),
+        },
+        claims=CLAIMS,
+    )

@@ -1,0 +1,160 @@
+"""Train runs from their folders, each in a process of its own, several at a time on request."""
+
+import contextlib
+import dataclasses
+import fcntl
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+_CONFIG = "configs/run.py"  # reads the config of a run from its folder
+_OUTPUT = "output.txt"
+_POLL = 0.1  # seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run to be trained.
+
+    Attributes:
+        folder: of the run, with its config.json.
+        is_finished: whether the run has been trained to its end.
+        after: folders of runs that must be finished before this one begins.
+    """
+
+    folder: pathlib.Path
+    is_finished: Callable[[], bool]
+    after: tuple[pathlib.Path, ...] = ()
+
+
+# (a finished job, its seconds, or None if it was finished before)
+Report = Callable[[Job, float | None], None]
+
+
+def train(jobs: Sequence[Job], *, report: Report, processes: int = 1) -> bool:
+    """Train the runs that are not finished, in their order.
+
+    SIGTERM or Ctrl-C saves the current runs and stops; the same call goes on from there. So does a
+    run that fails, before the error is raised.
+
+    Args:
+        jobs: a run stands behind those that it comes after.
+        report: called as each run is finished.
+        processes: runs at a time.
+
+    Returns:
+        Whether all are finished.
+
+    Raises:
+        ValueError: a run failed, or the working folder has no configs/run.py.
+    """
+    if not pathlib.Path(_CONFIG).is_file():
+        raise ValueError(f"a run is read by {_CONFIG}: call it in the root of the repository")
+    waiting, done = list(jobs), set[pathlib.Path]()
+    active: dict[Job, _Process] = {}
+    with _passing_signals_on(active) as signals, _ending(active):
+        while active or (waiting and not signals):
+            for job in _ready(waiting, done) if not signals else ():
+                if job.is_finished():
+                    report(job, None)
+                    done.add(job.folder)
+                elif len(active) < processes:
+                    active[job] = _Process(job.folder)
+                else:
+                    break
+                waiting.remove(job)
+            for job in [job for job, process in active.items() if process.has_ended]:
+                process = active.pop(job)
+                if not signals:
+                    process.check()
+                if not job.is_finished():
+                    return False  # a signal to the run alone: the others are ended, too
+                report(job, process.seconds)
+                done.add(job.folder)
+            time.sleep(_POLL if active else 0)
+    return not waiting
+
+
+def _ready(waiting: Sequence[Job], done: set[pathlib.Path]) -> list[Job]:
+    return [job for job in waiting if done.issuperset(job.after)]
+
+
+class _Process:
+    """A training process, whose output goes to the folder of its run."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder, self._start = folder, time.monotonic()
+        command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{folder}"]
+        with (folder / _OUTPUT).open("a") as file:
+            _lock(file, folder)
+            self._process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def stop(self) -> None:
+        """Let the run save itself and end."""
+        if not self.has_ended:
+            self._process.terminate()
+
+    def wait(self) -> None:
+        self._process.wait()
+
+    def check(self) -> None:
+        """Raise ValueError if the run failed."""
+        status, output = self._process.poll(), self._folder / _OUTPUT
+        if status:
+            last = output.read_text().strip().splitlines()[-1:] or ["no output"]
+            raise ValueError(f"{self._folder} failed with status {status}: {last[0]} ({output})")
+
+
+def _lock(output: IO[str], folder: pathlib.Path) -> None:
+    """Lock the output of a run, which its process keeps open until it ends, also as an orphan."""
+    try:
+        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ValueError(
+            f"{folder} is being trained by another process: wait for it, or end it"
+        ) from error
+    except OSError:  # a file system without locks
+        return
+
+
+@contextlib.contextmanager
+def _ending(active: dict[Job, _Process]) -> Iterator[None]:
+    """End the processes that still run, and wait for them."""
+    try:
+        yield
+    finally:
+        for process in active.values():
+            process.stop()
+        for process in active.values():
+            process.wait()
+
+
+@contextlib.contextmanager
+def _passing_signals_on(active: dict[Job, _Process]) -> Iterator[list[int]]:
+    """Pass signals to stop on to the runs, which save themselves; yield those that came."""
+    signals: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        signals.append(number)
+        if number == signal.SIGTERM:  # a terminal sends Ctrl-C to all
+            for process in list(active.values()):
+                process.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,8 @@
+"""Studies: arms that differ in some settings, trained with several seeds, and claims about them.
+
+A file in configs/studies/ defines one with the classes that are exported here.
+"""
+
+from t5x_like.studies.definition import Arm, Claim, Measure, Run, Study
+
+__all__ = ["Arm", "Claim", "Measure", "Run", "Study"]

@@ -1,0 +1,208 @@
+"""The cells of a study, each an arm with a seed: their runs with configs and folders."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_collections
+
+from t5x_like import checkpoints, config
+from t5x_like.experiment import command_line, reporting
+from t5x_like.names import hint
+from t5x_like.studies.definition import Changes, Run, Study
+
+_PLANNED = "planned.json"  # training writes a completed config.json
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellRun:
+    """A training run of one cell or of several that have it in common.
+
+    Attributes:
+        name: in the study.
+        config: of the run, with its folder.
+        after: the run that it starts from; None for random parameters.
+        numbers: that must be in its log at the last step.
+    """
+
+    name: str
+    config: ml_collections.ConfigDict
+    after: "CellRun | None"
+    numbers: tuple[str, ...]
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder of the run."""
+        return pathlib.Path(self.config.workdir)
+
+    @property
+    def text(self) -> str:
+        """The config as JSON, without the folder of the run."""
+        return json.dumps(config.to_dict(self.config) | {"workdir": ""}, indent=2, sort_keys=True)
+
+    def value(self, number: str) -> float | None:
+        """A number at the last step; None where the run is not finished, or it is not defined."""
+        if not self.is_finished():
+            return None
+        return reporting.read_log(self.folder).get(number, {}).get(self.config.train.steps)
+
+    def is_finished(self) -> bool:
+        """Whether its last checkpoint is there, and all numbers of the last step."""
+        steps, log = self.config.train.steps, self.folder / reporting.LOG
+        if steps not in checkpoints.checkpoint_steps(self.folder / "checkpoints"):
+            return False
+        lines = map(json.loads, log.read_text().splitlines()) if log.is_file() else ()
+        # A number that is not defined, a correlation of equal numbers, is null.
+        logged = {name for line in lines if line["step"] == steps for name in line}
+        return logged.issuperset(self.numbers)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell:
+    """An arm with a seed.
+
+    Attributes:
+        arm, seed: of the study.
+        runs: by name, in their order; a run that an earlier cell has, too, is that one.
+    """
+
+    arm: str
+    seed: int
+    runs: Mapping[str, CellRun]
+
+
+def cells(study: Study, folder: pathlib.Path, *, changes: Changes) -> list[Cell]:
+    """The cells of a study, seed by seed, so that early seeds cover all arms.
+
+    Args:
+        folder: of the study; a run is in ARM/SEED/NAME.
+        changes: settings of all runs, that come last.
+
+    Raises:
+        ValueError: a config, a setting or a value is wrong; the message names arm and run.
+    """
+    known: dict[str, CellRun] = {}
+    found = []
+    for seed in study.seeds:
+        for arm in study.arms:
+            runs: dict[str, CellRun] = {}
+            for name in study.runs:
+                if name not in study.arms[arm].leaves_out:
+                    try:
+                        made = _run(study, arm, seed, name, runs, folder=folder, changes=changes)
+                    except ValueError as error:
+                        raise ValueError(f"arms.{arm}, runs.{name}: {error}") from error
+                    runs[name] = known.setdefault(made.text, made)
+            found.append(Cell(arm, seed, runs))
+    return found
+
+
+def _run(
+    study: Study,
+    arm: str,
+    seed: int,
+    name: str,
+    before: Mapping[str, CellRun],
+    *,
+    folder: pathlib.Path,
+    changes: Changes,
+) -> CellRun:
+    run = study.runs[name]
+    settings = command_line.load_file(run.config)
+    after = before.get(run.starts_from)
+    source = after or _source(study, arm, run, folder=folder, changes=changes)
+    if source is not None:
+        _start_from(settings, source.config if isinstance(source, CellRun) else source)
+    settings.initialize = str(after.folder) if after else ""
+    own = {**run.changes, **study.arms[arm].changes.get(name, {}), **changes}
+    for key, value in {**own, "train.seed": seed, "data.seed": seed}.items():
+        _set(settings, key, value)
+    settings.workdir = str(folder / arm / str(seed) / name)
+    settings = settings.copy_and_resolve_references()
+    config.check(settings)
+    if settings.train.patience:
+        raise ValueError("train.patience must be 0: the runs of a study have the same length")
+    measured = [one.number for one in study.measures.values() if one.run == name]
+    return CellRun(name, settings, after, tuple(measured))
+
+
+def _source(
+    study: Study, arm: str, run: Run, *, folder: pathlib.Path, changes: Changes
+) -> ml_collections.ConfigDict | None:
+    """The config of a run that this arm leaves out, for its network and vocabulary."""
+    if not run.starts_from:
+        return None
+    without = dataclasses.replace(study.arms[arm], leaves_out=())
+    whole = dataclasses.replace(study, arms={**study.arms, arm: without})
+    return _run(whole, arm, 0, run.starts_from, {}, folder=folder, changes=changes).config
+
+
+def _start_from(settings: ml_collections.ConfigDict, source: ml_collections.ConfigDict) -> None:
+    """Take system, network and vocabulary of an earlier run.
+
+    A config that leaves its system open changes the settings of the network that it sets.
+    """
+    own = () if settings.system else settings.model.items()
+    changes = {name: value for name, value in own if value is not None}
+    settings.system = source.system
+    settings.model = source.model.to_dict() | changes
+    settings.data.vocabulary = source.data.vocabulary
+
+
+def _set(settings: ml_collections.ConfigDict, key: str, value: Any) -> None:
+    """Set `key`, such as train.steps; parts that take any setting get new ones."""
+    *parents, last = key.split(".")
+    node: Any = settings
+    for name in parents:
+        if not isinstance(node, ml_collections.ConfigDict) or name not in node:
+            raise ValueError(f"{key} does not exist.{hint(key, config.SETTINGS)}")
+        node = node[name]
+    try:
+        with settings.ignore_type():
+            node[last] = ml_collections.ConfigDict(value) if isinstance(value, dict) else value
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{key}={value!r}: {error}") from error
+
+
+def runs_of(found: Sequence[Cell]) -> list[CellRun]:
+    """The runs of some cells, each once, a run behind the one that it starts from."""
+    return list(dict.fromkeys(run for cell in found for run in cell.runs.values()))
+
+
+def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:
+    """Write the config.json of each run, which configs/run.py reads.
+
+    Args:
+        again: whether a run of other settings is removed, and trained anew.
+
+    Raises:
+        ValueError: a folder has a run of other settings.
+    """
+    changed = [run for run in runs if _has_changed(run)]
+    refused = [run for run in changed if not again(run)]
+    if refused:
+        arms = list(dict.fromkeys(run.folder.parent.parent.name for run in refused))
+        raise ValueError(
+            f"{refused[0].folder} has a run of other settings (of {len(refused)} in all): "
+            f"--rerun={','.join(arms)} removes these and trains them anew; or choose another "
+            "--output"
+        )
+    for run in reversed(changed):
+        shutil.rmtree(run.folder)
+    for run in runs:
+        if not (run.folder / _PLANNED).is_file():
+            run.folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(config.to_dict(run.config), indent=2)
+            (run.folder / "config.json").write_text(text + "\n")
+            (run.folder / _PLANNED).write_text(run.text + "\n")
+
+
+def _has_changed(run: CellRun) -> bool:
+    """Whether the folder of a run has another one, or starts from one that does."""
+    planned = run.folder / _PLANNED
+    if planned.is_file() and planned.read_text() != run.text + "\n":
+        return True
+    return planned.is_file() and run.after is not None and _has_changed(run.after)

@@ -1,0 +1,159 @@
+"""What a study is made of: runs, arms, measures, claims, as a file in configs/studies/ has them."""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t5x_like.names import choose, hint, import_file
+
+_FOLDER = "configs/studies"
+_NAME = re.compile(r"[\w-]+")
+
+Changes = Mapping[str, Any]  # settings, "train.steps" -> a value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A training run of every cell (an arm with a seed).
+
+    Attributes:
+        config: FILE or FILE:SIZE, as `--config` takes it.
+        changes: of the config's settings, for all arms.
+        starts_from: the name of an earlier run, whose parameters, system and vocabulary this one
+            takes; "" for none.
+    """
+
+    config: str
+    changes: Changes = dataclasses.field(default_factory=dict)
+    starts_from: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+    """What is compared.
+
+    Attributes:
+        changes: by the name of a run, its settings in this arm.
+        leaves_out: names of runs that this arm does not have; one that would start from such a run
+            starts with random parameters.
+        paper: by the name of a measure, the number that the paper has for this arm.
+        part: of the table, such as "Table 2: architectures".
+    """
+
+    changes: Mapping[str, Changes] = dataclasses.field(default_factory=dict)
+    leaves_out: Sequence[str] = ()
+    paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    part: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A number that runs are compared by: its value at the last step of a run.
+
+    Attributes:
+        run: the name of the run.
+        number: its name in the run's metrics.jsonl, such as "pyglue/average".
+        scale: what it is multiplied by in tables.
+        smaller_is_better: as for a loss.
+        in_paper: what the paper's numbers beside it are, such as "GLUE".
+    """
+
+    run: str
+    number: str
+    scale: float = 1.0
+    smaller_is_better: bool = False
+    in_paper: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A sentence about two arms that a study confirms, refutes, or leaves open.
+
+    Attributes:
+        text: the sentence.
+        measure: the name of the measure.
+        arm, than: the names of the arms; the first is better by the measure.
+        within: in place of better: the arms differ by at most this, in the measure's scale; 0 for a
+            claim of better.
+    """
+
+    text: str
+    measure: str
+    arm: str
+    than: str
+    within: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study: each arm is trained with each seed, run by run.
+
+    Attributes:
+        title, source: of the table; the source is the paper and its section.
+        runs, arms, measures: by name, in order.
+        claims: what is asked.
+        seeds: `train.seed` and `data.seed` of every run of a cell.
+    """
+
+    title: str
+    source: str
+    runs: Mapping[str, Run]
+    arms: Mapping[str, Arm]
+    measures: Mapping[str, Measure]
+    claims: Sequence[Claim] = ()
+    seeds: Sequence[int] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        for kind in ("runs", "arms", "measures"):
+            for name in getattr(self, kind) or {"": None}:
+                if not _NAME.fullmatch(name):
+                    raise ValueError(f"{kind}: {name!r} must be a name of letters, digits, _ and -")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds={tuple(self.seeds)} must be one or more, each once")
+        self._check_runs()
+        for name, measure in self.measures.items():
+            choose(f"measures.{name}.run", measure.run, self.runs)
+        for claim in self.claims:
+            choose("measure of a claim", claim.measure, self.measures)
+            for arm in (claim.arm, claim.than):
+                choose("arm of a claim", arm, self.arms)
+
+    def _check_runs(self) -> None:
+        before: dict[str, Run] = {}
+        for name, run in self.runs.items():
+            if run.starts_from:
+                choose(f"runs.{name}.starts_from", run.starts_from, before)
+            before[name] = run
+        measured = {measure.run for measure in self.measures.values()}
+        for name, arm in self.arms.items():
+            for run_name in (*arm.changes, *arm.leaves_out):
+                choose(f"run of arms.{name}", run_name, self.runs)
+            if measured & set(arm.leaves_out):
+                raise ValueError(f"arms.{name} leaves out a run that is measured")
+            for measure_name in arm.paper:
+                choose(f"measure of arms.{name}.paper", measure_name, self.measures)
+
+
+def load(name: str) -> tuple[str, Study]:
+    """The name and the study of a file: what its function `get_study` returns.
+
+    Args:
+        name: a file, or the name of one in configs/studies/.
+
+    Raises:
+        ValueError: there is no such file or function, or the study is not right.
+    """
+    path = pathlib.Path(name if name.endswith(".py") else f"{_FOLDER}/{name}.py")
+    if not path.is_file():
+        files = [one.stem for one in pathlib.Path(_FOLDER).glob("*.py")]
+        raise ValueError(f"{name!r} is no study: {path} does not exist.{hint(name, files)}")
+    module = import_file("the study", path, name=f"study_{path.stem}")
+    get_study = getattr(module, "get_study", None)
+    if get_study is None:
+        raise ValueError(f"{path} has no function get_study")
+    found = get_study()
+    if not isinstance(found, Study):
+        raise ValueError(f"get_study of {path} returns a {type(found).__name__}, and no Study")
+    return path.stem, found

@@ -1,0 +1,111 @@
+"""What a study costs before it starts: counted FLOPs, and a rate that is given or measured."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+
+import jax
+import ml_collections
+import numpy as np
+
+from t5x_like import partitioning
+from t5x_like.experiment import model_side, reporting
+from t5x_like.planning import batches
+from t5x_like.scaling_laws import cost
+from t5x_like.studies.cells import Cell, CellRun, runs_of
+
+_STEPS = 5  # that are timed
+
+
+@dataclasses.dataclass(frozen=True)
+class RunCost:
+    """The cost of a run.
+
+    Attributes:
+        parameters: of its network.
+        tokens: that it is trained on.
+        flops_per_token: of the matrix products of the loss and its gradient.
+    """
+
+    parameters: int
+    tokens: int
+    flops_per_token: float
+
+    @property
+    def flops(self) -> float:
+        """Of the training; evaluations and compilation do not count."""
+        return self.tokens * self.flops_per_token
+
+
+def of_run(run: CellRun) -> RunCost:
+    """The cost of a run.
+
+    Raises:
+        ValueError: a setting that does not exist or does not fit the others.
+    """
+    try:
+        found = cost.of_config(run.config)
+        [tokens] = cost.tokens_at(run.config, [run.config.train.steps])
+    except ValueError as error:
+        raise ValueError(f"{run.folder}: {error}") from error
+    return RunCost(found.parameters, tokens, found.flops_per_token)
+
+
+def measured_rate(runs: Sequence[CellRun]) -> tuple[float, str]:
+    """FLOP/s of training on this machine, and how they were measured.
+
+    They are the median of the finished runs, or else of some steps of the first run.
+    """
+    rates = [rate for run in runs if run.is_finished() and (rate := _rate_of_log(run))]
+    if rates:
+        return statistics.median(rates), f"the median of {len(rates)} finished runs"
+    return _rate_of_steps(runs[0].config), f"{_STEPS} steps of the first run"
+
+
+def _rate_of_log(run: CellRun) -> float:
+    speeds = reporting.read_log(run.folder).get("train/tokens_per_second", {})
+    return statistics.median(speeds.values()) * of_run(run).flops_per_token if speeds else 0.0
+
+
+def _rate_of_steps(settings: ml_collections.ConfigDict) -> float:
+    settings = settings.copy_and_resolve_references()
+    settings.initialize = ""
+    model = model_side.build(settings)
+    shapes = batches.batch(settings)
+    seconds = []
+    with partitioning.layout(model.mesh):
+        # Ones: as token ids, weights and segments they make a full batch.
+        batch = model.put({name: np.ones(x.shape, x.dtype) for name, x in shapes.items()})
+        state = model.initial_state()
+        for _ in range(_STEPS + 1):
+            start = time.perf_counter()
+            state, _ = jax.block_until_ready(model.train_step(state, batch))
+            seconds.append(time.perf_counter() - start)
+        flops = model.flops(shapes)
+    return flops / statistics.median(seconds[1:])  # the first one compiles
+
+
+def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:
+    """The lines of the plan of a study: of each arm its runs, and the whole."""
+    yield f"{'arm':<28}{'run':<16}{'parameters':>14}{'steps':>9}{'tokens':>14}{'FLOPs':>11}"
+    first_seed = [cell for cell in found if cell.seed == found[0].seed]
+    for cell in first_seed:
+        for name, run in cell.runs.items():
+            of = of_run(run)
+            yield (
+                f"{cell.arm:<28}{name:<16}{of.parameters:>14,}{run.config.train.steps:>9,}"
+                f"{of.tokens:>14,}{of.flops:>11.3g}"
+            )
+    every = runs_of(found)
+    missing = [run for run in every if not run.is_finished()]
+    flops = sum(of_run(run).flops for run in missing)
+    total = sum(of_run(run).flops for run in every)
+    yield (
+        f"{len(found)} cells of {len(every)} different runs, {total:.3g} FLOPs; "
+        f"{len(missing)} runs of {flops:.3g} FLOPs are not finished"
+    )
+    yield (
+        f"{flops / rate / 3600:.2f} hours at {rate:.3g} FLOP/s ({source}), in {processes} "
+        "process(es) that share them; compilation and evaluation come on top"
+    )

@@ -1,0 +1,145 @@
+"""The results of a study: a table in Markdown with the paper's numbers, a figure, JSON."""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from t5x_like.studies import verdicts
+from t5x_like.studies.cells import Cell
+from t5x_like.studies.definition import Study
+from t5x_like.studies.verdicts import Values, Verdict
+
+
+def values_of(study: Study, found: Sequence[Cell]) -> Values:
+    """The numbers of the finished cells."""
+    values: dict[str, dict[str, dict[int, float]]] = {
+        arm: {measure: {} for measure in study.measures} for arm in study.arms
+    }
+    for cell in found:
+        for name, measure in study.measures.items():
+            value = cell.runs[measure.run].value(measure.number)
+            if value is not None:
+                values[cell.arm][name][cell.seed] = measure.scale * value
+    return values
+
+
+def write(study: Study, name: str, found: Sequence[Cell], folder: pathlib.Path) -> pathlib.Path:
+    """Write NAME.md, NAME.png and NAME.json into a folder, and return the first."""
+    values = values_of(study, found)
+    judged = verdicts.judge(study, values)
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(study, values, folder / f"{name}.png")
+    (folder / f"{name}.json").write_text(json.dumps(_to_json(values, judged), indent=2) + "\n")
+    page = folder / f"{name}.md"
+    page.write_text("\n".join(lines(study, name, values, judged)) + "\n")
+    return page
+
+
+def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) -> Iterator[str]:
+    """The lines of the page."""
+    done = sum(any(own.values()) for own in values.values())
+    yield f"# {study.title}"
+    yield ""
+    yield f"{study.source}. `python -m t5x_like.study {name}`; seeds {_listed(study.seeds)}."
+    if done < len(study.arms):
+        yield f"{done} of {len(study.arms)} arms have a finished cell."
+    yield ""
+    yield from _table(study, values)
+    yield ""
+    yield f"Mean ± standard deviation over seeds. ![Each seed, and the paper's numbers]({name}.png)"
+    if judged:
+        yield ""
+        yield "| claim | verdict | difference | 95% interval | seeds |"
+        yield "|---|---|---|---|---|"
+        yield from map(_claim, judged)
+        yield ""
+        yield (
+            "Difference: first arm minus second, the mean over seeds, with Student's t interval of "
+            "the paired differences."
+        )
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _table(study: Study, values: Values) -> Iterator[str]:
+    heads = []
+    for name, measure in study.measures.items():
+        heads += [name, *([f"{measure.in_paper} in the paper"] if measure.in_paper else [])]
+    part = None
+    for arm, settings in study.arms.items():
+        if settings.part != part:
+            part = settings.part
+            yield from (["", f"**{part}**", ""] if part else [])
+            yield f"| arm | {' | '.join(heads)} |"
+            yield "|---" * (1 + len(heads)) + "|"
+        row = []
+        for name, measure in study.measures.items():
+            row.append(_mean(values[arm][name].values()))
+            if measure.in_paper:
+                row.append(f"{settings.paper[name]:.2f}" if name in settings.paper else "")
+        yield f"| {arm} | {' | '.join(row)} |"
+
+
+def _mean(found: Any) -> str:
+    own = list(found)
+    if not own:
+        return ""
+    spread = f" ± {np.std(own, ddof=1):.2f}" if len(own) > 1 else ""
+    return f"{np.mean(own):.2f}{spread}"
+
+
+def _claim(one: Verdict) -> str:
+    claim = one.claim
+    if not one.verdict:
+        return f"| {claim.text} | no finished cells | | | 0 |"
+    known = all(map(math.isfinite, one.interval))
+    interval = f"[{one.interval[0]:+.2f}, {one.interval[1]:+.2f}]" if known else "none of one seed"
+    told = one.verdict + (f" (within {claim.within:g})" if claim.within else "")
+    return f"| {claim.text} | {told} | {one.difference:+.2f} | {interval} | {one.seeds} |"
+
+
+def _to_json(values: Values, judged: Sequence[Verdict]) -> dict[str, Any]:
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    claims = [
+        dataclasses.asdict(one.claim)
+        | {"verdict": one.verdict, "seeds": one.seeds, "difference": finite(one.difference)}
+        | {"interval": [finite(bound) for bound in one.interval]}
+        for one in judged
+    ]
+    return {"values": values, "claims": claims}
+
+
+def draw(study: Study, values: Values, path: pathlib.Path) -> None:
+    """Draw each seed of each arm, and our means against the paper's numbers, a row per measure."""
+    import matplotlib.figure  # takes a second that errors need not wait for
+
+    arms, rows = list(study.arms), len(study.measures)
+    height = 1 + 0.28 * len(arms)
+    figure = matplotlib.figure.Figure(figsize=(11, height * rows), layout="constrained")
+    panels = figure.subplots(rows, 2, squeeze=False)
+    for (left, right), name in zip(panels, study.measures, strict=True):
+        for place, arm in enumerate(arms):
+            own = list(values[arm][name].values())
+            left.plot(own, [place] * len(own), "o", color="tab:blue", markersize=4, alpha=0.6)
+            if own:
+                left.plot(np.mean(own), place, "k|", markersize=12)
+            if own and name in study.arms[arm].paper:
+                right.plot(study.arms[arm].paper[name], np.mean(own), "o", color="tab:blue")
+                point = (study.arms[arm].paper[name], float(np.mean(own)))
+                right.annotate(arm, point, fontsize=6)
+        left.set_yticks(range(len(arms)), arms, fontsize=7)
+        left.invert_yaxis()
+        left.set(xlabel=f"{name} (each seed, and the mean)")
+        left.grid(axis="x", alpha=0.3)
+        in_paper = study.measures[name].in_paper or "the paper's number"
+        right.set(xlabel=f"{in_paper} in the paper", ylabel=f"{name} here")
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,148 @@
+r"""Run a study: arms with several seeds, a table with the paper's numbers, a verdict on each claim.
+
+    python -m t5x_like.study t5_grid --plan
+    python -m t5x_like.study t5_grid --processes=2 --write=docs/studies
+    python -m t5x_like.study t5_grid --arms=baseline,prefix_lm --seeds=0 --config.train.steps=20
+
+The study is a name in configs/studies/, or a file. Each cell, an arm with a seed, is one training
+run or several, such as pretraining and fine-tuning; a run that several cells have in common is
+trained once. Runs are in OUTPUT/ARM/SEED/RUN, each a process of its own with its output in
+output.txt. Ctrl-C, SIGTERM or a kill lose nothing but the steps since the last checkpoints: the
+same command goes on from there, and trains no finished run again. A run whose settings have changed
+since is refused, or trained anew with --rerun=ARM.
+
+--plan prints what is to be trained, its FLOPs and its hours, and trains nothing; the rate is that
+of finished runs, or of some steps of the first run, or --rate. --report writes the table of what is
+finished. docs/studies.md explains it all.
+"""
+
+import argparse
+import ast
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from t5x_like.config import one_line_errors
+from t5x_like.experiment import command_line
+from t5x_like.names import choose
+
+if TYPE_CHECKING:
+    from t5x_like.studies import Study
+    from t5x_like.studies.cells import CellRun
+
+
+def _parser() -> command_line.ArgumentParser:
+    parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.study")
+    parser.add_argument("study", metavar="NAME|FILE", help="a name in configs/studies/, or a file")
+    parser.add_argument("--output", metavar="FOLDER", help="of the runs (runs/studies/NAME)")
+    parser.add_argument("--write", metavar="FOLDER", help="for table and figure (--output)")
+    parser.add_argument("--arms", metavar="A,B", help="only these (all)")
+    parser.add_argument("--seeds", metavar="0,1", help="in place of the study's")
+    parser.add_argument("--rerun", default="", metavar="A,B", help="arms to train anew if changed")
+    parser.add_argument("--processes", type=command_line.count, default=1, help="runs at a time")
+    parser.add_argument("--plan", action="store_true", help="print the cost, and train nothing")
+    parser.add_argument("--report", action="store_true", help="write the table, and train nothing")
+    parser.add_argument("--rate", type=float, metavar="FLOPS", help="FLOP/s, for --plan")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command; a bad argument gives one line and exit status 2."""
+    of_config = [one for one in arguments if one.startswith("--config.")]
+    given = _parser().parse_args([one for one in arguments if one not in of_config])
+    with one_line_errors():
+        if given.rate is not None and not given.rate > 0:
+            raise ValueError(f"--rate={given.rate:g} must be above 0")
+        _run(given, dict(map(_change, of_config)))
+
+
+def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
+    # Here, and not for --help: these take seconds to import.
+    import jax
+
+    from t5x_like import vocabularies
+    from t5x_like.studies import cells, definition, estimate, page
+
+    if not given.plan:
+        jax.config.update("jax_platforms", "cpu")  # the runs have the accelerator
+    name, study = definition.load(given.study)
+    study = _restricted(study, given)
+    folder = pathlib.Path(given.output or f"runs/studies/{name}")
+    command_line.check_folder("--output", folder)
+    command_line.check_folder("--write", given.write or folder)
+    found = cells.cells(study, folder, changes=changes)
+    runs = cells.runs_of(found)
+    for run in runs:  # what is wrong with a network or a vocabulary is an error now
+        estimate.of_run(run)
+    for vocabulary in dict.fromkeys(run.config.data.vocabulary for run in runs):
+        vocabularies.load(vocabulary)
+    if given.plan:
+        rate, source = (given.rate, "--rate") if given.rate else estimate.measured_rate(runs)
+        lines = estimate.table(found, rate=rate, source=source, processes=given.processes)
+        print("\n".join(lines))
+        return
+    if not given.report:
+        again = _names("--rerun", given.rerun, study.arms)
+        cells.write(runs, again=lambda run: run.folder.parent.parent.name in again)
+        _train(runs, processes=given.processes)
+    path = page.write(study, name, found, pathlib.Path(given.write or folder))
+    print(path.read_text())
+    print(f"written to {path}")
+
+
+def _restricted(study: "Study", given: argparse.Namespace) -> "Study":
+    """The study with the arms and seeds of the command line, and the claims about these arms."""
+    arms = _names("--arms", given.arms, study.arms) if given.arms else list(study.arms)
+    seeds = study.seeds
+    if given.seeds:
+        if not all(one.isdecimal() for one in given.seeds.split(",")):
+            raise ValueError(f"--seeds={given.seeds!r} must be whole numbers with commas between")
+        seeds = tuple(map(int, given.seeds.split(",")))
+    return dataclasses.replace(
+        study,
+        arms={name: study.arms[name] for name in study.arms if name in arms},
+        claims=[one for one in study.claims if {one.arm, one.than} <= set(arms)],
+        seeds=seeds,
+    )
+
+
+def _train(runs: "Sequence[CellRun]", *, processes: int) -> None:
+    """Train the runs that are not finished; exit with status 1 after a signal."""
+    from t5x_like.experiment import training_processes
+    from t5x_like.experiment.training_processes import Job
+
+    numbers = {run.folder: number for number, run in enumerate(runs, start=1)}
+
+    def report(job: Job, seconds: float | None) -> None:
+        when = "finished before" if seconds is None else f"{seconds:.0f} s"
+        print(f"{numbers[job.folder]}/{len(runs)} {job.folder} ({when})", flush=True)
+
+    jobs = [
+        Job(run.folder, run.is_finished, after=(run.after.folder,) if run.after else ())
+        for run in runs
+    ]
+    if not training_processes.train(jobs, report=report, processes=processes):
+        print("stopped and saved: the same command goes on from there")
+        sys.exit(1)
+
+
+def _names(flag: str, text: str, known: Iterable[str]) -> list[str]:
+    allowed = {name: name for name in known}
+    return [choose(flag, name, allowed) for name in text.split(",") if name]
+
+
+def _change(flag: str) -> tuple[str, Any]:
+    """A setting of all runs and its value: a Python literal, or else the text itself."""
+    name, equals, text = flag.partition("=")
+    if not equals:
+        raise ValueError(f"{flag!r} has no value: settings are written --config.key=value")
+    try:
+        return name.removeprefix("--config."), ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return name.removeprefix("--config."), text
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

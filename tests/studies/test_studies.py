@@ -1,0 +1,362 @@
+"""Studies: cells and the runs that they share, changed arms, verdicts, the page, the command."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from t5x_like import study as command
+from t5x_like.experiment import training_processes
+from t5x_like.studies import Arm, Claim, Measure, Run, cells, definition, estimate, page, verdicts
+from tests.programs import toy_study
+
+ROOT = pathlib.Path(__file__).parents[2]
+TOY = str(ROOT / "tests" / "programs" / "toy_study.py")
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TOY_STUDY_FOLDER", str(tmp_path / "text"))
+
+
+def made(tmp_path, **changes):
+    study = toy_study.get_study(**changes)
+    return study, cells.cells(study, tmp_path / "runs", changes={})
+
+
+def finish(run, value=1.5):
+    """What training leaves behind."""
+    (run.folder / "checkpoints" / str(run.config.train.steps)).mkdir(parents=True)
+    lines = [{"step": run.config.train.steps, "text_files/cross_entropy": value}]
+    lines += [{"step": 2, "train/tokens_per_second": 100.0}]
+    (run.folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+def test_cells_go_seed_by_seed_and_every_seed_is_set(tmp_path):
+    study, found = made(tmp_path)
+    assert [(cell.arm, cell.seed) for cell in found] == [
+        (arm, seed) for seed in study.seeds for arm in study.arms
+    ]
+    for cell in found:
+        for run in cell.runs.values():
+            assert (run.config.train.seed, run.config.data.seed) == (cell.seed, cell.seed)
+    deep = found[1].runs
+    assert deep["pretraining"].config.model.decoder_layers == 2
+    assert deep["fine_tuning"].config.model.decoder_layers == 2
+    assert deep["fine_tuning"].config.initialize == str(deep["pretraining"].folder)
+    assert deep["fine_tuning"].config.optimizer.learning_rate == 0.001
+    assert deep["fine_tuning"].after is deep["pretraining"]
+
+
+def test_equal_runs_are_one_and_a_run_that_is_left_out_gives_its_network(tmp_path):
+    arms = {
+        "first": Arm(changes={"fine_tuning": {"optimizer.learning_rate": 0.1}}),
+        "second": Arm(changes={"fine_tuning": {"optimizer.learning_rate": 0.2}}),
+        "third": Arm(),
+        "none": Arm(leaves_out=("pretraining",), changes={"pretraining": {"model.d_ff": 64}}),
+    }
+    _, found = made(tmp_path, arms=arms, claims=(), seeds=(0,))
+    first, second, third, none = (cell.runs for cell in found)
+    assert first["pretraining"] is second["pretraining"] is third["pretraining"]
+    assert first["fine_tuning"] is not second["fine_tuning"]
+    assert list(none) == ["fine_tuning"]
+    assert none["fine_tuning"].config.initialize == ""
+    assert none["fine_tuning"].config.model.d_ff == 64
+    assert len(cells.runs_of(found)) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": (0, 0)}, r"seeds=\(0, 0\) must be one or more, each once"),
+        ({"arms": {"a b": Arm()}, "claims": ()}, r"arms: 'a b' must be a name"),
+        ({"arms": {}, "claims": ()}, "arms: '' must be a name"),
+        (
+            {"arms": {"a": Arm(changes={"pretrain": {}})}, "claims": ()},
+            "Did you mean 'pretraining'",
+        ),
+        ({"arms": {"a": Arm(paper={"los": 1.0})}, "claims": ()}, "Did you mean 'loss'"),
+        (
+            {"arms": {"a": Arm(leaves_out=("fine_tuning",))}, "claims": ()},
+            "arms.a leaves out a run that is measured",
+        ),
+        (
+            {"claims": (Claim(text="", measure="loss", arm="dep", than="shallow"),)},
+            "Did you mean 'deep'",
+        ),
+        ({"measures": {"loss": Measure(run="tuning", number="x")}}, "measures.loss.run='tuning'"),
+        (
+            {"runs": {"fine_tuning": Run(config="x", starts_from="later")}},
+            "runs.fine_tuning.starts_from='later'",
+        ),
+    ],
+)
+def test_a_wrong_study_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        toy_study.get_study(**changes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("train.stpes", 3, "arms.a, runs.pretraining: .*train.stpes"),
+        ("trian.steps", 3, "trian.steps does not exist"),
+        ("train.steps", 0, "train.steps=0 must be 1 or more"),
+        ("train.patience", 3, "train.patience must be 0"),
+    ],
+)
+def test_a_wrong_setting_names_arm_and_run(tmp_path, setting, value, message):
+    arms = {"a": Arm(changes={"pretraining": {setting: value}})}
+    with pytest.raises(ValueError, match=message):
+        made(tmp_path, arms=arms, claims=())
+
+
+def test_a_changed_arm_is_refused_or_trained_anew_with_what_starts_from_it(tmp_path):
+    study, found = made(tmp_path)
+    cells.write(cells.runs_of(found), again=lambda run: False)
+    cells.write(cells.runs_of(found), again=lambda run: False)  # nothing has changed
+    for run in cells.runs_of(found):
+        finish(run)
+    deep = dataclasses.replace(study.arms["deep"], changes={"pretraining": {"model.d_ff": 64}})
+    changed = dataclasses.replace(study, arms={**study.arms, "deep": deep})
+    runs = cells.runs_of(cells.cells(changed, tmp_path / "runs", changes={}))
+    with pytest.raises(ValueError, match=r"other settings \(of 4 in all\): --rerun=deep removes"):
+        cells.write(runs, again=lambda run: False)
+    cells.write(runs, again=lambda run: "deep" in run.folder.parts)
+    assert [run.is_finished() for run in runs] == ["shallow" in run.folder.parts for run in runs]
+    stored = json.loads((runs[2].folder / "config.json").read_text())
+    assert stored["model"]["d_ff"] == 64
+
+
+def test_a_run_is_finished_with_its_last_checkpoint_and_its_numbers(tmp_path):
+    _, found = made(tmp_path)
+    run = found[0].runs["fine_tuning"]
+    assert not run.is_finished()
+    finish(run, value=None)
+    assert run.is_finished()  # undefined, such as a correlation of equal numbers
+    assert run.value("text_files/cross_entropy") is None
+    (run.folder / "metrics.jsonl").write_text('{"step": 2, "text_files/cross_entropy": 1}\n')
+    assert not run.is_finished()
+
+
+def test_the_t_interval_is_that_of_a_paired_t_test():
+    draw = np.random.default_rng(0)
+    first, second = draw.normal(size=(2, 5))
+    expected = stats.ttest_rel(first, second).confidence_interval(0.95)
+    found = verdicts.t_interval(list(first - second))
+    assert found == pytest.approx((expected.low, expected.high))
+    assert verdicts.t_interval([1.0]) == (-math.inf, math.inf)
+    # Two seeds: 12.706 standard errors, from tables of Student's t.
+    assert verdicts.t_interval([1.0, 3.0]) == pytest.approx((2 - 12.706, 2 + 12.706), abs=1e-3)
+
+
+def judged(deep, shallow, **settings):
+    study = toy_study.get_study()
+    claims = (dataclasses.replace(study.claims[0], **settings),)
+    values = {"deep": {"loss": deep}, "shallow": {"loss": shallow}}
+    return verdicts.judge(dataclasses.replace(study, claims=claims), values)[0]
+
+
+def test_verdicts():
+    low, high = {0: 1.0, 1: 1.1, 2: 0.9}, {0: 3.0, 1: 3.2, 2: 2.9}
+    assert judged(low, high).verdict == verdicts.HELD  # a smaller loss is better
+    assert judged(high, low).verdict == verdicts.NOT_HELD
+    assert judged(low, {0: 1.1, 1: 0.9, 2: 1.0}).verdict == verdicts.OPEN
+    assert judged(low, high, within=5.0).verdict == verdicts.HELD
+    assert judged(low, high, within=0.5).verdict == verdicts.NOT_HELD
+    assert judged(low, {0: 1.3, 1: 0.8, 2: 1.6}, within=0.5).verdict == verdicts.OPEN
+    one = judged({0: 1.0, 3: 9.0}, {0: 2.0, 4: 9.0})
+    assert (one.verdict, one.difference, one.seeds) == (verdicts.OPEN, -1.0, 1)
+    assert judged({}, high).verdict == ""
+
+
+def test_pairing_removes_what_seeds_have_in_common():
+    deep = {0: 1.0, 1: 5.0, 2: 9.0}
+    shallow = {seed: value + 0.1 + 0.001 * seed for seed, value in deep.items()}
+    assert judged(deep, shallow).verdict == verdicts.HELD
+
+
+def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
+    study, found = made(tmp_path)
+    for cell in found:
+        cells.write(list(cell.runs.values()), again=lambda run: False)
+        for run in cell.runs.values():
+            finish(run, value=1.0 + 0.1 * cell.seed + (cell.arm == "shallow"))
+    text = page.write(study, "toy", found, tmp_path / "page").read_text()
+    assert "| arm | loss | loss in the paper |" in text
+    assert "| shallow | 2.05 ± 0.07 | 2.50 |" in text
+    assert "| deep | 1.05 ± 0.07 | 2.00 |" in text
+    assert "| Deep is better. | held | -1.00 | [-1.00, -1.00] | 2 |" in text
+    assert (tmp_path / "page" / "toy.png").read_bytes().startswith(b"\x89PNG")
+    stored = json.loads((tmp_path / "page" / "toy.json").read_text())
+    assert stored["values"]["deep"]["loss"] == {"0": 1.0, "1": 1.1}
+
+
+def test_the_page_of_an_unfinished_study_says_so(tmp_path):
+    study, found = made(tmp_path)
+    lines = "\n".join(page.lines(study, "toy", page.values_of(study, found), []))
+    assert "0 of 2 arms have a finished cell." in lines
+    assert "| deep |  | 2.00 |" in lines
+
+
+def test_the_plan_counts_what_is_not_finished_at_the_rate_of_what_is(tmp_path):
+    _, found = made(tmp_path)
+    runs = cells.runs_of(found)
+    cost = estimate.of_run(runs[0])
+    assert cost.tokens == toy_study.STEPS * 8 * (32 + 16)
+    before = "\n".join(estimate.table(found, rate=1e6, source="given", processes=1))
+    assert "4 cells of 8 different runs" in before
+    assert "8 runs of" in before
+    cells.write(runs, again=lambda run: False)
+    finish(runs[0])
+    rate, source = estimate.measured_rate(runs)
+    assert rate == pytest.approx(100 * cost.flops_per_token)
+    assert source == "the median of 1 finished runs"
+    assert "7 runs of" in "\n".join(estimate.table(found, rate=rate, source="", processes=1))
+
+
+class FakeProcess:
+    """Trains a run in an instant."""
+
+    seconds = 0.0
+
+    def __init__(self, folder):
+        self._left = 2
+
+    @property
+    def has_ended(self):
+        self._left -= 1
+        return self._left < 0
+
+    def check(self):
+        pass
+
+    def stop(self):
+        pass
+
+    def wait(self):
+        pass
+
+
+def test_a_run_waits_for_the_one_that_it_starts_from(monkeypatch):
+    started, active, most = [], set(), []
+
+    class Process(FakeProcess):
+        def __init__(self, folder):
+            super().__init__(folder)
+            started.append(folder.name)
+            active.add(folder)
+            most.append(len(active))
+
+    finished = set()
+    paths = [pathlib.Path(name) for name in "abcd"]
+
+    def job(path, *after):
+        def is_finished():
+            if path in active:
+                active.discard(path)
+                finished.add(path)
+            return path in finished
+
+        return training_processes.Job(path, is_finished, after)
+
+    monkeypatch.setattr(training_processes, "_Process", Process)
+    monkeypatch.setattr(training_processes, "_POLL", 0.0)
+    a, b, c, d = paths
+    finished.add(d)
+    reports = []
+    jobs = [job(a), job(b, a), job(c), job(d)]
+    done = training_processes.train(
+        jobs, report=lambda one, seconds: reports.append((one.folder.name, seconds)), processes=2
+    )
+    assert done
+    assert started == ["a", "c", "b"]  # b comes after a, and c need not wait for it
+    assert max(most) == 2
+    assert ("d", None) in reports
+    assert {name for name, _ in reports} == set("abcd")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["t5_gird"], "'t5_gird' is no study: .*Did you mean 't5_grid'"),
+        (["t5_grid", "--arms=basline"], "Did you mean 'baseline'"),
+        (["t5_grid", "--seeds=0,x"], "--seeds='0,x' must be whole numbers"),
+        (["t5_grid", "--rate=0", "--plan"], "--rate=0 must be above 0"),
+        (["t5_grid", "--config.train.steps"], "has no value"),
+        (["t5_grid", "--arm=baseline"], "the flag '--arm' does not exist"),
+        (["configs/t5.py"], "has no function get_study"),
+        (["t5_grid", "--output=Makefile"], "--output='Makefile'.* is a file"),
+        ([TOY, "--config.train.stpes=3"], "train.stpes"),
+        ([TOY, "--config.model.layers=3"], "model.layers is no setting of t5"),
+        ([TOY, "--config.data.vocabulary=none.model"], "none.model"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command.main(arguments)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(message, error), error
+
+
+def test_every_arm_of_the_grid_has_a_valid_config_and_the_papers_numbers(tmp_path):
+    _, study = definition.load("t5_grid")
+    found = cells.cells(dataclasses.replace(study, seeds=(0,)), tmp_path, changes={})
+    assert len(found) == len(study.arms) == 26
+    assert len(cells.runs_of(found)) == 51
+    for arm in study.arms.values():
+        assert set(arm.paper) == {"average", "span", "summary"}
+    # Raffel et al. 2020, table 2, GLUE and SQuAD.
+    assert study.arms["baseline"].paper["average"] == 83.28
+    assert study.arms["decoder"].paper["span"] == 61.14
+
+
+@pytest.mark.slow
+def test_a_killed_study_goes_on_and_trains_no_finished_run_again(tmp_path):
+    words = [sys.executable, "-m", "t5x_like.study", TOY, f"--output={tmp_path / 'runs'}"]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # one device, and quick to compile
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    first = tmp_path / "runs" / "shallow" / "0" / "pretraining" / "metrics.jsonl"
+    second = tmp_path / "runs" / "shallow" / "0" / "fine_tuning" / "output.txt"
+    process = subprocess.Popen(words, env=environment, cwd=ROOT, start_new_session=True)
+    try:
+        for _ in range(3000):
+            if second.exists():
+                break
+            assert process.poll() is None
+            time.sleep(0.1)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    before = first.stat().st_mtime_ns
+    again = subprocess.run(
+        [*words, "--processes=2"], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr
+    assert "1/8" in again.stdout
+    assert first.stat().st_mtime_ns == before
+    assert again.stdout.count("(finished before)") >= 1
+    assert "| Deep is better. |" in again.stdout
+    done = subprocess.run(
+        [*words, "--report"], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    stored = json.loads((tmp_path / "runs" / "toy_study.json").read_text())
+    assert set(stored["values"]["deep"]["loss"]) == {"0", "1"}
+    assert done.returncode == 0
