@@ -95,6 +95,16 @@ def test_a_run_killed_before_an_evaluation_evaluates_first(killed_at, tmp_path, 
     assert checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints") == [5, 6]
 
 
+def test_a_run_killed_in_its_last_evaluation_gets_it_without_a_best_checkpoint(tmp_path, values):
+    values(killed_at=6)
+    with pytest.raises(Killed):
+        train.train(settings(tmp_path, checkpoint__best=""))
+    for expected in ([6], []):  # and then the run is finished
+        seen = values()
+        train.train(settings(tmp_path, checkpoint__best=""))
+        assert seen == expected
+
+
 def questions(folder, **changes):
     rows = [{"inputs": f"say {n % 7}", "targets": [str(n % 7), "x"]} for n in range(24)]
     path = folder / "questions.jsonl"

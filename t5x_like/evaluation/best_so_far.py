@@ -48,8 +48,10 @@ class BestSoFar:
     def awaits(self, state: TrainState, phase: Phase) -> bool:
         """Whether a resumed run was ended before the evaluation of its state, within this phase."""
         step = int(state.step)
-        if self._best is None or not phase.first < step <= phase.last:
+        if not phase.first < step <= phase.last:
             return False
+        if self._best is None:
+            return self.schedule.ends_at(step) and not self.schedule.has_logged(step)
         return step not in self._best.values and self.schedule.has(self._best.number, step=step)
 
     def __call__(self, step: int, values: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from t5x_like.checkpoints import BestCheckpoint
 from t5x_like.evaluation import evaluated_numbers, measures
 from t5x_like.evaluation.measure import Measure, RowMeasure
 from t5x_like.evaluation.resources import Resources
+from t5x_like.experiment import reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.tasks import run_tasks
@@ -121,6 +123,16 @@ class Schedule:
         averaged = {f"{average}/" for average in self.averages}
         if not name.startswith((*measured, *averaged)):
             choose("checkpoint.best", name, dict.fromkeys(known))
+
+    def ends_at(self, step: int) -> bool:
+        """Whether the run ends at a step."""
+        return step == self._settings.train.steps
+
+    def has_logged(self, step: int) -> bool:
+        """Whether the log of the run has an evaluation of a step."""
+        folder = pathlib.Path(self._settings.workdir)
+        log = reporting.read_log(folder) if (folder / reporting.LOG).is_file() else {}
+        return any(step in log[name] for name in log if not name.startswith("train/"))
 
     def has(self, name: str, *, step: int) -> bool:
         """Whether the run has a value of a number at a step."""

@@ -203,6 +203,9 @@ def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:
 def _has_changed(run: CellRun) -> bool:
     """Whether the folder of a run has another one, or starts from one that does."""
     planned = run.folder / _PLANNED
-    if planned.is_file() and planned.read_text() != run.text + "\n":
+    if not planned.is_file():
+        return False
+    # Read as a config, a setting that is newer than the run has its default.
+    if config.to_dict(config.load(planned)) != json.loads(run.text):
         return True
-    return planned.is_file() and run.after is not None and _has_changed(run.after)
+    return run.after is not None and _has_changed(run.after)

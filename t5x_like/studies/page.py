@@ -48,7 +48,6 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
     yield f"{study.source}. `python -m t5x_like.study {name}`; seeds {_listed(study.seeds)}."
     if done < len(study.arms):
         yield f"{done} of {len(study.arms)} arms have a finished cell."
-    yield ""
     yield from _table(study, values)
     yield ""
     yield f"Mean ± standard deviation over seeds. ![Each seed, and the paper's numbers]({name}.png)"
@@ -76,7 +75,8 @@ def _table(study: Study, values: Values) -> Iterator[str]:
     for arm, settings in study.arms.items():
         if settings.part != part:
             part = settings.part
-            yield from (["", f"**{part}**", ""] if part else [])
+            yield from (["", f"**{part}**"] if part else [])
+            yield ""
             yield f"| arm | {' | '.join(heads)} |"
             yield "|---" * (1 + len(heads)) + "|"
         row = []
