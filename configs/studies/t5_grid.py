@@ -165,35 +165,36 @@ CLAIMS = (
     _better("4,096 repetitions hurt more.", "repeated_1024", "repeated_4096"),
 )
 
+_PRETRAINING = {
+    "train.phases": (),
+    "phases": {},
+    "train.steps": _STEPS,
+    "train.log_every": 100,
+    "data.module": "data/pyglue.py",
+    "data.task": "pyglue_text",
+    "data.settings": {},
+    "data.vocabulary": "runs/studies/pyglue_vocabulary.model",
+    "data.batch_size": 32,
+    "evaluate.every": 0,
+    "checkpoint.keep": 1,
+}
+_FINE_TUNING = {
+    "train.steps": 1000,
+    "data.lengths": {"inputs": 112, "targets": 24},
+    "decode": {"max_new_tokens": 24, "num_beams": 1},
+    "evaluate.every": 1000,
+}
+
 
 def get_study() -> Study:
     """The study."""
-    pretraining = {
-        "train.phases": (),
-        "phases": {},
-        "train.steps": _STEPS,
-        "train.log_every": 100,
-        "data.module": "data/pyglue.py",
-        "data.task": "pyglue_text",
-        "data.settings": {},
-        "data.vocabulary": "runs/studies/pyglue_vocabulary.model",
-        "data.batch_size": 32,
-        "evaluate.every": 0,
-        "checkpoint.keep": 1,
-    }
-    fine_tuning = {
-        "train.steps": 1000,
-        "data.lengths": {"inputs": 112, "targets": 24},
-        "decode": {"max_new_tokens": 24, "num_beams": 1},
-        "evaluate.every": 1000,
-    }
     return Study(
         title="The comparisons of T5 at demo size",
         source="Raffel et al. 2020, tables 1, 2, 4 to 7 and 9",
         runs={
-            "pretraining": Run(config="configs/t5.py:demo", changes=pretraining),
+            "pretraining": Run(config="configs/t5.py:demo", changes=_PRETRAINING),
             "fine_tuning": Run(
-                config="configs/pyglue.py:text", changes=fine_tuning, starts_from="pretraining"
+                config="configs/pyglue.py:text", changes=_FINE_TUNING, starts_from="pretraining"
             ),
         },
         arms=ARMS,
