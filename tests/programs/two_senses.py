@@ -213,9 +213,10 @@ def main():
         ):
             found = [
                 accuracy_of("tagging", place, mix, seed=seed, examples=examples)[0]
-                for seed in range(3)
+                for seed in range(8)
             ]
-            print(examples, place, mix, np.round(found, 3), round(float(np.mean(found)), 3))
+            error = np.std(found) / len(found) ** 0.5
+            print(examples, place, mix, f"{np.mean(found):.3f} +- {error:.3f}")
 
 
 if __name__ == "__main__":
