@@ -119,11 +119,12 @@ class TaskReader:
         )
         options = tf.data.Options()
         options.deterministic = True
-        # Only shuffle buffers are worth the threads of both. Where each row is a shard, as those
-        # that continue are, many iterators that start at once can wait for each other without end,
-        # and an iterator's autotuning waits seconds, twice as long each time, before it stops.
+        # Only shuffle buffers are worth reading ahead: where each row is a shard, as those that
+        # continue are, many iterators that start at once can wait for each other without end.
         options.experimental_warm_start = at_once and self.reading.shuffle
-        options.autotune.enabled = self.reading.shuffle
+        # An iterator's autotuning sleeps, twice as long each time, and its deletion waits for it.
+        # Without it as many examples are preprocessed in parallel as there are cores.
+        options.autotune.enabled = False
         # Vocabularies (resources) and counters (Python) do not affect the next examples.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         return dataset.with_options(options)
