@@ -84,8 +84,6 @@ def remembered(
 
     Args:
         context: the memory, M, and then the row.
-        blind: queries of the stream "query" that attend to nothing, or None. A softmax over
-            nothing is the mean of all values, their own among them.
         reused: tokens at the beginning of each row that the next one goes on from; None: all.
         size: M.
     """
