@@ -56,8 +56,8 @@ def test_the_same_documents_give_the_same_bytes(kind, tmp_path):
 @pytest.mark.slow
 def test_another_process_gives_the_same_bytes(tmp_path):
     # The library `tokenizers` orders its tables at random in each process.
-    for kind, size in SIZES.items():
-        train(TEXTS, vocab_size=size, output=output(kind, tmp_path), kind=kind)
+    for kind in ("wordpiece", "byte_bpe"):
+        train(TEXTS, vocab_size=SIZES[kind], output=output(kind, tmp_path), kind=kind)
     made = contents(tmp_path / "vocab.txt") | contents(tmp_path / "bytes")
     program = f"""
 from pathlib import Path
