@@ -39,6 +39,16 @@ def test_a_state_needs_no_temporary_folder(monkeypatch, read):
     assert take(resumed, 40) == take(numbers, 40)
 
 
+def test_a_state_in_several_parts_is_restored(monkeypatch):
+    monkeypatch.setattr(iterator_state, "_TOGETHER", 2)
+    numbers, resumed = iterator(), iterator()
+    take(numbers, 7)
+    saved = iterator_state.save(numbers, task="numbers")
+    assert len(saved["parts"]) > 1
+    iterator_state.load(resumed, saved)
+    assert take(resumed, 40) == take(numbers, 40)
+
+
 def test_a_state_of_an_older_checkpoint_is_restored(tmp_path):
     numbers, resumed = iterator(), iterator()
     take(numbers, 7)
