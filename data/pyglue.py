@@ -34,11 +34,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import seqio
 import tensorflow as tf
 
 from t5x_like.names import choose, import_file
 from t5x_like.preprocessing import mixtures, sources
+from t5x_like.preprocessing.benchmark_tasks import OBJECTIVES, TEXT_TO_TEXT
+from t5x_like.preprocessing.column_source import ColumnSource, columns
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -50,16 +51,8 @@ _made, _texts = (
 )
 TASKS: Mapping[str, Any] = _made.TASKS
 
-_FOR_TEXT = ("text_to_text", "marked_text_to_text")
-# The kinds of tasks -> the objectives that read their rows.
-_OBJECTIVES = {
-    "classification": ("classification", "gpt_classification", "gpt_similarity"),
-    "regression": ("regression", "gpt_regression"),
-    "question_answering": ("question_answering",),
-    "multiple_choice": ("multiple_choice", "gpt_multiple_choice"),
-}
 _PAIRS = ("paraphrase", "entailment")
-_OF_LABELS = [name for names in _OBJECTIVES.values() for name in names]
+_OF_LABELS = [name for names in OBJECTIVES.values() for name in names]
 # Settings of the measure of a task with a head.
 _HEADS: dict[str, dict[str, Any]] = {
     "acceptability": {"metrics": ("matthews", "accuracy")},
@@ -99,7 +92,7 @@ def register(
         ValueError: no such rate or package, or rows without a task.
     """
     del labels
-    if objective.name not in (*_FOR_TEXT, *_OF_LABELS):
+    if objective.name not in (*TEXT_TO_TEXT, *_OF_LABELS):
         source = _documents(packages, share)
         sources.add_document_task(
             "pyglue_text", source=source, vocabulary=vocabulary, objective=objective
@@ -115,7 +108,7 @@ def register(
                 preprocessors=objective.preprocessors,
                 features=objective.features,
             )
-    if objective.name in _FOR_TEXT:
+    if objective.name in TEXT_TO_TEXT:
         limit = {"limit": _made.MOST["train"]} if rate == "examples_proportional" else {}
         made = mixtures.rate(rate, **(limit | dict(rate_settings or {})))
         mixtures.mixture("pyglue", [f"pyglue_{name}" for name in names], rate=made)
@@ -157,10 +150,10 @@ def measure(objective: str, *, task: str, **unused: Any) -> dict[str, Any]:
             "evaluate.tasks: the tasks of the mixture 'pyglue' have measures of their own; name "
             f"those to evaluate on, for all: {tuple(f'pyglue_{name}' for name in TASKS)}"
         )
-    if objective not in (*_FOR_TEXT, *_OF_LABELS):
+    if objective not in (*TEXT_TO_TEXT, *_OF_LABELS):
         return {"kind": "loss"}
     name = _named(task, objective)
-    if objective in _FOR_TEXT:
+    if objective in TEXT_TO_TEXT:
         return {"kind": "generation"} | _texts.MEASURES[name]
     if TASKS[name].kind == "question_answering":
         return {"kind": "squad"}
@@ -169,10 +162,10 @@ def measure(objective: str, *, task: str, **unused: Any) -> dict[str, Any]:
 
 def fitting(objective: str) -> list[str]:
     """The tasks that an objective reads."""
-    if objective in _FOR_TEXT:
+    if objective in TEXT_TO_TEXT:
         return list(TASKS)
     only = _PAIRS if objective == "gpt_similarity" else TASKS
-    return [name for name in only if objective in _OBJECTIVES.get(TASKS[name].kind, ())]
+    return [name for name in only if objective in OBJECTIVES.get(TASKS[name].kind, ())]
 
 
 def _named(task: str, objective: str) -> str:
@@ -182,29 +175,17 @@ def _named(task: str, objective: str) -> str:
     return choose(f"data.task for data.objective={objective!r}", task, known)
 
 
-def _source(task: str, objective: str, held_out: str, made: Path) -> seqio.DataSource:
+def _source(task: str, objective: str, held_out: str, made: Path) -> ColumnSource:
     """The rows for training, and those of a split to evaluate on; read when they are needed."""
-    form = _made.TEXT if objective in _FOR_TEXT else _made.LABELLED
+    form = _made.TEXT if objective in TEXT_TO_TEXT else _made.LABELLED
     files = {
         split: str(made / form / f"{task}-{own}.jsonl")
         for split, own in (("train", "train"), ("validation", held_out))
     }
-    sizes = json.loads((made / _made.SIZES).read_text())
-
-    def dataset(split: str, shuffle_files: bool, seed: int | None = None) -> tf.data.Dataset:
-        read = _text_columns if objective in _FOR_TEXT else _labelled_columns
-        columns = read(objective, files["train"], files["validation"])[split]
-        # Numbers, so that the data position in a checkpoint contains no text.
-        numbers = tf.data.Dataset.range(sizes[files[split].removeprefix(f"{made}/")])
-        numbers = numbers.shuffle(len(numbers), seed=seed) if shuffle_files else numbers
-        return numbers.map(lambda number: {k: tf.gather(v, number) for k, v in columns.items()})
-
-    return seqio.FunctionDataSource(
-        dataset,
+    read = _text_columns if objective in TEXT_TO_TEXT else _labelled_columns
+    return ColumnSource(
+        lambda split: read(objective, files["train"], files["validation"])[split],
         splits=sources.SPLITS,
-        num_input_examples={
-            split: sizes[path.removeprefix(f"{made}/")] for split, path in files.items()
-        },
     )
 
 
@@ -218,11 +199,8 @@ def _labelled_columns(objective: str, train: str, validation: str) -> dict[str, 
 @functools.lru_cache(maxsize=2 * len(TASKS))
 def _text_columns(objective: str, train: str, validation: str) -> dict[str, Any]:
     del objective
-    columns = {}
-    for split, path in zip(sources.SPLITS, (train, validation), strict=True):
-        found = _made.read(Path(path))
-        columns[split] = {name: tf.constant([row[name] for row in found]) for name in found[0]}
-    return columns
+    files = zip(sources.SPLITS, (train, validation), strict=True)
+    return {split: columns(_made.read(Path(path))) for split, path in files}
 
 
 def _documents(packages: Sequence[str] | None, share: float) -> sources.FileSource:

@@ -24,7 +24,7 @@ CHOICES = 4  # of `continuation` and `ranking`
 
 _WINDOW = 5  # words that `acceptability` shuffles
 _CANDIDATES = 300  # for a pair that is no paraphrase
-_MOST_NAMESAKES = 8  # for a name that tells what is described
+_MOST_NAMESAKES = 8  # for a name that gives away what is described
 _LEAST_OVERLAP = 0.15  # of namesakes: some only have the name of an interface in common
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _PACKAGE_NAMES = re.compile(

@@ -101,8 +101,8 @@ def _claim(one: Verdict) -> str:
         return f"| {claim.text} | no finished cells | | | 0 |"
     known = all(map(math.isfinite, one.interval))
     interval = f"[{one.interval[0]:+.2f}, {one.interval[1]:+.2f}]" if known else "none of one seed"
-    told = one.verdict + (f" (within {claim.within:g})" if claim.within else "")
-    return f"| {claim.text} | {told} | {one.difference:+.2f} | {interval} | {one.seeds} |"
+    verdict = one.verdict + (f" (within {claim.within:g})" if claim.within else "")
+    return f"| {claim.text} | {verdict} | {one.difference:+.2f} | {interval} | {one.seeds} |"
 
 
 def _to_json(values: Values, judged: Sequence[Verdict]) -> dict[str, Any]:

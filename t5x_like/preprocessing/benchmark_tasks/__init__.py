@@ -5,7 +5,7 @@ are the functions that a data module has. Each task has two forms: text to text 
 section 2.4 and appendix D), and labelled, for models with a head.
 """
 
-from t5x_like.preprocessing.benchmark_tasks.benchmark import Benchmark
+from t5x_like.preprocessing.benchmark_tasks.benchmark import OBJECTIVES, TEXT_TO_TEXT, Benchmark
 from t5x_like.preprocessing.benchmark_tasks.suite import Suite
 
-__all__ = ["Benchmark", "Suite"]
+__all__ = ["OBJECTIVES", "TEXT_TO_TEXT", "Benchmark", "Suite"]

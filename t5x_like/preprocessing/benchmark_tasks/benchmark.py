@@ -12,7 +12,7 @@ from t5x_like.preprocessing.benchmark_tasks.raw_fields import Change, Raw
 Row = dict[str, Any]
 
 # The objectives that read each labelled form.
-_OBJECTIVES = {
+OBJECTIVES = {
     "classification": ("classification", "gpt_classification", "gpt_similarity"),
     "regression": ("regression", "gpt_regression"),
     "question_answering": ("question_answering",),
@@ -84,7 +84,7 @@ class Benchmark:
         Raises:
             ValueError: it has another one; the message names those that fit.
         """
-        own = (*TEXT_TO_TEXT, *_OBJECTIVES.get(self.kind, ()))
+        own = (*TEXT_TO_TEXT, *OBJECTIVES.get(self.kind, ()))
         if objective not in own:
             raise ValueError(
                 f"data.objective={objective!r} is no form of {task}.{hint(objective, own)}"

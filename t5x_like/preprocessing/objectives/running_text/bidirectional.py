@@ -50,7 +50,7 @@ def bidirectional_lm() -> Objective:
         vocabulary = check_words(output_features["inputs"].vocabulary.plain)
 
         def encode(text: bytes, digest: bytes) -> np.ndarray:
-            del digest  # it tells vocabularies apart in the fingerprint of a data position
+            del digest  # it distinguishes vocabularies in the fingerprint of a data position
             return streams(text.decode("utf-8", errors="replace"), vocabulary).reshape(-1)
 
         def to_places(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
