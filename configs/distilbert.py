@@ -59,8 +59,9 @@ from configs import fine_tuning
 from t5x_like import checkpoints
 from t5x_like.experiment import recipes
 from t5x_like.hf.folder import is_hugging_face
+from t5x_like.losses.distillation import DISTILLED
 from t5x_like.pretrained.weight_source import Source, open_source
-from t5x_like.systems.distilbert import DISTILLED, SIZES, student_of
+from t5x_like.systems.distilbert import SIZES, student_of
 
 _DEMO_TEACHER = "runs/bert_demo"
 

@@ -120,6 +120,7 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "albert": _albert,
     "structbert": _masked("token_types", "shuffled", "label"),
     "electra": _masked("token_types"),
+    "unmasked": _encoder("token_types"),
     "unilm": _masked("token_types", "label"),
     "xlnet": _masked("order", "token_types", "reused", "continued", "reversed"),
     # labels

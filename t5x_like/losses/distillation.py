@@ -1,10 +1,37 @@
-"""Losses of a student that learns from a teacher: of their predictions and their hidden states."""
+"""Losses of a student that learns from a teacher: of predictions, hidden states and attention."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from t5x_like.losses.labels import real_rows
 from t5x_like.losses.sums import LossSums, weighted_sum
+from t5x_like.models.attention.cores import masked_as_zero
+from t5x_like.models.types import Batch, Outputs
+
+# The heads under which a fine-tuned teacher has a distribution to learn from.
+DISTILLED = ("classification", "tagging", "question_answering")
+_NEVER = -1e9  # a logit of what is not there
+
+
+def distributions(head: str, outputs: Outputs, batch: Batch) -> Float[Array, "..."]:
+    """The logits to compare under a head of DISTILLED.
+
+    Of classes [B, C], of the tags of tokens [B, L, C], or of an answer's first and last token among
+    the tokens of the row [B, 2, L].
+    """
+    if head != "question_answering":
+        return outputs["logits"]
+    ends = jnp.stack([outputs["start_logits"], outputs["end_logits"]], axis=1)
+    return jnp.where((batch["encoder_segment_ids"] > 0)[:, None], ends, _NEVER)
+
+
+def distribution_weights(head: str, batch: Batch) -> Num[Array, "..."]:
+    """The weights of those distributions: 0 on padding, and on tokens without a tag."""
+    if head == "tagging":
+        return batch["encoder_loss_weights"]
+    rows = real_rows(batch)
+    return jnp.stack([rows] * 2, axis=1) if head == "question_answering" else rows
 
 
 def soft_targets(
@@ -53,3 +80,64 @@ def cosine(
         for x in (student, teacher)
     )
     return weighted_sum("distance", 1 - jnp.sum(student * teacher, axis=-1), weights)
+
+
+def soft_cross_entropy(
+    student: Float[Array, "*batch V"],
+    teacher: Float[Array, "*batch V"],
+    weights: Num[Array, "*batch"],
+    *,
+    temperature: float,
+) -> LossSums:
+    """The cross-entropy of the student against the teacher's distribution: TinyBERT's equation 10.
+
+    With t and s the softmaxes of the logits divided by the temperature, - sum_v t_v log s_v nats
+    (Jiao et al. 2019, section 3.1). At temperature 1 its gradient is that of `soft_targets`.
+
+    Returns:
+        The sum over the rows, each times its weight, the sum of the weights, and
+        `soft_cross_entropy`.
+
+    Raises:
+        ValueError: the temperature is not above 0.
+    """
+    if temperature <= 0:
+        raise ValueError(f"loss.temperature={temperature} must be above 0")
+    student, teacher = (x.astype(jnp.float32) / temperature for x in (student, teacher))
+    nats = -jnp.sum(jax.nn.softmax(teacher) * jax.nn.log_softmax(student), axis=-1)
+    return weighted_sum("soft_cross_entropy", nats, weights)
+
+
+def hidden_states(
+    student: Float[Array, "M B L D"], teacher: Float[Array, "M B L D"], weights: Num[Array, "B L"]
+) -> LossSums:
+    """The squared distance of hidden states, a mean over D, summed over M layers.
+
+    Jiao et al. 2019, section 3.1, equations 8 and 9; the student's states are mapped to the width
+    of the teacher's before. In float32, whatever the dtype of the states.
+
+    Returns:
+        The sum over the tokens, each times its weight, the sum of the weights, and `distance`.
+    """
+    squared = jnp.square(student.astype(jnp.float32) - teacher.astype(jnp.float32))
+    return weighted_sum("distance", jnp.sum(jnp.mean(squared, axis=-1), axis=0), weights)
+
+
+def attention_scores(
+    student: Float[Array, "M B H L L"],
+    teacher: Float[Array, "M B H L L"],
+    weights: Num[Array, "B L L"],
+) -> LossSums:
+    """The squared distance of scores before the softmax, a mean over H heads, summed over M layers.
+
+    Jiao et al. 2019, section 3.1, equation 7. Scores of masked keys are 0 on both sides.
+
+    Args:
+        weights: of each query and key.
+
+    Returns:
+        The sum over the pairs, each times its weight, the sum of the weights, and `distance`.
+    """
+    student, teacher = (masked_as_zero(x.astype(jnp.float32)) for x in (student, teacher))
+    squared = jnp.mean(jnp.square(student - teacher), axis=2)
+    return weighted_sum("distance", jnp.sum(squared, axis=0), weights)

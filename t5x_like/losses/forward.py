@@ -16,6 +16,7 @@ def forward(
     *,
     method: str | None = None,
     mutable: Any = False,
+    **arguments: Any,
 ) -> Any:
     """Run a network on a batch, with dropout if there is a key.
 
@@ -23,6 +24,7 @@ def forward(
         rng: key of dropout; None in evaluation, where the network is deterministic.
         method: of the module, in place of `__call__`.
         mutable: collections that the forward pass writes, see `flax.linen.Module.apply`.
+        arguments: further arguments of the method.
 
     Returns:
         The outputs of the method; with `mutable`, a pair of these and the collections.
@@ -34,4 +36,5 @@ def forward(
         rngs=None if rng is None else {"dropout": rng},
         method=method,
         mutable=mutable,
+        **arguments,
     )

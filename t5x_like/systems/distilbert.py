@@ -8,13 +8,14 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
 from t5x_like import losses, systems
+from t5x_like.losses.distillation import DISTILLED
 from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Pooler, select_head
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.student import Student
-from t5x_like.models.types import Batch, Outputs
+from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
@@ -24,9 +25,6 @@ STARTS: dict[str, str] = {  # initializations of the student (section 3, and the
     "teacher": "every other layer of the teacher, its embeddings and its head",
     "random": "random weights",
 }
-# The heads under which a fine-tuned teacher has a distribution to learn from.
-DISTILLED = ("classification", "tagging", "question_answering")
-_NEVER = -1e9  # a logit of what is not there
 # The settings of the computation, which are the same for the student and its teacher.
 _SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
 
@@ -213,7 +211,12 @@ def fine_tuning_loss(
     defaults = {"labels": 0.5, "soft_targets": 0.5, "temperature": 2.0}
     chosen = {name: defaults[name] if value is None else value for name, value in given.items()}
     student, teacher = losses.forward(module, params, batch, rng, method="compare")
-    divergence = _divergence(head, student, teacher, batch, temperature=chosen["temperature"])
+    divergence = losses.distillation.soft_targets(
+        losses.distillation.distributions(head, student, batch),
+        losses.distillation.distributions(head, teacher, batch),
+        losses.distillation.distribution_weights(head, batch),
+        temperature=chosen["temperature"],
+    )
     of_labels = losses.fine_tuning.OF_OUTPUTS[head](student, batch)
     return losses.combine(
         {
@@ -221,30 +224,6 @@ def fine_tuning_loss(
             "soft_targets": (chosen["soft_targets"], divergence),
         }
     )
-
-
-def _divergence(
-    head: str, student: Outputs, teacher: Outputs, batch: Batch, *, temperature: float
-) -> losses.LossSums:
-    weights = losses.real_rows(batch)
-    if head == "tagging":
-        weights = batch["encoder_loss_weights"]
-    if head == "question_answering":
-        weights = jnp.stack([weights] * 2, axis=1)
-    return losses.distillation.soft_targets(
-        _logits(head, student, batch),
-        _logits(head, teacher, batch),
-        weights,
-        temperature=temperature,
-    )
-
-
-def _logits(head: str, outputs: Outputs, batch: Batch) -> Float[Array, "..."]:
-    """The logits to compare: of classes, of tags, or of an answer's first and last token."""
-    if head != "question_answering":
-        return outputs["logits"]
-    ends = jnp.stack([outputs["start_logits"], outputs["end_logits"]], axis=1)
-    return jnp.where((batch["encoder_segment_ids"] > 0)[:, None], ends, _NEVER)
 
 
 def _distilled(head: str) -> Task:

@@ -175,6 +175,17 @@ def test_electra_by_eye(monkeypatch):
     assert set(found[0]) == {"inputs", "targets", "loss_weights", "token_types"}
 
 
+def test_unmasked_by_eye():
+    found = [rows("unmasked", [STORE], seed=seed)[0] for seed in range(20)]
+    two = "[CLS] the man went to the store . [SEP] he bought a gallon of milk . [SEP]"
+    one = "[CLS] the man went to the store . he bought a gallon of milk . [SEP]"
+    assert {row["inputs"]: row["token_types"] for row in found} == {
+        two: [0] * 9 + [1] * 8,
+        one: [0] * 16,
+    }
+    assert set(found[0]) == {"inputs", "token_types"}
+
+
 PAIR = "[CLS] the man [MASK] [MASK] the store . [SEP] he [MASK] a gallon of milk . [SEP]"
 SINGLE = "[CLS] the man [MASK] [MASK] the store . he bought [MASK] gallon of milk . [SEP]"
 
@@ -225,6 +236,7 @@ def test_sentences_end_at_line_breaks_and_full_stops(text, expected):
         ("roberta", {"format": "full_sentence"}, "mean 'full_sentences'"),
         ("roberta", {"copies": -1}, "roberta: copies=-1 must be 0 or more"),
         ("electra", {"group": 0}, "electra: group=0 must be 1 or more"),
+        ("unmasked", {"short_rate": 2}, "unmasked: short_rate=2 must be from 0 to 1"),
         ("spanbert", {"span_p": 1}, "span_p=1 must lie between 0 and 1"),
         ("albert", {"longest": 0}, "longest=0 must be 1 or more"),
         ("albert", {"sentences": "ordered"}, "mean 'order'"),

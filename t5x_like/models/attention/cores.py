@@ -114,7 +114,7 @@ def weighted_values(
 def masked_as_zero(scores: Float[Array, "..."]) -> Float[Array, "..."]:
     """The scores with 0 at the places that are masked, as TinyBERT compares them.
 
-    Jiao et al. 2019, section 3.2, equation 7, and the authors' code.
+    Jiao et al. 2019, section 3.1, equation 7, and the authors' code.
     """
     return jnp.where(scores > MASKED / 2, scores, 0.0)
 

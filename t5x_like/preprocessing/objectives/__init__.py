@@ -1,7 +1,7 @@
 """Objectives: seqio preprocessors from raw text to the features of examples, in four families.
 
     running_text  documents that run into each other: span corruption, denoising, language modeling
-    masked        rows of an encoder with masked tokens: BERT and its kin, UniLM, XLNet
+    masked        rows of an encoder with masked tokens: BERT and its kin, UniLM, XLNet; or plain
     pairs         an encoder's text and a decoder's: BART, MASS, translation, text to text
     labels        labelled text: classes, numbers, tags, answers
 
@@ -58,6 +58,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "albert": encoders.albert,
     "structbert": encoders.structbert,
     "electra": encoders.electra,
+    "unmasked": encoders.unmasked,
     "unilm": encoders.unilm,
     "xlnet": permuted.xlnet,
     "classification": labelled.classification,

@@ -279,6 +279,34 @@ def electra(
     )
 
 
+def unmasked(*, short_rate: float = 0.05, group: int = 64) -> Objective:
+    """Plain text, for a student that learns from its teacher (Jiao et al. 2019, section 3.2).
+
+        inputs:  [CLS] the man went to the store [SEP] he bought milk [SEP]
+
+    Rows as `electra`'s, without noise and without targets.
+
+    Args:
+        short_rate, group: see above.
+    """
+    settings = dict(locals())
+    if not 0 <= short_rate <= 1:
+        raise ValueError(f"unmasked: short_rate={short_rate} must be from 0 to 1")
+
+    def corrupt(
+        generator: np.random.Generator, rows: TextRows, special: SpecialTokens
+    ) -> dict[str, np.ndarray]:
+        del generator, special
+        return {"inputs": rows.tokens}
+
+    return objective_over_groups(
+        "unmasked",
+        row_format=_pairs(formats.one_or_two, short_rate=short_rate),
+        corrupt=corrupt,
+        settings=settings,
+    )
+
+
 def unilm(
     *,
     rate: float = 0.15,

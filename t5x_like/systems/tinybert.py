@@ -1,0 +1,347 @@
+"""TinyBERT: Jiao et al. 2019, "TinyBERT: Distilling BERT for Natural ..." (arXiv:1909.10351)."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from t5x_like import losses, systems
+from t5x_like.losses.distillation import DISTILLED
+from t5x_like.models.heads.encoder_heads import Features, Pooler, select_head
+from t5x_like.models.linear import Linear
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.networks.layer_student import LayerStudent
+from t5x_like.models.types import Batch, Outputs
+from t5x_like.names import choose
+from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import ReadPart, System, Task
+
+# g(m), the layer of a teacher with N layers that layer m of M learns from (section 4.6, table 4).
+LAYER_MAPS: dict[str, Callable[[int, int, int], int]] = {
+    "uniform": lambda m, student, teacher: m * teacher // student,
+    "top": lambda m, student, teacher: m + teacher - student,
+    "bottom": lambda m, student, teacher: m,
+}
+STARTS: dict[str, str] = {  # of a student whose teacher is in a folder of its own
+    "folder": "the student in the folder `initialize`",
+    "random": "random weights",
+}
+# The heads of task distillation; a number has no distribution, only layers to learn from.
+HEADS = (*DISTILLED, "regression")
+# The settings of the computation, which are the same for the student and its teacher.
+_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
+_OF_LAYERS = ("attention", "hidden", "embedding")
+# The settings of the loss in the first step of task distillation.
+_DEFAULTS = {
+    **dict.fromkeys(_OF_LAYERS, 1.0),
+    **dict.fromkeys(("prediction", "labels"), 0.0),
+    "temperature": 1.0,
+}
+
+
+def student_of(
+    system: str, teacher: Mapping[str, Any], *, layers: int, d_model: int, d_ff: int
+) -> dict[str, Any]:
+    """The settings of a student for general distillation (section 4.2).
+
+    Args:
+        system: the system of the teacher.
+        teacher: the settings of its `build`.
+        layers, d_model, d_ff: the sizes of the student.
+    """
+    kept = ("vocab_size", "positions", "heads", "dropout", *_SHARED)
+    return {
+        "head": "pretraining",
+        "labels": 2,
+        "token_types": teacher.get("token_types") or 1,
+        "layers": layers,
+        "d_model": d_model,
+        "d_ff": d_ff,
+        "dropout_broadcast": False,
+        "layer_map": "uniform",
+        "start": "folder",
+        **{name: teacher[name] for name in kept},
+        "teacher": {"system": system, **teacher, "head": "features"},
+    }
+
+
+_BASE = functools.partial(student_of, "bert", bert.SIZES["base"])
+SIZES: dict[str, dict[str, Any]] = {
+    "4l": _BASE(layers=4, d_model=312, d_ff=1200),
+    "6l": _BASE(layers=6, d_model=768, d_ff=3072),
+}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES: a BERT, or one with its teacher.
+
+    Args:
+        config: its `head` is "pretraining", for general distillation, "features", or one of
+            `select_head`. With a `folder` in `teacher`, a teacher that was fine-tuned under the
+            same head, one of HEADS, a student with this head learns from it.
+
+    Raises:
+        ValueError: no such head, map or start, no such system or setting of the teacher, or a
+            teacher that the student cannot be compared with.
+    """
+    choose("model.layer_map", config["layer_map"], LAYER_MAPS)
+    choose("model.start", config["start"], STARTS)
+    dtype = jnp.dtype(config["dtype"])
+    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
+    own: dict[str, Callable[..., nn.Module]] = {
+        "pretraining": functools.partial(Features, make_pooler=make_pooler)
+    }
+    student: dict[str, Callable[..., nn.Module]] = {
+        "make_embeddings": bert.embeddings(config),
+        "make_encoder": bert.tower(config),
+        "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
+    }
+    if config["head"] != "pretraining" and "folder" not in config["teacher"]:
+        return Encoder(**student)
+    _check_teacher(config)
+    settings = {**config["teacher"], **{name: config[name] for name in _SHARED}}
+    settings.pop("folder", None)
+    system = settings.pop("system")
+    # W_h and W_e of equations 8 and 9: two matrices without a bias, W_h the same for all layers.
+    make_map = functools.partial(
+        Linear, (settings["d_model"],), axes=("embed", "mlp"), kernel_init=bert.INIT, dtype=dtype
+    )
+    return LayerStudent(
+        **student,
+        # A factory, since Flax puts the parameters of a module under the module that creates it.
+        make_teacher=functools.partial(systems.build, system, settings),
+        make_hidden_map=make_map,
+        make_embedding_map=make_map,
+        teacher_layers=_teacher_layers(config),
+    )
+
+
+def _teacher_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """g(1), ..., g(M)."""
+    layers, of_teacher = config["layers"], config["teacher"]["layers"]
+    layer_of = LAYER_MAPS[config["layer_map"]]
+    return tuple(layer_of(m, layers, of_teacher) for m in range(1, layers + 1))
+
+
+def _check_teacher(config: Mapping[str, Any]) -> None:
+    teacher, layers = config["teacher"], config["layers"]
+    folder = f".folder={teacher['folder']}" if "folder" in teacher else ""
+    where = f"the teacher (model.teacher{folder})"
+    of_teacher = teacher["layers"]
+    if layers > of_teacher:
+        raise ValueError(
+            f"model.layers={layers}: {where} has {of_teacher} layers, and a student at most as many"
+        )
+    if config["layer_map"] == "uniform" and of_teacher % layers:
+        divisors = ", ".join(str(n) for n in range(1, of_teacher + 1) if of_teacher % n == 0)
+        raise ValueError(
+            f"model.layers={layers} does not divide the {of_teacher} layers of {where}: choose one "
+            f"of {divisors}, or model.layer_map='top' or 'bottom'"
+        )
+    reasons = {
+        "heads": "attention scores are compared head by head",
+        "vocab_size": "both read the same tokens",
+    }
+    if config["head"] != "pretraining":
+        reasons |= _check_head(config)
+    for setting, reason in reasons.items():
+        if teacher[setting] != config[setting]:
+            raise ValueError(
+                f"model.{setting}={config[setting]!r}: {where} has {teacher[setting]!r}, and they "
+                f"must be equal, since {reason}"
+            )
+    if teacher["positions"] < config["positions"]:
+        raise ValueError(
+            f"model.positions={config['positions']}: {where} has only {teacher['positions']}, and "
+            "reads the same rows: set model.positions to at most as many"
+        )
+
+
+def _check_head(config: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a fine-tuned teacher that must be the student's, and why."""
+    if config["head"] not in HEADS:
+        raise ValueError(
+            f"model.head={config['head']!r}: a student learns from a fine-tuned teacher "
+            f"(model.teacher.folder) under {', '.join(HEADS)}"
+        )
+    reason = "the teacher was to be fine-tuned on the student's task"
+    with_labels = config["head"] in ("classification", "tagging")
+    return {"head": reason, **({"labels": reason} if with_labels else {})}
+
+
+def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+    """The teacher, and unless it starts at random the student in the folder of the run.
+
+    In general distillation the folder has the teacher, and the student starts at random.
+
+    Raises:
+        ValueError: the teacher's folder has another system, or lacks a part of its network.
+    """
+    if not isinstance(module, LayerStudent):
+        return read.others()
+    teacher = config["teacher"]
+    found = read("teacher", system=teacher["system"], folder=teacher.get("folder", ""))
+    if "folder" not in teacher or config["start"] == "random":
+        return {"teacher": found}
+    return {**read.others("teacher"), "teacher": found}
+
+
+def loss(
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    attention: float = 1.0,
+    hidden: float = 1.0,
+    embedding: float = 1.0,
+) -> losses.LossSums:
+    """The loss of general distillation: of attention, hidden states and embeddings (section 3.2).
+
+    Means over tokens, and over pairs of tokens, that are not padding; sums over layers.
+
+    Args:
+        rng: key of the student's dropout; None in evaluation. The teacher has none.
+        attention, hidden, embedding: the weights (equation 11), 0 for none.
+
+    Raises:
+        ValueError: all weights are 0.
+    """
+    student, teacher = losses.forward(module, params, batch, rng, method="compare")
+    weights = dict(zip(_OF_LAYERS, (attention, hidden, embedding), strict=True))
+    return _combine(_of_layers(student, teacher, batch, weights), weights)
+
+
+def task_loss(
+    head: str,
+    module: nn.Module,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array | None,
+    *,
+    attention: float | None = None,
+    hidden: float | None = None,
+    embedding: float | None = None,
+    prediction: float | None = None,
+    labels: float | None = None,
+    temperature: float | None = None,
+) -> losses.LossSums:
+    """The loss of task distillation, or of the labels alone without a teacher (section 3.2).
+
+    Its first step has the weights 1 of `attention`, `hidden` and `embedding`, which are the
+    defaults; the second step has 0 for these and 1 for `prediction`, or for `labels` where the
+    target is a number (as in the authors' code). A loss of weight 0 is not computed, but for the
+    labels', whose metrics the second step reports.
+
+    Args:
+        head: one of HEADS.
+        rng: key of the student's dropout; None in evaluation. The teacher has none.
+        attention, hidden, embedding, prediction, labels: the weights.
+        temperature: of both softmaxes (equation 10), by default 1.
+
+    Raises:
+        ValueError: a setting without a teacher, all weights 0, a temperature not above 0, or
+            `prediction` of numbers.
+    """
+    given = {
+        "attention": attention,
+        "hidden": hidden,
+        "embedding": embedding,
+        "prediction": prediction,
+        "labels": labels,
+        "temperature": temperature,
+    }
+    if not isinstance(module, LayerStudent):
+        for name in (name for name, value in given.items() if value is not None):
+            raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")
+        return losses.fine_tuning.loss(head, module, params, batch, rng)
+    weights = {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
+    softness = weights.pop("temperature")
+    with_layers = any(weights[name] for name in _OF_LAYERS)
+    student, teacher = losses.forward(
+        module, params, batch, rng, method="compare", layers=with_layers
+    )
+    terms = _of_layers(student, teacher, batch, weights) if with_layers else {}
+    if weights["prediction"]:
+        terms["prediction"] = _of_predictions(head, student, teacher, batch, softness)
+    if weights["prediction"] or weights["labels"]:
+        terms["labels"] = losses.fine_tuning.OF_OUTPUTS[head](student, batch)
+    return _combine(terms, weights)
+
+
+def _of_layers(
+    student: Outputs, teacher: Outputs, batch: Batch, weights: Mapping[str, float]
+) -> dict[str, losses.LossSums]:
+    """The losses of the layers whose weight is not 0 (equations 7 to 9)."""
+    segments = batch["encoder_segment_ids"]
+    real = segments > 0
+    terms = {}
+    if weights["hidden"]:
+        terms["hidden"] = losses.distillation.hidden_states(
+            student["hidden_states"], teacher["hidden_states"], real
+        )
+    if weights["attention"]:
+        terms["attention"] = losses.distillation.attention_scores(
+            student["attention_scores"],
+            teacher["attention_scores"],
+            real[:, :, None] & (segments[:, :, None] == segments[:, None]),
+        )
+    if weights["embedding"]:
+        terms["embedding"] = losses.distillation.hidden_states(
+            student["embeddings"][None], teacher["embeddings"][None], real
+        )
+    return terms
+
+
+def _of_predictions(
+    head: str, student: Outputs, teacher: Outputs, batch: Batch, temperature: float
+) -> losses.LossSums:
+    """The loss of the predictions (equation 10)."""
+    if head not in DISTILLED:
+        raise ValueError(
+            f"loss.prediction: the head {head!r} predicts no distribution to compare; in its place "
+            "the second step has loss.labels=1.0"
+        )
+    return losses.distillation.soft_cross_entropy(
+        losses.distillation.distributions(head, student, batch),
+        losses.distillation.distributions(head, teacher, batch),
+        losses.distillation.distribution_weights(head, batch),
+        temperature=temperature,
+    )
+
+
+def _combine(terms: Mapping[str, losses.LossSums], weights: Mapping[str, float]) -> losses.LossSums:
+    """The weighted sum, with every metric as <term>/<name>."""
+    if not terms:
+        settings = ", ".join(f"loss.{name}" for name in weights)
+        raise ValueError(f"{settings} are all 0: set one of them above 0")
+    total, weight, _ = losses.combine({name: (weights[name], term) for name, term in terms.items()})
+    metrics = {
+        f"{name}/{key}": value for name, (*_, own) in terms.items() for key, value in own.items()
+    }
+    return total, weight, metrics
+
+
+def _distilled(head: str) -> Task:
+    return dataclasses.replace(
+        ENCODER_TASKS[head], loss=functools.partial(task_loss, head), start=start
+    )
+
+
+SYSTEM = System(
+    name="tinybert",
+    sizes=SIZES,
+    build=build,
+    new_parameters=("hidden_map/", "embedding_map/"),
+    tasks={
+        "pretraining": Task(loss=loss, start=start, start_required=True),
+        **ENCODER_TASKS,
+        **{head: _distilled(head) for head in HEADS},
+    },
+)

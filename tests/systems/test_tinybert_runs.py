@@ -1,0 +1,137 @@
+"""TinyBERT in training: on eight devices as on one, resumed bit for bit, from stage to stage."""
+
+import jax
+import numpy as np
+import pytest
+
+from t5x_like import partitioning
+from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import to_dict
+from t5x_like.experiment import model_side
+from t5x_like.systems import bert, tinybert
+from tests.systems.test_tinybert import settings
+
+TEACHER = bert.SIZES["base"] | {
+    "vocab_size": 40,
+    "positions": 16,
+    "layers": 4,
+    "d_model": 32,
+    "d_ff": 48,
+    "heads": 4,
+}
+ROWS, LENGTH = 8, 12
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    """A checkpoint of a teacher that was fine-tuned, so to speak, on three classes."""
+    config = settings("", TEACHER | {"head": "classification", "labels": 3})
+    config.system = "bert"
+    config.optimizer.frozen = ()
+    folder = tmp_path_factory.mktemp("teacher")
+    state = model_side.build(config).initial_state()
+    # Weights so large that its layers differ.
+    params = jax.tree.map(lambda x: 10 * x if x.ndim > 1 else x, state.params)
+    with Checkpoints(folder, metadata={"config": to_dict(config)}) as saver:
+        saver.save(1, state.replace(params=params), {0: b""})
+    return folder
+
+
+def student(**changes):
+    made = tinybert.student_of("bert", TEACHER, layers=2, d_model=16, d_ff=24)
+    return made | {"dropout": 0.1} | changes
+
+
+def of_task(teacher, **changes):
+    head = {"head": "classification", "labels": 3}
+    own = student()["teacher"] | head | {"folder": str(teacher)}
+    return student(**head, teacher=own, **changes)
+
+
+def batch(step):
+    random = np.random.default_rng(step)
+    segments = (np.arange(LENGTH) < random.integers(4, LENGTH + 1, (ROWS, 1))).astype(np.int32)
+    return {
+        "encoder_input_tokens": random.integers(5, 40, (ROWS, LENGTH)).astype(np.int32) * segments,
+        "encoder_segment_ids": segments,
+        "encoder_token_types": segments * 0,
+        "label": random.integers(0, 3, ROWS).astype(np.int32),
+    }
+
+
+def step_on(model, state, steps):
+    found = []
+    with partitioning.layout(model.mesh):
+        for step in steps:
+            state, metrics = model.train_step(state, model.put(batch(step)))
+            found.append({name: float(one.compute()) for name, one in metrics.items()})
+    return state, found
+
+
+def sharded(folder, model):
+    config = settings(folder, model)
+    config.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 0.01}
+    config.optimizer.frozen = ("teacher",)
+    config.mesh = {"data": 2, "fsdp": 2, "expert": 1, "model": 2}
+    return config
+
+
+@pytest.fixture(scope="module")
+def general(teacher, tmp_path_factory):
+    """General distillation on eight devices: its model, a checkpoint of step 2, its parameters."""
+    config = sharded(teacher, student())
+    config.optimizer.frozen = ("teacher", "head")
+    model = model_side.build(config)
+    folder = tmp_path_factory.mktemp("general")
+    state, _ = step_on(model, model.initial_state(), range(2))
+    with Checkpoints(folder, metadata={"config": to_dict(config)}) as saver:
+        saver.save(2, state, {0: b""})
+    return model, folder, jax.device_get(state.params)
+
+
+def test_general_distillation_resumes_bit_for_bit(general):
+    model, folder, _ = general
+    initial = jax.device_get(model.initial_state().params)
+    expected, metrics = step_on(model, model.initial_state(), range(4))
+    assert {"hidden/distance", "attention/distance", "embedding/distance"} <= metrics[0].keys()
+    with Checkpoints(folder) as saver:
+        state, _ = saver.restore_latest(model.abstract_state)
+    found, rest = step_on(model, state, range(2, 4))
+    assert rest == metrics[2:]
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(expected))
+    after = jax.device_get(expected.params)
+    for frozen in ("teacher", "head"):
+        jax.tree.map(np.testing.assert_array_equal, after[frozen], initial[frozen])
+    moved = jax.tree.map(lambda x, y: np.abs(x - y).max(), after, initial)
+    for part in ("embeddings", "encoder", "hidden_map", "embedding_map"):
+        leaves = jax.tree.leaves_with_path(moved[part])
+        assert all(value > 0 for _, value in leaves), leaves
+
+
+def test_task_distillation_on_eight_devices_is_that_on_one(general, teacher):
+    _, folder, _ = general
+    config = sharded(folder, of_task(teacher, dropout=0.0))
+    config.loss = dict.fromkeys(("attention", "hidden", "embedding", "prediction"), 1.0)
+    config.optimizer.name = "sgd"
+    several = model_side.build(config)
+    config.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
+    one = model_side.build(config, devices=jax.devices()[:1])
+    found, expected = (step_on(model, model.initial_state(), range(1)) for model in (several, one))
+    for name, value in expected[1][0].items():
+        np.testing.assert_allclose(found[1][0][name], value, rtol=1e-4, err_msg=name)
+    jax.tree.map(
+        # Float32 sums in another order.
+        lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5),
+        *(jax.device_get(state.params) for state, _ in (found, expected)),
+    )
+
+
+def test_a_task_starts_from_the_student_of_general_distillation(general, teacher):
+    _, folder, own = general
+    model = model_side.build(settings(folder, of_task(teacher)), devices=jax.devices()[:1])
+    params = jax.device_get(model.initial_state().params)
+    for part in ("embeddings", "encoder", "hidden_map", "embedding_map"):
+        jax.tree.map(np.testing.assert_array_equal, params[part], own[part])
+    jax.tree.map(np.testing.assert_array_equal, params["head"]["summary"], own["head"]["summary"])
+    assert params["head"]["classifier"]["kernel"].shape == (16, 3)
+    assert params["teacher"]["head"]["classifier"]["kernel"].shape == (32, 3)
