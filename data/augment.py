@@ -334,6 +334,7 @@ def main(arguments: Sequence[str]) -> None:
         files = json_lines.find("--input", given.input)
         fields = [given.text, *([given.second_text] if given.second_text else [])]
         corpus = files if given.corpus is None else json_lines.find("--corpus", given.corpus)
+        masked = read_masked_words(given.model, given.vocabulary)
         texts = (
             _text(row, field)
             for row in json_lines.rows(corpus)
@@ -345,7 +346,7 @@ def main(arguments: Sequence[str]) -> None:
             files,
             given.output,
             fields=fields,
-            masked=read_masked_words(given.model, given.vocabulary),
+            masked=masked,
             vectors=vectors,
             settings=settings,
         )

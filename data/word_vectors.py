@@ -34,13 +34,14 @@ class WordVectors:
         self._vectors = vectors / np.where(lengths > 0, lengths, 1)
 
     def nearest(self, word: str, *, most: int) -> list[str]:
-        """The words of the largest cosines with a word, without itself; none if it is unknown."""
+        """The words of the largest cosines above 0 with a word; none if it is unknown."""
         number = self._ids.get(word.lower())
         if number is None:
             return []
         cosines = self._vectors @ self._vectors[number]
-        order = np.argsort(-cosines, kind="stable")
-        return [self.words[other] for other in order[: most + 1] if other != number][:most]
+        cosines[number] = 0
+        order = np.argsort(-cosines, kind="stable")[:most]
+        return [self.words[other] for other in order if cosines[other] > 0]
 
 
 def train(
@@ -70,6 +71,8 @@ def train(
             "--corpus"
         )
     table = _information(_neighbours(split, known))
+    if not table.sum():  # no two words are near each other
+        return WordVectors(known, np.zeros((len(known), 1)))
     # Its start is random, and with a seed always the same.
     svd = TruncatedSVD(min(dimensions, len(known) - 1), random_state=0)
     rows = svd.fit_transform(table)

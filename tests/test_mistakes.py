@@ -44,12 +44,18 @@ BEGINNINGS = {
     "--text=text_a",
     "deduplicate": "--input={made}/rows.jsonl --output={new}/out --text=text_a",
     "decontaminate": "--input={made}/rows.jsonl --tests={made}/rows.jsonl --text=text_a",
+    "augment": "--input={made}/rows.jsonl --output={new}/out --model={made}/bert --text=text_a",
+    "distill": "--config=configs/tinybert.py:demo --config.workdir={new}/run "
+    "--config.initialize={made}/bert --config.data.vocabulary={made}/bert/vocab.txt",
 }
 MODULES = {
-    **dict.fromkeys(("resume", "fine_tune"), "t5x_like.train"),
+    **dict.fromkeys(("resume", "fine_tune", "distill"), "t5x_like.train"),
     "infer_from": "t5x_like.infer",
     **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
-    **{name: f"data.{name}" for name in ("quality_filter", "deduplicate", "decontaminate")},
+    **{
+        name: f"data.{name}"
+        for name in ("quality_filter", "deduplicate", "decontaminate", "augment")
+    },
     **{
         name: f"benchmarks.{name}"
         for name in ("data_pipeline", "plans", "train_step", "switch_vs_dense")
