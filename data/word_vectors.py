@@ -88,7 +88,7 @@ def _neighbours(texts: Iterable[Sequence[str]], known: Sequence[str]) -> scipy.s
     for distance in range(1, _WINDOW + 1):
         first, second = row[:-distance], row[distance:]
         both = (first >= 0) & (second >= 0)
-        weights = np.full(np.sum(both), 1 / distance)
+        weights = np.full(int(both.sum()), 1 / distance)
         parts.append((weights, first[both], second[both]))
     weights, first, second = (np.concatenate(part) for part in zip(*parts, strict=True))
     shape = (len(known), len(known))

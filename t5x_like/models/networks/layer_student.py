@@ -1,6 +1,7 @@
 """A student encoder that is compared with a teacher layer by layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -61,23 +62,24 @@ class LayerStudent(Encoder, kw_only=True):  # type: ignore[call-arg]
                 of the compared layers, both in the teacher's width; `attention_scores`
                 [M, B, H, L, L], theirs before the softmax.
         """
+        own: Any = self  # what a call returns depends on `collect`
         if not layers:
-            student = self(batch, deterministic=deterministic)
+            student = own(batch, deterministic=deterministic)
             return student, jax.lax.stop_gradient(self.teacher(batch))
-        student, own = self(batch, deterministic=deterministic, collect=_ALL)
-        teacher, theirs = self.teacher(batch, collect=_ALL)
-        every = range(1, len(self.teacher_layers) + 1)
-        student = student | _layers(own["encoder"], every)
-        teacher = teacher | _layers(theirs["encoder"], self.teacher_layers)
+        every = tuple(range(1, len(self.teacher_layers) + 1))
+        student = _with_layers(own(batch, deterministic=deterministic, collect=_ALL), every)
+        teacher = _with_layers(self.teacher(batch, collect=_ALL), self.teacher_layers)
         student["embeddings"] = self.embedding_map(student["embeddings"])
         student["hidden_states"] = self.hidden_map(student["hidden_states"])
         return student, jax.lax.stop_gradient(teacher)
 
 
-def _layers(found: Collected, layers: Sequence[int]) -> Outputs:
-    """The input of layer 1, and the outputs and scores of some layers, numbered from 1."""
-    numbers = jnp.array(layers)
+def _with_layers(called: Any, layers: tuple[int, ...]) -> Outputs:
+    """The outputs, the input of layer 1, and the outputs and scores of layers counted from 1."""
+    outputs, collected = called
+    found, numbers = collected["encoder"], jnp.array(layers)
     return {
+        **outputs,
         "embeddings": found.hidden_states[0],
         "hidden_states": found.hidden_states[numbers],
         "attention_scores": found.attention_scores[numbers - 1],
