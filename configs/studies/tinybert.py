@@ -21,9 +21,9 @@ r"""TinyBERT without each of its parts, at demo size: tables 2 and 3 of Jiao et 
 | the paper | here |
 |---|---|
 | the teacher is BERT base, the student has 4 layers of width 312 | 4 layers of 64; 2 of 32 |
-| Wikipedia, 3 epochs | documentation strings, 800 batches of 32 rows of 64 tokens |
+| Wikipedia, 3 epochs | documentation strings, 400 batches of 32 rows of 64 tokens |
 | the average of four tasks of GLUE | the accuracy of PyGLUE's topic from 2,000 of its rows |
-| 20 copies of each row; 20 and 3 epochs | 20 copies; 600 and 400 batches of 32 rows |
+| 20 copies of each row; 20 and 3 epochs | 20 copies; 300 and 200 batches of 32 rows |
 
 As in the paper, a loss of the layers is left out of both stages, and without the predictions' loss
 the student learns from the labels of the original rows. Without task distillation it learns from
@@ -89,6 +89,38 @@ _STEP = {
     "data.lengths": {"inputs": 64},
     "evaluate.batches": 0,
 }
+RUNS = {
+    "general": Run(
+        config="configs/tinybert.py:demo",
+        changes={
+            **_RUN,
+            "initialize": "runs/bert_4_layers",
+            "train.steps": 400,
+            "evaluate.every": 0,
+            "evaluate.batches": 5,
+        },
+    ),
+    "intermediate": Run(
+        config=f"configs/tinybert.py:intermediate:{_TEACHER}",
+        changes={
+            **_STEP,
+            "train.steps": 300,
+            "optimizer.learning_rate": 1e-3,
+            "evaluate.every": 0,
+        },
+        starts_from="general",
+    ),
+    "prediction": Run(
+        config=f"configs/tinybert.py:prediction:{_TEACHER}",
+        changes={
+            **_STEP,
+            "train.steps": 200,
+            "optimizer.learning_rate": 1e-3,
+            "evaluate.every": 200,
+        },
+        starts_from="intermediate",
+    ),
+}
 
 
 def get_study() -> Study:
@@ -96,38 +128,7 @@ def get_study() -> Study:
     return Study(
         title="TinyBERT without its parts at demo size",
         source="Jiao et al. 2019, tables 2 and 3",
-        runs={
-            "general": Run(
-                config="configs/tinybert.py:demo",
-                changes={
-                    **_RUN,
-                    "initialize": "runs/bert_4_layers",
-                    "train.steps": 800,
-                    "evaluate.every": 0,
-                    "evaluate.batches": 5,
-                },
-            ),
-            "intermediate": Run(
-                config=f"configs/tinybert.py:intermediate:{_TEACHER}",
-                changes={
-                    **_STEP,
-                    "train.steps": 600,
-                    "optimizer.learning_rate": 1e-3,
-                    "evaluate.every": 0,
-                },
-                starts_from="general",
-            ),
-            "prediction": Run(
-                config=f"configs/tinybert.py:prediction:{_TEACHER}",
-                changes={
-                    **_STEP,
-                    "train.steps": 400,
-                    "optimizer.learning_rate": 5e-4,
-                    "evaluate.every": 400,
-                },
-                starts_from="intermediate",
-            ),
-        },
+        runs=RUNS,
         arms=ARMS,
         measures={
             "accuracy": Measure(

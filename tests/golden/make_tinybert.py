@@ -61,21 +61,16 @@ def mean(squared: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return (squared * weights).sum() / weights.sum()
 
 
-def main() -> None:
-    base = {"model_type": "bert", "pad_token_id": 0}
-    rows = drawn_weights.inputs(base, sides="segments", base=base)
-    batch = {name: torch.tensor(value).long() for name, value in rows.items()}
-    student, teacher = model("student", STUDENT), model("teacher", TEACHER)
-    maps = [
-        torch.tensor(drawn_weights.draw(name, (12, 24)), requires_grad=True)
-        for name in ("hidden_map", "embedding_map")
-    ]
+def compared(
+    student: torch.nn.Module, teacher: torch.nn.Module, batch: dict, maps: list
+) -> dict[str, torch.Tensor]:
+    """The four losses."""
     logits, states, scores = run(student, batch)
     with torch.no_grad():
         target_logits, target_states, target_scores = run(teacher, batch)
     real = batch["attention_mask"].float()
     pairs = real[:, :, None] * real[:, None]
-    losses = {
+    return {
         "hidden": sum(
             mean(((states[m] @ maps[0] - target_states[2 * m]) ** 2).mean(-1), real) for m in (1, 2)
         ),
@@ -87,6 +82,18 @@ def main() -> None:
             logits / TEMPERATURE, (target_logits / TEMPERATURE).softmax(-1)
         ),
     }
+
+
+def main() -> None:
+    base = {"model_type": "bert", "pad_token_id": 0}
+    rows = drawn_weights.inputs(base, sides="segments", base=base)
+    batch = {name: torch.tensor(value).long() for name, value in rows.items()}
+    student, teacher = model("student", STUDENT), model("teacher", TEACHER)
+    maps = [
+        torch.tensor(drawn_weights.draw(name, (12, 24)), requires_grad=True)
+        for name in ("hidden_map", "embedding_map")
+    ]
+    losses = compared(student, teacher, batch, maps)
     parameters = {
         "query": student.bert.encoder.layer[0].attention.self.query.weight,
         "words": student.bert.embeddings.word_embeddings.weight,
