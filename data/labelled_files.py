@@ -9,7 +9,8 @@
 | regression | text_a, text_b or none, value: a number | the same |
 | tagging | words and tags: lists of strings, equally long | strings, separated by blanks |
 | word_classification, word_tagging | as without word_, for ELMo | the same |
-| question_answering | question, context, answers | no |
+| knowledge_classification, knowledge_tagging | as without knowledge_, for K-BERT | the same |
+| question_answering, knowledge_question_answering | question, context, answers | no |
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
 | gpt_regression | as regression, with text_b | the same |
 | multiple_choice, gpt_multiple_choice | text_a, text_b or none, choices, answer: 0, 1, ... | no |

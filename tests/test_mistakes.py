@@ -103,6 +103,8 @@ def made(tmp_path_factory):
     (made / "cut.jsonl").write_text(lines + '{"text_a": \n')
     (made / "latin.jsonl").write_bytes(lines.encode() + b'{"text_a": "caf\xe9", "label": "no"}\n')
     (made / "none.jsonl").write_text("")
+    (made / "graph.tsv").write_text("subject\trelation\tobject\n")
+    (made / "columns.tsv").write_text("head\trelation\ttail\n")
     (made / "runs.csv").write_text("N,D,C,loss\n1e6,1e7,6e13,4.2\n2e6,1e7,1.2e14,4.1\n")
     (made / "words.csv").write_text("N,D,C,loss\n1e6,1e7,many,4.2\n")
     (made / "numbers.jsonl").write_text('{"inputs": 3}\n')

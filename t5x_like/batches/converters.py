@@ -31,7 +31,8 @@ LOSS_ON_POSITIONS = ("changed", "weights", "all")
 OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2, "reused": 1, "continued": 1, "reversed": 1}
 # Aligned features with several numbers for each token.
 _OF_A_WORD = {"characters": LONGEST, "backward_characters": LONGEST}
-_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right"}  # the last two are places in a row
+# Places in a row, and numbers of its branches, describe a row too.
+_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right", "branches"}
 _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
 
@@ -275,7 +276,7 @@ class Encoder(Converter):
             batch["encoder_loss_weights"] = weights[name].astype(np.float32)
         for name, values in channels.items():
             if name != "loss_weights":
-                batch[_ENCODER_FIELDS.get(name, f"encoder_{name}")] = values
+                batch[encoder_field(name)] = values
         whole = {name: rows[name].channels[0] for name in OF_AN_EXAMPLE if name in rows}
         if "value" in whole:
             whole["value"] = whole["value"].view(np.float32)
@@ -300,6 +301,11 @@ class ContinuedEncoder(Encoder):
     """
 
     continues = True
+
+
+def encoder_field(feature: str) -> str:
+    """The field of a batch that an aligned feature of an encoder's examples becomes."""
+    return _ENCODER_FIELDS.get(feature, f"encoder_{feature}")
 
 
 def _decoder_fields(rows: Mapping[str, Rows], *, start: int) -> dict[str, Any]:

@@ -29,6 +29,11 @@ class Row:
     tokens: Int[np.ndarray, "L"]
     token_types: Int[np.ndarray, "L"]
 
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """The features of an example, aligned with its tokens."""
+        return {"inputs": self.tokens, "token_types": self.token_types}
+
 
 @dataclasses.dataclass(frozen=True)
 class Window:
@@ -43,6 +48,11 @@ class Window:
     row: Row
     first: int
     offsets: Int[np.ndarray, "C 2"]
+
+    @property
+    def context(self) -> Int[np.ndarray, "C"]:
+        """The places in the row of the part's tokens."""
+        return np.arange(self.first, self.first + len(self.offsets))
 
     def places(self, start: int, end: int) -> tuple[int, int]:
         """The first and last token in the row of the characters from `start` to before `end`.

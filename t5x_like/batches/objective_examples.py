@@ -57,6 +57,10 @@ def _masked(*features: str) -> Examples:
     return _encoder("targets", "loss_weights", *features)
 
 
+def _trees(*features: str) -> Examples:
+    return _encoder("token_types", "soft_positions", "branches", "entities", *features)
+
+
 def _bert(next_sentence: bool = True) -> Examples:
     return _masked("token_types", "label") if next_sentence else _masked("token_types")
 
@@ -129,6 +133,9 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "tagging": _encoder("token_types", "targets", "loss_weights"),
     "question_answering": _encoder("token_types", "answer"),
     "multiple_choice": _encoder_choices,
+    "knowledge_classification": _trees("label"),
+    "knowledge_tagging": _trees("targets", "loss_weights"),
+    "knowledge_question_answering": _trees("answer"),
     "word_classification": _encoder("characters", "label"),
     "word_tagging": _encoder("characters", "targets", "loss_weights"),
     "gpt_classification": _decoder_rows(1),

@@ -15,6 +15,7 @@ from t5x_like.evaluation.intervals import Statistics, means
 from t5x_like.evaluation.measure import Measured, Row, RowMeasure
 from t5x_like.evaluation.metrics.texts import exact_match, f1
 from t5x_like.inference.encoder_predictions import Answers
+from t5x_like.inference.predictions import PREDICTIONS
 from t5x_like.inference.predictor import Predictor
 
 
@@ -30,7 +31,7 @@ class Squad(RowMeasure):
 
     def check(self, prediction: str) -> None:
         """See `Measure`."""
-        if prediction != "answers":
+        if not issubclass(PREDICTIONS.get(prediction, object), Answers):
             raise ValueError(
                 "the measure squad needs a model with the head question_answering; this one "
                 f"predicts {prediction or 'nothing by itself'}"

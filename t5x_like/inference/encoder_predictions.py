@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from t5x_like.batches.converters import encoder_field
 from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, Row, RowWriter, Window
 from t5x_like.decoding.spans import best_spans, join
 from t5x_like.experiment.text_data import TextData
@@ -45,20 +46,17 @@ class EncoderPrediction(Prediction):
         Args:
             rows: each a `Row` or a `Window`.
         """
-        tokens, types, segments, allowed = np.zeros([4, batch_size, self.length], np.int32)
+        zeros = np.zeros([batch_size, self.length], np.int32)
+        batch = {"encoder_segment_ids": zeros.copy(), "allowed": zeros.copy()}
         for number, one in enumerate(rows):
             row = one.row if isinstance(one, Window) else one
-            tokens[number, : len(row.tokens)] = row.tokens
-            types[number, : len(row.tokens)] = row.token_types
-            segments[number, : len(row.tokens)] = 1
+            size = len(row.tokens)
+            for name, values in row.features.items():
+                batch.setdefault(encoder_field(name), zeros.copy())[number, :size] = values
+            batch["encoder_segment_ids"][number, :size] = 1
             if isinstance(one, Window):
-                allowed[number, one.first : one.first + len(one.offsets)] = 1
-        return {
-            "encoder_input_tokens": tokens,
-            "encoder_token_types": types,
-            "encoder_segment_ids": segments,
-            "allowed": allowed,
-        }
+                batch["allowed"][number, one.context] = 1
+        return batch
 
 
 @dataclasses.dataclass(frozen=True)

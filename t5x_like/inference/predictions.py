@@ -11,6 +11,11 @@ from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.choices import EncoderChoices
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import Answers, Classes, MaskedTokens, Number, Tags
+from t5x_like.inference.knowledge_predictions import (
+    KnowledgeAnswers,
+    KnowledgeClasses,
+    KnowledgeTags,
+)
 from t5x_like.inference.predictor import Prediction, Predictor
 from t5x_like.inference.word_predictions import TextClass, WordTags
 from t5x_like.names import check_settings, choose
@@ -30,6 +35,9 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "choices": Choices,
     "text_class": TextClass,
     "word_tags": WordTags,
+    "knowledge_classes": KnowledgeClasses,
+    "knowledge_tags": KnowledgeTags,
+    "knowledge_answers": KnowledgeAnswers,
 }
 
 

@@ -174,6 +174,7 @@ def test_features_without_eos_get_none_and_leave_its_place_to_text():
 
 OF_ENCODERS = {name for name, make in objectives.OBJECTIVES.items() if "group" in settings_of(make)}
 OF_LABELLED = {"classification", "regression", "tagging", "question_answering"}
+OF_KNOWLEDGE = {f"knowledge_{name}" for name in OF_LABELLED - {"regression"}}
 OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_multiple_choice"}
 OF_CHOICES = {"multiple_choice"}  # rows of rows
 OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
@@ -189,6 +190,7 @@ OF_WORDS = {"bidirectional_lm", "word_classification", "word_tagging"}
         - OF_SENTENCES
         - OF_ENCODERS
         - OF_LABELLED
+        - OF_KNOWLEDGE
         - OF_EXTRACTION
         - OF_CHOICES
         - OF_WORDS
@@ -234,7 +236,7 @@ def test_the_converters_of_an_objective_read_its_features(name):
 def test_only_aligned_objectives_offer_themselves_to_an_encoder():
     fitting = {n for n in objectives.OBJECTIVES if "encoder" in objectives.build(n).converters}
     aligned = {"bert_style", "mass_style", "masked_targets"}
-    assert fitting == aligned | OF_ENCODERS | OF_LABELLED | OF_WORDS
+    assert fitting == aligned | OF_ENCODERS | OF_LABELLED | OF_KNOWLEDGE | OF_WORDS
 
 
 def test_unknown_names_and_settings_are_answered_with_the_nearest():

@@ -97,3 +97,30 @@ class RangeMask(AttentionMask):
         within = within[:, None]
         allowed = super().dense(queries=queries, keys=keys)
         return within if allowed is None else allowed & within
+
+
+@flax.struct.dataclass(kw_only=True)
+class BranchMask(AttentionMask):
+    """An AttentionMask over a sentence with branches behind some of its words.
+
+    The visible matrix of Liu et al. 2019 (K-BERT), for self-attention: the words of the sentence,
+    its trunk, attend to each other; a branch attends to itself and to the entity that it belongs
+    to, and this entity to the branch.
+
+    Attributes:
+        branches: the number of each token's branch, 0 on the trunk.
+        entities: the number of the entity that a token of the trunk is part of, or that a token of
+            a branch belongs to; 0 elsewhere.
+    """
+
+    branches: Int[Array, "B T"]
+    entities: Int[Array, "B T"]
+
+    def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"]:
+        """The matrix for `queries` (T) and `keys` (S), which are the same tokens."""
+        query, key = self.branches[:, :, None], self.branches[:, None, :]
+        same_entity = self.entities[:, :, None] == self.entities[:, None, :]
+        one_is_trunk = (query == 0) | (key == 0)
+        visible = ((query == key) | (one_is_trunk & same_entity))[:, None]
+        allowed = super().dense(queries=queries, keys=keys)
+        return visible if allowed is None else allowed & visible

@@ -18,7 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 from t5x_like.names import check_settings, choose
-from t5x_like.preprocessing.objectives.labels import decoder_rows, labelled, labelled_words
+from t5x_like.preprocessing.objectives.labels import (
+    decoder_rows,
+    knowledge,
+    labelled,
+    labelled_words,
+)
 from t5x_like.preprocessing.objectives.masked import encoders, masked_targets, permuted
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.pairs import (
@@ -66,6 +71,9 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "tagging": labelled.tagging,
     "question_answering": labelled.question_answering,
     "multiple_choice": labelled.multiple_choice,
+    "knowledge_classification": knowledge.knowledge_classification,
+    "knowledge_tagging": knowledge.knowledge_tagging,
+    "knowledge_question_answering": knowledge.knowledge_question_answering,
     "word_classification": labelled_words.word_classification,
     "word_tagging": labelled_words.word_tagging,
     "gpt_classification": decoder_rows.gpt_classification,

@@ -11,6 +11,7 @@ Each objective reads raw rows with these fields, and makes rows of an encoder by
 Other fields are ignored.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,10 @@ from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, Outp
 # (the fields of a raw row) -> its examples, each by feature.
 Write = Callable[..., list[dict[str, np.ndarray]]]
 
+# The fields of raw rows, in the order in which `Write` takes them.
+OF_CLASSES = ("label", "text_a", "text_b")
+OF_TAGS = ("words", "tags")
+OF_ANSWERS = ("question", "context", "answer_text", "answer_start")
 _OPTIONAL = ("text_b",)
 _TYPES = {"value": tf.float32}
 
@@ -35,14 +40,7 @@ def classification() -> Objective:
     inputs: [CLS] he did not come [SEP] he came [SEP]     token_types: 1 on the second, as in BERT
     label:  the class
     """
-
-    def write_for(writer: RowWriter) -> Write:
-        def write(label: np.ndarray, *texts: bytes) -> list[dict[str, np.ndarray]]:
-            return [_of_texts(writer, texts) | {"label": label[None]}]
-
-        return write
-
-    return objective_of_rows("classification", ("label", "text_a", "text_b"), write_for)
+    return objective_of_rows("classification", OF_CLASSES, write_classes)
 
 
 def regression() -> Objective:
@@ -64,19 +62,7 @@ def tagging() -> Objective:
     targets:      0     1   2   0     0   0
     loss_weights: 0     1   1   0     1   0
     """
-
-    def write_for(writer: RowWriter) -> Write:
-        def write(words: np.ndarray, tags: np.ndarray) -> list[dict[str, np.ndarray]]:
-            row, first = writer.of_words([to_text(word) for word in words])
-            targets, weights = np.zeros([2, len(row.tokens)], np.int32)
-            here = first > 0
-            targets[first[here]], weights[first[here]] = tags[here], 1
-            inputs = {"inputs": row.tokens, "token_types": row.token_types}
-            return [inputs | {"targets": targets, "loss_weights": weights}]
-
-        return write
-
-    return objective_of_rows("tagging", ("words", "tags"), write_for)
+    return objective_of_rows("tagging", OF_TAGS, write_tags)
 
 
 def question_answering(
@@ -94,34 +80,13 @@ def question_answering(
             BERT.
         longest_question: tokens to which a question is truncated, 64 in BERT.
     """
-
-    def write_for(writer: RowWriter) -> Write:
-        writer.check_windows(stride=stride, longest_question=longest_question)
-
-        def write(
-            question: bytes, context: bytes, text: bytes, start: np.ndarray
-        ) -> list[dict[str, np.ndarray]]:
-            windows = writer.windows(
-                to_text(question),
-                to_text(context),
-                stride=stride,
-                longest_question=longest_question,
-            )
-            characters = int(start), int(start) + len(to_text(text))
-            return [
-                {
-                    "inputs": window.row.tokens,
-                    "token_types": window.row.token_types,
-                    "answer": np.array(window.places(*characters) if start >= 0 else (0, 0)),
-                }
-                for window in windows
-            ]
-
-        return write
-
-    fields = ("question", "context", "answer_text", "answer_start")
-    settings = (stride, longest_question)
-    return objective_of_rows("question_answering", fields, write_for, settings=settings)
+    windows = {"stride": stride, "longest_question": longest_question}
+    return objective_of_rows(
+        "question_answering",
+        OF_ANSWERS,
+        functools.partial(write_answers, **windows),
+        settings=(stride, longest_question),
+    )
 
 
 def multiple_choice(*, choices: int = 4) -> Objective:
@@ -165,8 +130,52 @@ def multiple_choice(*, choices: int = 4) -> Objective:
 
 
 def _of_texts(writer: RowWriter, texts: Sequence[bytes]) -> dict[str, np.ndarray]:
-    row = writer.of_text(*map(to_text, texts))
-    return {"inputs": row.tokens, "token_types": row.token_types}
+    return writer.of_text(*map(to_text, texts)).features
+
+
+def write_classes(writer: RowWriter) -> Write:
+    """The function that writes the example of `OF_CLASSES`."""
+
+    def write(label: np.ndarray, *texts: bytes) -> list[dict[str, np.ndarray]]:
+        return [_of_texts(writer, texts) | {"label": label[None]}]
+
+    return write
+
+
+def write_tags(writer: RowWriter) -> Write:
+    """The function that writes the example of `OF_TAGS`."""
+
+    def write(words: np.ndarray, tags: np.ndarray) -> list[dict[str, np.ndarray]]:
+        row, first = writer.of_words([to_text(word) for word in words])
+        targets, weights = np.zeros([2, len(row.tokens)], np.int32)
+        here = first > 0
+        targets[first[here]], weights[first[here]] = tags[here], 1
+        return [row.features | {"targets": targets, "loss_weights": weights}]
+
+    return write
+
+
+def write_answers(writer: RowWriter, *, stride: int, longest_question: int) -> Write:
+    """The function that writes the examples of `OF_ANSWERS`, one for each window.
+
+    Raises:
+        ValueError: a window has no room for the context.
+    """
+    given = {"stride": stride, "longest_question": longest_question}
+    writer.check_windows(**given)
+
+    def write(
+        question: bytes, context: bytes, text: bytes, start: np.ndarray
+    ) -> list[dict[str, np.ndarray]]:
+        windows = writer.windows(to_text(question), to_text(context), **given)
+        characters = int(start), int(start) + len(to_text(text))
+        answers = [window.places(*characters) if start >= 0 else (0, 0) for window in windows]
+        return [
+            window.row.features | {"answer": np.array(answer)}
+            for window, answer in zip(windows, answers, strict=True)
+        ]
+
+    return write
 
 
 def to_text(raw: bytes) -> str:
@@ -275,4 +284,5 @@ def write_examples(
     return dataset.map(of_row, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
-_ALIGNED = ("inputs", "token_types", "targets", "loss_weights", "row_numbers")
+_OF_TREES = ("soft_positions", "branches", "entities")
+_ALIGNED = ("inputs", "token_types", "targets", "loss_weights", "row_numbers", *_OF_TREES)

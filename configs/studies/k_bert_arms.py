@@ -1,0 +1,55 @@
+"""K-BERT's ablation at demo size: without soft positions, without visible matrix, without a graph.
+
+    python -m data.function_graph --output=runs/k_bert_demo
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
+        --output=runs/k_bert_demo/vocab.txt
+    python -m t5x_like.study k_bert_arms --plan
+    python -m t5x_like.study k_bert_arms
+
+Liu et al. 2019, section "Ablation studies". Without a graph a K-BERT is a BERT, bit for bit.
+
+| the paper | here |
+|---|---|
+| Google's Chinese BERT | random weights: 2 layers, 128 wide |
+| questions of law, with CN-DBpedia and HowNet | what Python's functions return and raise |
+| triples help a text that can be read without | the answer is in a triple alone |
+"""
+
+from t5x_like.studies import Arm, Claim, Measure, Run, Study
+
+_WITHOUT_GRAPH = {"data.objective_settings.graph": ""}
+
+ARMS = {
+    "bert": Arm(changes={"questions": _WITHOUT_GRAPH}),
+    "k_bert": Arm(),
+    "no_soft_positions": Arm(changes={"questions": {"model.soft_positions": False}}),
+    "no_visible_matrix": Arm(changes={"questions": {"model.visible_matrix": False}}),
+    "neither": Arm(
+        changes={"questions": {"model.soft_positions": False, "model.visible_matrix": False}}
+    ),
+}
+
+
+def _better(text: str, arm: str, than: str) -> Claim:
+    return Claim(text=text, measure="accuracy", arm=arm, than=than)
+
+
+def get_study() -> Study:
+    """The study."""
+    return Study(
+        title="K-BERT without its parts",
+        source="Liu et al. 2019, figure 5",
+        runs={"questions": Run(config="configs/k_bert.py:demo", changes={"checkpoint.keep": 1})},
+        arms=ARMS,
+        measures={
+            "accuracy": Measure(run="questions", number="labelled_files/accuracy", scale=100.0)
+        },
+        claims=(
+            _better("A graph helps.", "k_bert", "bert"),
+            _better("Soft positions help.", "k_bert", "no_soft_positions"),
+            _better("The visible matrix helps.", "k_bert", "no_visible_matrix"),
+            _better("Without soft positions it is worse than BERT.", "bert", "no_soft_positions"),
+            _better("Without visible matrix it is worse than BERT.", "bert", "no_visible_matrix"),
+        ),
+        seeds=(0, 1, 2),
+    )

@@ -1,0 +1,166 @@
+"""A knowledge graph of this machine's Python functions, and questions that only it answers.
+
+    python -m data.function_graph --output=runs/k_bert_demo
+
+writes three files:
+
+    graph.tsv                         subject        relation  object
+                                      is_builtin     returns   bool
+                                      is_builtin     raises    TypeError
+    train.jsonl, validation.jsonl     {"text_a": "which type does is_builtin return?",
+                                       "text_b": "Check whether a module is compiled in.",
+                                       "label": "bool"}
+
+A triple is of a function with a docstring, in the standard library and the scientific packages (see
+pydocs.py): the type of its annotation, and the first error that its body raises. Functions of one
+name that disagree are left out. A question is about one function, `text_b` is what its docstring
+begins with, and the label, a type or an error, stands in neither. Labels are those of 60 functions
+or more, with 400 questions each at most. A tenth of the functions is held out for validation, by
+its name: what they return and raise is in the graph alone.
+"""
+
+import collections
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import ArgumentParser
+from t5x_like.preprocessing import sources
+
+_HERE = Path(__file__)
+_pydocs = sources.load_module(str(_HERE.with_name("pydocs.py")))
+
+QUESTIONS = {
+    "returns": "which type does {name} return?",
+    "raises": "which error does {name} raise?",
+}
+HELD_OUT = 0.1
+RAREST, MOST = 60, 400  # functions and questions of a label
+
+Facts = Mapping[str, str]  # of a function, as function_facts.py writes them
+
+
+def unambiguous(functions: Iterable[Facts]) -> list[dict[str, str]]:
+    """The functions by name, each once, without what functions of one name disagree on.
+
+    The summary is the first that is not empty.
+    """
+    found: dict[str, dict[str, set[str]]] = {}
+    summaries: dict[str, str] = {}
+    for one in functions:
+        values = found.setdefault(one["name"], {relation: set() for relation in QUESTIONS})
+        for relation, known in values.items():
+            known.add(one[relation])
+        summaries[one["name"]] = summaries.get(one["name"]) or one["summary"]
+    return [
+        {"name": name, "summary": summaries[name]}
+        | {relation: min(known) if len(known) == 1 else "" for relation, known in own.items()}
+        for name, own in sorted(found.items())
+        if not name.startswith("_")
+    ]
+
+
+def triples(functions: Iterable[Facts]) -> list[tuple[str, str, str]]:
+    """What is known of functions, as subject, relation and object."""
+    return [
+        (one["name"], relation, one[relation])
+        for one in functions
+        for relation in QUESTIONS
+        if one[relation]
+    ]
+
+
+def questions(functions: Iterable[Facts]) -> list[dict[str, str]]:
+    """The questions, in a random order that the names alone decide, with the `name` asked for.
+
+    Labels of few functions are left out, and so are questions beyond the first `MOST` of a label,
+    and those whose text has the label.
+    """
+    rows = [
+        {
+            "name": one["name"],
+            "text_a": question.format(name=one["name"]),
+            "text_b": one["summary"],
+            "label": one[relation],
+        }
+        for one in functions
+        for relation, question in QUESTIONS.items()
+        if one[relation] and one["summary"] and not _stands_in(one[relation], one)
+    ]
+    numbers = collections.Counter(row["label"] for row in rows)
+    rows = [row for row in rows if numbers[row["label"]] >= RAREST]
+    order = tf.strings.to_hash_bucket_fast([row["name"] for row in rows], 2**31).numpy()
+    taken: collections.Counter[str] = collections.Counter()
+    kept = []
+    for _, row in sorted(zip(order.tolist(), rows, strict=True), key=lambda pair: pair[0]):
+        taken[row["label"]] += 1
+        if taken[row["label"]] <= MOST:
+            kept.append(row)
+    return kept
+
+
+def _stands_in(label: str, function: Facts) -> bool:
+    words = re.findall(r"[a-z0-9]+", f"{function['name']} {function['summary']}".lower())
+    return label.lower() in words
+
+
+def write(output: Path, functions: Iterable[Facts]) -> dict[str, int]:
+    """Write the files.
+
+    Returns:
+        The number of rows of each file.
+
+    Raises:
+        ValueError: there are no questions.
+    """
+    known = unambiguous(functions)
+    graph, rows = triples(known), questions(known)
+    if not rows:
+        raise ValueError("--packages: their functions have too few annotations to ask about")
+    names = [row["name"] for row in rows]
+    held_out = sources.held_out(tf.constant(names), fraction=HELD_OUT).numpy()
+    output.mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(one) for one in [("subject", "relation", "object"), *graph]]
+    (output / "graph.tsv").write_text("\n".join(lines) + "\n")
+    sizes = {"graph.tsv": len(graph)}
+    for name, wanted in (("train.jsonl", False), ("validation.jsonl", True)):
+        own = [
+            {key: value for key, value in row.items() if key != "name"}
+            for row, out in zip(rows, held_out, strict=True)
+            if out == wanted
+        ]
+        (output / name).write_text("".join(json.dumps(row) + "\n" for row in own))
+        sizes[name] = len(own)
+    return sizes
+
+
+def found_in(packages: Sequence[str] | None) -> list[Any]:
+    """The facts of all functions of some packages; None for those of pydocs.py.
+
+    Raises:
+        ValueError: a package is not installed.
+    """
+    files = _pydocs.source_files(_pydocs.folders(packages))
+    found = _pydocs.run_worker("function_facts.py", [str(file) for _, file in files])
+    return [one for facts in found for one in facts]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = ArgumentParser(__doc__, prog="python -m data.function_graph")
+    parser.add_argument("--output", required=True, metavar="FOLDER")
+    parser.add_argument("--packages", nargs="+", default=None, metavar="NAME")
+    given = parser.parse_args(arguments)
+    with one_line_errors():
+        sizes = write(Path(given.output).expanduser(), found_in(given.packages))
+        sys.stdout.write("".join(f"{name}: {number:,} rows\n" for name, number in sizes.items()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

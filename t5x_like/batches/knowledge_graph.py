@@ -1,0 +1,241 @@
+"""A knowledge graph of triples, and the entities of a row that it knows (Liu et al. 2019)."""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t5x_like.names import hint
+from t5x_like.vocabularies import Vocabulary, check_special_tokens
+
+COLUMNS = ("subject", "relation", "object")
+SETTING = "data.objective_settings.graph"
+
+
+class Triple(NamedTuple):
+    """A fact: a subject has a relation to an object."""
+
+    subject: str
+    relation: str
+    object: str
+
+
+class Entity(NamedTuple):
+    """An entity in a row.
+
+    Attributes:
+        start, end: the place of its first token, and the one after its last.
+        triples: those whose subject it is, in the order of the file.
+    """
+
+    start: int
+    end: int
+    triples: Sequence[Triple]
+
+
+class KnowledgeGraph:
+    """The triples of a file, found by the tokens of their subjects.
+
+    Subjects with a token that is special, or unknown to the vocabulary, are never found.
+
+    Args:
+        triples: in the order of the file.
+        vocabulary: with [CLS], [SEP] and [MASK]; tokenizes the subjects.
+        relations: whether a branch has the relation before the object, or the object alone.
+
+    Raises:
+        ValueError: a vocabulary without [CLS], [SEP] and [MASK].
+    """
+
+    def __init__(self, triples: Sequence[Triple], vocabulary: Vocabulary, *, relations: bool):
+        self._vocabulary, self._relations = check_special_tokens(vocabulary), relations
+        self._starts_word = self._vocabulary.word_starts
+        by_subject: dict[str, dict[Triple, None]] = {}
+        for triple in triples:
+            by_subject.setdefault(triple.subject, {})[triple] = None  # each once, in order
+        self._triples: dict[tuple[int, ...], list[Triple]] = {}
+        unfit = {*self._vocabulary.special_ids}
+        for subject, own in by_subject.items():
+            tokens = tuple(vocabulary.encode(subject))
+            if tokens and not unfit & {*tokens}:
+                self._triples.setdefault(tokens, []).extend(own)
+        sizes: dict[int, set[int]] = {}
+        for tokens in self._triples:
+            sizes.setdefault(tokens[0], set()).add(len(tokens))
+        self._sizes = {first: sorted(own, reverse=True) for first, own in sizes.items()}
+        self._branches: dict[Triple, list[int]] = {}
+
+    def find(self, tokens: Sequence[int]) -> list[Entity]:
+        """The entities of a row, from left to right, none within another: K-Query (equation 1).
+
+        The longest subject that begins at a place is taken; an entity consists of whole words.
+
+        Args:
+            tokens: the ids of a row, special tokens included.
+        """
+        row = [int(token) for token in tokens]
+        found, place = [], 0
+        while place < len(row):
+            size = self._longest(row, place)
+            if size:
+                triples = self._triples[tuple(row[place : place + size])]
+                found.append(Entity(place, place + size, triples))
+            place += size or 1
+        return found
+
+    def branch(self, triple: Triple) -> list[int]:
+        """The tokens of a triple behind its subject: relation and object, or the object alone."""
+        if triple not in self._branches:
+            parts = triple[1:] if self._relations else triple[2:]
+            self._branches[triple] = self._vocabulary.encode(" ".join(parts))
+        return self._branches[triple]
+
+    def _longest(self, row: Sequence[int], start: int) -> int:
+        """The number of tokens of the longest subject that begins at a place; 0 without one."""
+        if row[start] not in self._sizes or not self._starts_word[row[start]]:
+            return 0
+        for size in self._sizes[row[start]]:
+            end = start + size
+            whole = end >= len(row) or self._starts_word[row[end]]
+            if whole and tuple(row[start:end]) in self._triples:
+                return size
+        return 0
+
+
+def load(path: str, vocabulary: Vocabulary, *, relations: bool) -> KnowledgeGraph:
+    """The knowledge graph of a file, for a vocabulary; made once, until the file changes.
+
+    Args:
+        path: see `read`; "" for a graph without triples.
+        vocabulary, relations: as for `KnowledgeGraph`.
+
+    Raises:
+        ValueError: as `read` and `KnowledgeGraph`.
+    """
+    return _load(*_as_of(path), vocabulary, relations)
+
+
+def digest(path: str) -> str:
+    """A hash of a graph's file, which is read and checked; "" for no graph.
+
+    Raises:
+        ValueError: as `read`.
+    """
+    file, changed = _as_of(path)
+    if file:
+        _read(file, changed)
+        with open(file, "rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    return ""
+
+
+_Changed = tuple[int, int]  # time of modification in nanoseconds, bytes
+
+
+def _as_of(path: str) -> tuple[str, _Changed]:
+    """The file of a graph, and when it changed."""
+    if not path:
+        return "", (0, 0)
+    file = Path(path).expanduser()
+    if not file.is_file():
+        beside = [one.name for one in file.parent.glob("*") if one.suffix in _READERS]
+        near = hint(file.name, beside) if beside else ""
+        raise ValueError(f"{SETTING}={path!r} is not a file.{near}")
+    found = file.stat()
+    return str(file), (found.st_mtime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(path: str, changed: _Changed, vocabulary: Vocabulary, relations: bool) -> KnowledgeGraph:
+    triples = _read(path, changed) if path else ()
+    return KnowledgeGraph(triples, vocabulary, relations=relations)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: str, changed: _Changed) -> tuple[Triple, ...]:
+    del changed
+    return tuple(read(path))
+
+
+def read(path: str | os.PathLike[str]) -> list[Triple]:
+    """The triples of a file, in order.
+
+    | ending | a row |
+    |---|---|
+    | .spo | subject, relation and object with tabs between; no names, as in the released code |
+    | .tsv | the same, in the order of the names in the first line |
+    | .jsonl | an object {"subject": ..., "relation": ..., "object": ...} |
+
+    Raises:
+        ValueError: another ending, a row that is not of this form, other columns than these three,
+            or no row; the message begins with the file, and the line if there is one.
+    """
+    file = Path(path)
+    if file.suffix not in _READERS:
+        raise ValueError(f"{SETTING}={str(path)!r} must end in one of {', '.join(_READERS)}")
+    try:
+        text = file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is not valid UTF-8: {error.reason}") from error
+    triples = list(_READERS[file.suffix](str(path), text.split("\n")))
+    if not triples:
+        raise ValueError(f"{path} has no triple; set {SETTING}='' to train without a graph")
+    return triples
+
+
+def _spo(path: str, lines: Sequence[str]) -> Iterator[Triple]:
+    return _rows(path, lines, COLUMNS, first=1)
+
+
+def _tsv(path: str, lines: Sequence[str]) -> Iterator[Triple]:
+    names = lines[0].rstrip("\r").split("\t")
+    if any(line.strip() for line in lines):
+        _check_columns(names, where=f"{path}:1")
+    return _rows(path, lines[1:], names, first=2)
+
+
+def _rows(path: str, lines: Sequence[str], names: Sequence[str], *, first: int) -> Iterator[Triple]:
+    for number, line in enumerate(lines, start=first):
+        cells = line.rstrip("\r").split("\t")
+        if line.strip() and len(cells) != len(COLUMNS):
+            raise ValueError(
+                f"{path}:{number}: it has {len(cells)} cells with tabs between, not the three "
+                f"{', '.join(names)}"
+            )
+        if line.strip():
+            yield _triple(dict(zip(names, cells, strict=True)), where=f"{path}:{number}")
+
+
+def _jsonl(path: str, lines: Sequence[str]) -> Iterator[Triple]:
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{where}: it is not valid JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{where}: it is not a JSON object")
+            _check_columns(list(row), where=where)
+            yield _triple(row, where=where)
+
+
+_READERS = {".spo": _spo, ".tsv": _tsv, ".jsonl": _jsonl}
+
+
+def _check_columns(names: Sequence[str], *, where: str) -> None:
+    if sorted(names) != sorted(COLUMNS):
+        raise ValueError(
+            f"{where}: the columns of a graph must be {', '.join(COLUMNS)}, not "
+            f"{', '.join(map(str, names)) or 'none'}"
+        )
+
+
+def _triple(row: dict[str, Any], *, where: str) -> Triple:
+    for name in COLUMNS:
+        if not isinstance(row[name], str) or not row[name].strip():
+            raise ValueError(f"{where}: {name}={row[name]!r} must be a text")
+    return Triple(*(row[name].strip() for name in COLUMNS))

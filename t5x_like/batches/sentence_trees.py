@@ -1,0 +1,195 @@
+"""Rows with branches of knowledge behind their entities: sentence trees (Liu et al. 2019).
+
+A tree is written as one row, each branch behind its entity, and remembers what it was by three
+numbers for each token:
+
+                    [CLS] cook visits beijing capital china now [SEP]
+    soft_positions  0     1    2      3       4       5     4   5
+    branches        0     0    0      0       1       1     0   0
+    entities        0     0    0      1       1       1     0   0
+
+The soft position is the place in the tree: a branch goes on from its entity, and so does the trunk,
+as if there were no branch. `branches` numbers the branches of a row; `entities` numbers the
+entities, and is the same on an entity and on its branches.
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Int
+
+from t5x_like.batches.knowledge_graph import KnowledgeGraph, load
+from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE, Row, RowWriter, Window
+from t5x_like.vocabularies import Vocabulary
+
+_SHORTEST = 8  # tokens, as for rows without branches
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeRow(Row):
+    """A row of an encoder with branches.
+
+    Attributes:
+        soft_positions, branches, entities: see above.
+        trunk: the places in this row of the tokens of the row without branches.
+    """
+
+    soft_positions: Int[np.ndarray, "L"]
+    branches: Int[np.ndarray, "L"]
+    entities: Int[np.ndarray, "L"]
+    trunk: Int[np.ndarray, "N"]
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """The features of an example, aligned with its tokens."""
+        return super().features | {
+            "soft_positions": self.soft_positions,
+            "branches": self.branches,
+            "entities": self.entities,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeWindow(Window):
+    """A question with a part of its context, and branches.
+
+    Attributes:
+        row: with branches; `first` is the place of the part's first token without them.
+    """
+
+    row: TreeRow
+
+    @property
+    def context(self) -> Int[np.ndarray, "C"]:
+        """The places in the row of the part's tokens."""
+        return self.row.trunk[super().context]
+
+    def places(self, start: int, end: int) -> tuple[int, int]:
+        """The first and last token in the row of the characters from `start` to before `end`."""
+        first, last = super().places(start, end)
+        return int(self.row.trunk[first]), int(self.row.trunk[last])
+
+    def characters(self, first: int, last: int) -> tuple[int, int]:
+        """The range of characters from one token of the row to another: the inverse of `places`."""
+        return super().characters(*(int(n) for n in np.searchsorted(self.row.trunk, (first, last))))
+
+
+class TreeWriter(RowWriter):
+    """Writes texts as rows with branches of at most `length` tokens: K-Inject (equation 2).
+
+    A row without its branches is the one that a `RowWriter` of length - `reserved` writes: branches
+    take what a text leaves free, from left to right, and one that does not fit is left out whole.
+
+    Args:
+        length: tokens a row.
+        graph: the path of the knowledge graph, see `knowledge_graph.read`; "" for none.
+        branches: the most branches of an entity, its first triples in the file.
+        relations: whether a branch has the relation before the object, or the object alone.
+        reserved: tokens of a row that only branches may fill.
+
+    Raises:
+        ValueError: as `RowWriter` and `knowledge_graph.load`; or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        length: int,
+        graph: str = "",
+        branches: int = 2,
+        relations: bool = True,
+        reserved: int = 0,
+    ):
+        where = "data.objective_settings"
+        if branches < 1:
+            raise ValueError(f"{where}.branches={branches} must be 1 or more branches an entity")
+        if reserved < 0 or (reserved and length - reserved < _SHORTEST):
+            raise ValueError(
+                f"{where}.reserved={reserved} must be 0 or more, and leave {_SHORTEST} or more of "
+                f"the lengths.inputs={length} tokens of a row to the text"
+            )
+        super().__init__(vocabulary, length=length - reserved)
+        self._most, self._whole, self._reserved = branches, length, reserved
+        self._graph: KnowledgeGraph = load(graph, vocabulary, relations=relations)
+
+    def of_text(self, text: str, second: str | None = None) -> TreeRow:
+        """The row of one text or of two, with branches."""
+        return self.graft(super().of_text(text, second))
+
+    def of_words(self, words: list[str]) -> tuple[TreeRow, Int[np.ndarray, "W"]]:  # type: ignore[override]
+        """The row of a text of words, with branches, and the place of each word's first token."""
+        row, first = super().of_words(words)
+        tree = self.graft(row)
+        return tree, np.where(first > 0, tree.trunk[first], 0).astype(np.int32)
+
+    def windows(
+        self,
+        question: str,
+        context: str,
+        *,
+        stride: int = STRIDE,
+        longest_question: int = LONGEST_QUESTION,
+    ) -> list[TreeWindow]:  # type: ignore[override]
+        """A window for each part of a context too long for one row, with branches."""
+        found = super().windows(question, context, stride=stride, longest_question=longest_question)
+        return [TreeWindow(self.graft(one.row), one.first, one.offsets) for one in found]
+
+    def check_windows(self, *, stride: int, longest_question: int) -> None:
+        """Check that a window has room for some of the context, and for the reserved tokens.
+
+        Raises:
+            ValueError: it has not, or a setting is below 1.
+        """
+        try:
+            super().check_windows(stride=stride, longest_question=longest_question)
+        except ValueError as error:
+            raise ValueError(f"{error} (without the reserved={self._reserved})") from error
+
+    def graft(self, row: Row) -> TreeRow:
+        """The row with the branches of its entities that fit."""
+        size = len(row.tokens)
+        room = self._whole - size
+        # Of each token of the new row: what it is, and behind which token of the old one it comes.
+        own = np.arange(size, dtype=np.int32)
+        of_entity = np.zeros(size, np.int32)
+        pieces: list[tuple[int, int, list[int]]] = []  # the last token, the entity, the branch
+        number = 0
+        for entity in self._graph.find(row.tokens):
+            fitting = []
+            for triple in entity.triples[: self._most]:
+                tokens = self._graph.branch(triple)
+                if 0 < len(tokens) <= room:
+                    fitting.append(tokens)
+                    room -= len(tokens)
+            if fitting:
+                number += 1
+                of_entity[entity.start : entity.end] = number
+                pieces += [(entity.end - 1, number, tokens) for tokens in fitting]
+        return _flatten(row, own, of_entity, pieces)
+
+
+def _flatten(
+    row: Row,
+    own: Int[np.ndarray, "N"],
+    of_entity: Int[np.ndarray, "N"],
+    pieces: list[tuple[int, int, list[int]]],
+) -> TreeRow:
+    """Write each branch behind the last token of its entity."""
+    sizes = np.array([len(tokens) for *_, tokens in pieces], np.int64)
+    after = np.repeat(np.array([last for last, *_ in pieces], np.int64), sizes)
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    added = np.array([token for *_, tokens in pieces for token in tokens], np.int32)
+    order = np.argsort(np.concatenate([own, after]), kind="stable")  # a branch behind its entity
+
+    def join(trunk: np.ndarray, branches: np.ndarray) -> np.ndarray:
+        return np.concatenate([trunk, branches])[order].astype(np.int32)
+
+    return TreeRow(
+        tokens=join(row.tokens, added),
+        token_types=join(row.token_types, row.token_types[after]),
+        soft_positions=join(own, after + 1 + within),
+        branches=join(np.zeros_like(own), np.repeat(np.arange(len(pieces)) + 1, sizes)),
+        entities=join(of_entity, np.repeat([number for _, number, _ in pieces], sizes)),
+        trunk=np.flatnonzero(order < len(own)).astype(np.int32),
+    )

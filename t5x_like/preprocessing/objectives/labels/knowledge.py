@@ -1,0 +1,116 @@
+"""Labelled text with branches of a knowledge graph: classes, tags, answers (Liu et al. 2019).
+
+The raw rows and the settings are those of `labelled`, and the graph's:
+
+    graph      the path of a file of triples, see `batches.knowledge_graph.read`; "" for none
+    branches   the most branches of an entity, 2 in the released code
+    relations  whether a branch has the relation before the object; in the released code it has in
+               classification, and has not in tagging
+    reserved   tokens of a row that only branches may fill, which shortens a text that is too long
+
+Examples have `soft_positions`, `branches` and `entities`, see `batches.sentence_trees`. Branches
+have no tag and no answer, and no loss.
+"""
+
+import functools
+from typing import Any
+
+from t5x_like.batches import knowledge_graph
+from t5x_like.batches.labelled_rows import LONGEST_QUESTION, STRIDE
+from t5x_like.batches.sentence_trees import TreeWriter
+from t5x_like.preprocessing.objectives.labels.labelled import (
+    OF_ANSWERS,
+    OF_CLASSES,
+    OF_TAGS,
+    objective_of_rows,
+    write_answers,
+    write_classes,
+    write_tags,
+)
+from t5x_like.preprocessing.objectives.objective import Objective
+
+
+def knowledge_classification(
+    *, graph: str = "", branches: int = 2, relations: bool = True, reserved: int = 0
+) -> Objective:
+    """A class of a text or of a pair, with branches of knowledge.
+
+    inputs:         [CLS] cook visits beijing capital china now [SEP]
+    soft_positions: 0     1    2      3       4       5     4   5
+    branches:       0     0    0      0       1       1     0   0
+    entities:       0     0    0      1       1       1     0   0
+    label:          the class
+
+    Raises:
+        ValueError: the graph cannot be read, or a number is out of range.
+    """
+    return _objective(
+        "knowledge_classification",
+        OF_CLASSES,
+        write_classes,
+        graph=graph,
+        branches=branches,
+        relations=relations,
+        reserved=reserved,
+    )
+
+
+def knowledge_tagging(
+    *, graph: str = "", branches: int = 2, relations: bool = False, reserved: int = 0
+) -> Objective:
+    """A tag for each word of the text; branches have none.
+
+    inputs:       [CLS] cook visits beijing china now [SEP]
+    targets:      0     1    0      2       0     0   0
+    loss_weights: 0     1    1      1       0     1   0
+
+    Raises:
+        ValueError: as `knowledge_classification`.
+    """
+    return _objective(
+        "knowledge_tagging",
+        OF_TAGS,
+        write_tags,
+        graph=graph,
+        branches=branches,
+        relations=relations,
+        reserved=reserved,
+    )
+
+
+def knowledge_question_answering(
+    *,
+    stride: int = STRIDE,
+    longest_question: int = LONGEST_QUESTION,
+    graph: str = "",
+    branches: int = 2,
+    relations: bool = True,
+    reserved: int = 64,
+) -> Objective:
+    """Where in a context the answer begins and ends; branches of question and context have none.
+
+    Args:
+        stride, longest_question: as for `question_answering`.
+
+    Raises:
+        ValueError: as `knowledge_classification`.
+    """
+    windows = {"stride": stride, "longest_question": longest_question}
+    return _objective(
+        "knowledge_question_answering",
+        OF_ANSWERS,
+        functools.partial(write_answers, **windows),
+        windows=windows,
+        graph=graph,
+        branches=branches,
+        relations=relations,
+        reserved=reserved,
+    )
+
+
+def _objective(
+    name: str, fields: tuple[str, ...], write_for: Any, *, windows: Any = None, **settings: Any
+) -> Objective:
+    make_writer = functools.partial(TreeWriter, **settings)
+    identity = (windows, settings | {"graph": knowledge_graph.digest(settings["graph"])})
+    return objective_of_rows(name, fields, write_for, settings=identity, make_writer=make_writer)

@@ -1,0 +1,90 @@
+"""K-BERT: Liu et al. 2019, "K-BERT: Enabling Language Representation ..." (arXiv:1909.07606)."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from t5x_like import losses
+from t5x_like.losses import fine_tuning
+from t5x_like.models.networks.knowledge_encoder import KnowledgeEncoder
+from t5x_like.models.types import Batch
+from t5x_like.systems import bert
+from t5x_like.systems.encoder_tasks import ENCODER_TASKS
+from t5x_like.systems.system import System, Task
+
+# Google's Chinese BERT, from which the paper's models start ("Parameter settings and training
+# details"), and the two arms of its ablation.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": bert.SIZES["base"]
+    | {
+        "head": "classification",
+        "vocab_size": 21128,
+        "soft_positions": True,
+        "visible_matrix": True,
+    }
+}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build BERT's network, with BERT's parameters, for sentences with branches of knowledge.
+
+    Args:
+        config: `soft_positions` and `visible_matrix` as in `KnowledgeEncoder`, False to leave them
+            out.
+
+    Raises:
+        ValueError: no such head or features.
+    """
+    network = bert.build(config)
+    return KnowledgeEncoder(
+        make_embeddings=network.make_embeddings,
+        make_encoder=network.make_encoder,
+        make_features=network.make_features,
+        make_head=network.make_head,
+        soft_positions=config["soft_positions"],
+        visible_matrix=config["visible_matrix"],
+    )
+
+
+def answer_loss(
+    module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None
+) -> losses.LossSums:
+    """The loss of answers (Devlin et al. 2018, section 4.2), which no branch can begin or end.
+
+    Args:
+        rng: key of dropout; None in evaluation.
+    """
+    outputs = losses.forward(module, params, batch, rng)
+    if "encoder_branches" in batch:
+        trunk = jnp.where(batch["encoder_branches"] == 0, batch["encoder_segment_ids"], 0)
+        batch = {**batch, "encoder_segment_ids": trunk}
+    return fine_tuning.question_answering(outputs, batch)
+
+
+SYSTEM = System(
+    name="k_bert",
+    sizes=SIZES,
+    build=build,
+    new_parameters=bert.NEW_PARAMETERS,
+    tasks={
+        **{name: bert.SYSTEM.tasks[name] for name in ("pretraining", "masked_lm")},
+        **ENCODER_TASKS,
+        "classification": Task(
+            loss=functools.partial(fine_tuning.loss, "classification"),
+            prediction="knowledge_classes",
+            measures=("predictions",),
+        ),
+        "tagging": Task(
+            loss=functools.partial(fine_tuning.loss, "tagging"),
+            prediction="knowledge_tags",
+            measures=("predictions",),
+        ),
+        "question_answering": Task(
+            loss=answer_loss, prediction="knowledge_answers", measures=("squad",)
+        ),
+    },
+)
