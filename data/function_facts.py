@@ -22,8 +22,8 @@ def facts(path: str) -> list[dict[str, str]]:
     """The facts of the functions of a file; none if Python cannot read or parse it.
 
     Each has its `name`, `summary`, the docstring's first paragraph, `returns`, the type in its
-    annotation without parameters, and `raises`, the first error that its body raises; "" for what
-    is not there.
+    annotation without parameters, and `raises`, the least nested error that its body raises, the
+    first of several; "" for what is not there.
     """
     try:
         nodes = list(_documented(ast.parse(Path(path).read_bytes())))
@@ -60,7 +60,7 @@ def _name(node: Any) -> str:
 
 
 def _raised(function: ast.AST) -> str:
-    for node in ast.walk(function):
+    for node in ast.walk(function):  # the least nested statements first
         if isinstance(node, ast.Raise):
             name = _name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)
             if name.endswith(("Error", "Exception")):

@@ -12,11 +12,11 @@ writes three files:
                                        "label": "bool"}
 
 A triple is of a function with a docstring, in the standard library and the scientific packages (see
-pydocs.py): the type of its annotation, and the first error that its body raises. Functions of one
-name that disagree are left out. A question is about one function, `text_b` is what its docstring
-begins with, and the label, a type or an error, stands in neither. Labels are those of 60 functions
-or more, with 400 questions each at most. A tenth of the functions is held out for validation, by
-its name: what they return and raise is in the graph alone.
+pydocs.py): the type of its annotation, and the least nested error that its body raises. Functions
+of one name that disagree are left out. A question is about one function, `text_b` is the first
+paragraph of its docstring, and the label, a type or an error, stands in neither. Labels are those
+of 60 functions or more, with 400 questions each at most. A tenth of the functions is held out for
+validation, by its name: what they return and raise is in the graph alone.
 """
 
 import collections

@@ -10,7 +10,7 @@ import ml_collections
 import numpy as np
 
 from t5x_like import partitioning
-from t5x_like.experiment import model_side, reporting
+from t5x_like.experiment import completion, model_side, reporting
 from t5x_like.planning import batches
 from t5x_like.scaling_laws import cost
 from t5x_like.studies.cells import Cell, CellRun, runs_of
@@ -45,8 +45,9 @@ def of_run(run: CellRun) -> RunCost:
         ValueError: a setting that does not exist or does not fit the others.
     """
     try:
-        found = cost.of_config(run.config)
-        [tokens] = cost.tokens_at(run.config, [run.config.train.steps])
+        config = completion.complete(run.config)  # the number of labels may follow from the data
+        found = cost.of_config(config)
+        [tokens] = cost.tokens_at(config, [config.train.steps])
     except ValueError as error:
         raise ValueError(f"{run.folder}: {error}") from error
     return RunCost(found.parameters, tokens, found.flops_per_token)
@@ -60,7 +61,7 @@ def measured_rate(runs: Sequence[CellRun]) -> tuple[float, str]:
     rates = [rate for run in runs if run.is_finished() and (rate := _rate_of_log(run))]
     if rates:
         return statistics.median(rates), f"the median of {len(rates)} finished runs"
-    return _rate_of_steps(runs[0].config), f"{_STEPS} steps of the first run"
+    return _rate_of_steps(completion.complete(runs[0].config)), f"{_STEPS} steps of the first run"
 
 
 def _rate_of_log(run: CellRun) -> float:
