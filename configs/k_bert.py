@@ -42,7 +42,7 @@ from t5x_like.experiment import recipes
 from t5x_like.systems.k_bert import SIZES
 
 # The fields of each kind, and their names in the files.
-_CLASSES = {"text_a": "text_a", "text_b": "", "label": "label", "labels": ()}
+_CLASSES: dict[str, object] = {"text_a": "text_a", "text_b": "", "label": "label", "labels": ()}
 _FIELDS: dict[str, dict[str, object]] = {
     "classification": _CLASSES,
     "tagging": {"words": "words", "tags": "tags", "labels": ()},

@@ -76,12 +76,11 @@ class KnowledgeGraph:
         Args:
             tokens: the ids of a row, special tokens included.
         """
-        row = [int(token) for token in tokens]
         found, place = [], 0
-        while place < len(row):
-            size = self._longest(row, place)
+        while place < len(tokens):
+            size = self._longest(tokens, place)
             if size:
-                triples = self._triples[tuple(row[place : place + size])]
+                triples = self._triples[tuple(tokens[place : place + size])]
                 found.append(Entity(place, place + size, triples))
             place += size or 1
         return found

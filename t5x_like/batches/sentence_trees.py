@@ -14,6 +14,7 @@ entities, and is the same on an entity and on its branches.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -117,20 +118,20 @@ class TreeWriter(RowWriter):
         """The row of one text or of two, with branches."""
         return self.graft(super().of_text(text, second))
 
-    def of_words(self, words: list[str]) -> tuple[TreeRow, Int[np.ndarray, "W"]]:  # type: ignore[override]
+    def of_words(self, words: Sequence[str]) -> tuple[TreeRow, Int[np.ndarray, "W"]]:
         """The row of a text of words, with branches, and the place of each word's first token."""
         row, first = super().of_words(words)
         tree = self.graft(row)
         return tree, np.where(first > 0, tree.trunk[first], 0).astype(np.int32)
 
-    def windows(
+    def windows(  # type: ignore[override]
         self,
         question: str,
         context: str,
         *,
         stride: int = STRIDE,
         longest_question: int = LONGEST_QUESTION,
-    ) -> list[TreeWindow]:  # type: ignore[override]
+    ) -> list[TreeWindow]:
         """A window for each part of a context too long for one row, with branches."""
         found = super().windows(question, context, stride=stride, longest_question=longest_question)
         return [TreeWindow(self.graft(one.row), one.first, one.offsets) for one in found]
@@ -155,7 +156,7 @@ class TreeWriter(RowWriter):
         of_entity = np.zeros(size, np.int32)
         pieces: list[tuple[int, int, list[int]]] = []  # the last token, the entity, the branch
         number = 0
-        for entity in self._graph.find(row.tokens):
+        for entity in self._graph.find(row.tokens.tolist()):
             fitting = []
             for triple in entity.triples[: self._most]:
                 tokens = self._graph.branch(triple)

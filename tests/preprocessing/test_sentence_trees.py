@@ -84,7 +84,7 @@ def test_a_branch_has_the_token_type_of_its_entity(vocabulary, graph):
 def test_the_longest_entity_of_whole_words_is_found(text, found, vocabulary, tmp_path):
     triples = [("new york", "is", "a"), ("New", "is", "b"), ("york", "is", "c"), ("?", "is", "d")]
     own = load(write(tmp_path / "graph.tsv", triples), vocabulary, relations=True)
-    row = RowWriter(vocabulary, length=16).of_text(text).tokens
+    row = RowWriter(vocabulary, length=16).of_text(text).tokens.tolist()
     assert [pieces(vocabulary, row[one.start : one.end]) for one in own.find(row)] == found
 
 
@@ -177,7 +177,7 @@ def test_properties_of_thousands_of_trees(vocabulary, tmp_path):
         np.testing.assert_array_equal(tree.branches[tree.trunk], 0)
         np.testing.assert_array_equal(tree.soft_positions[tree.trunk], np.arange(len(row.tokens)))
         assert len(tree.tokens) <= length
-        entities = known.find(row.tokens)
+        entities = known.find(row.tokens.tolist())
         counts["entities"] += len(entities)
         counts["letters"] += len(row.tokens) - 2
         numbers = [n for n in dict.fromkeys(tree.branches.tolist()) if n]

@@ -95,12 +95,11 @@ def knowledge_question_answering(
     Raises:
         ValueError: as `knowledge_classification`.
     """
-    windows = {"stride": stride, "longest_question": longest_question}
     return _objective(
         "knowledge_question_answering",
         OF_ANSWERS,
-        functools.partial(write_answers, **windows),
-        windows=windows,
+        functools.partial(write_answers, stride=stride, longest_question=longest_question),
+        windows=(stride, longest_question),
         graph=graph,
         branches=branches,
         relations=relations,

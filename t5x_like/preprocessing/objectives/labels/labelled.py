@@ -80,11 +80,10 @@ def question_answering(
             BERT.
         longest_question: tokens to which a question is truncated, 64 in BERT.
     """
-    windows = {"stride": stride, "longest_question": longest_question}
     return objective_of_rows(
         "question_answering",
         OF_ANSWERS,
-        functools.partial(write_answers, **windows),
+        functools.partial(write_answers, stride=stride, longest_question=longest_question),
         settings=(stride, longest_question),
     )
 
