@@ -159,6 +159,18 @@ def random_graph(random):
     return triples
 
 
+def check_branch(vocabulary, tree, number, *, known):
+    """A branch is in one piece and whole, behind its entity, from whose place it goes on."""
+    places = np.flatnonzero(tree.branches == number)
+    assert (np.diff(places) == 1).all()
+    assert pieces(vocabulary, tree.tokens[places]) in known
+    [owner] = {*tree.entities[places].tolist()}
+    of_entity = np.flatnonzero((tree.entities == owner) & (tree.branches == 0))
+    assert of_entity[-1] < places[0]
+    first = tree.soft_positions[of_entity[-1]] + 1
+    np.testing.assert_array_equal(tree.soft_positions[places], first + np.arange(len(places)))
+
+
 def test_properties_of_thousands_of_trees(vocabulary, tmp_path):
     random = np.random.default_rng(0)
     counts = collections.Counter()
@@ -183,16 +195,7 @@ def test_properties_of_thousands_of_trees(vocabulary, tmp_path):
         numbers = [n for n in dict.fromkeys(tree.branches.tolist()) if n]
         assert numbers == list(range(1, len(numbers) + 1))
         for number in numbers:
-            places = np.flatnonzero(tree.branches == number)
-            assert (np.diff(places) == 1).all()  # in one piece
-            assert pieces(vocabulary, tree.tokens[places]) in branch_of  # and whole
-            [owner] = {*tree.entities[places].tolist()}
-            of_entity = np.flatnonzero((tree.entities == owner) & (tree.branches == 0))
-            last = tree.soft_positions[of_entity[-1]]
-            np.testing.assert_array_equal(
-                tree.soft_positions[places], last + 1 + np.arange(len(places))
-            )
-            assert of_entity[-1] < places[0]
+            check_branch(vocabulary, tree, number, known=branch_of)
         owners = collections.Counter(
             int(tree.entities[tree.branches == number][0]) for number in numbers
         )
