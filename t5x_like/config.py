@@ -55,6 +55,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "data.lengths": ({"inputs": 512, "targets": 114}, "tokens per row"),
     "data.pack": (False, "pack several short examples into a row"),
+    "data.open_rows": (16, "rows that examples may still be packed into: more, less padding"),
     "data.continue_rows": (
         False,
         "row r of the next batch continues row r of this one, through documents in their order",
@@ -86,6 +87,13 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "train.microbatches": (1, "parts of a batch whose gradients are accumulated one by one"),
     "train.log_every": (100, "steps between log lines"),
     "train.seed": (0, "seed of the initial parameters and of dropout"),
+    "train.random_bits": (
+        "threefry",
+        "the generator behind dropout: threefry, the same numbers on every mesh; unsafe_rbg, the "
+        "hardware's, faster on TPUs, other numbers on every mesh",
+    ),
+    "train.profile_at": (0, "first step whose profile goes to <workdir>/profile; 0: none"),
+    "train.profile_steps": (3, "steps in the profile"),
     "train.on_nonfinite": (
         "stop",
         "what a loss or gradient that is NaN or infinite does: stop the run, with exit status 3; "
@@ -151,9 +159,10 @@ SETTINGS: dict[str, tuple[Any, str]] = {
 _MOST = 2**31 - 1
 _RANGES = {
     **dict.fromkeys(("train.steps", "train.microbatches", "train.log_every"), (1, _MOST)),
-    **dict.fromkeys(("data.shuffle_buffer", "checkpoint.keep"), (1, _MOST)),
+    "train.profile_steps": (1, _MOST),
+    **dict.fromkeys(("data.shuffle_buffer", "data.open_rows", "checkpoint.keep"), (1, _MOST)),
     **dict.fromkeys(("train.seed", "data.seed", "data.shards"), (0, _MOST)),
-    "train.step_timeout": (0, _MOST),
+    **dict.fromkeys(("train.step_timeout", "train.profile_at"), (0, _MOST)),
     **dict.fromkeys(("checkpoint.every", "checkpoint.keep_every"), (0, _MOST)),
     **dict.fromkeys(("evaluate.every", "evaluate.batches"), (0, _MOST)),
 }

@@ -138,6 +138,27 @@ def batch_parts(shape: Mapping[str, int]) -> int:
     return math.prod(shape.get(axis, 1) for axis in BATCH_AXES)
 
 
+def mesh_axes(name: str) -> tuple[str, ...]:
+    """The mesh axes that cut a logical axis."""
+    axes = dict(RULES)[name]
+    return (axes,) if isinstance(axes, str) else axes or ()
+
+
+def parts(name: str) -> int:
+    """The number of parts that the mesh of `layout` cuts a logical axis into; 1 outside of it."""
+    shape = jax.sharding.get_abstract_mesh().shape
+    return math.prod(shape.get(axis, 1) for axis in mesh_axes(name))
+
+
+def platform() -> str:
+    """The kind of the devices that a program is traced for, such as `tpu`.
+
+    They are those of the mesh of `layout`, which need not be attached.
+    """
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else device.platform
+
+
 def check_batch(rows: int, shape: Mapping[str, int]) -> None:
     """Check that a mesh of these sizes divides the rows of a batch.
 

@@ -55,6 +55,7 @@ from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
 from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
+from t5x_like.training.profile import Profile
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
 
@@ -326,7 +327,7 @@ class _Run:
         batches: TaskBatches,
     ) -> Outcome:
         """Take the remaining steps of a phase, on batches of its own shapes."""
-        first = next(iter(self.models.values()))
+        first, settings = next(iter(self.models.values())), phase.settings
         if phase.name and jax.process_index() == 0:
             print(
                 f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True
@@ -341,16 +342,17 @@ class _Run:
                 log=_log(self.models, works, self.writer),
                 checkpoints=self.saver,
                 evaluate=Evaluator(
-                    self.so_far.schedule,
-                    phase.settings,
-                    models=self.models,
-                    data=data,
-                    batches=batches,
+                    self.so_far.schedule, settings, models=self.models, data=data, batches=batches
                 ),
-                evaluate_every=phase.settings.evaluate.every,
+                evaluate_every=settings.evaluate.every,
                 evaluate_first=self.so_far.awaits(state, phase),
                 stop_after=self.so_far,
-                step_timeout=phase.settings.train.step_timeout,
+                step_timeout=settings.train.step_timeout,
+                profile=Profile(
+                    settings.train.profile_at,
+                    settings.train.profile_steps,
+                    f"{settings.workdir}/profile",
+                ),
             )
 
 

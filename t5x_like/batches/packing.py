@@ -25,7 +25,7 @@ class Packer:
         self._free = [self._free_in(row) for row in self.rows]
 
     def add(self, sequences: Sequences) -> list[Row]:
-        """Add the sequences of an example; return the row that this closed, if any."""
+        """Add the sequences of an example; return the rows that this closed."""
         sizes = {side: sequences[side].shape[1] for side in self._row_lengths}
         for row, free in zip(self.rows, self._free, strict=True):
             if all(size <= free[side] for side, size in sizes.items()):
@@ -35,10 +35,9 @@ class Packer:
                 return []
         self.rows.append([sequences])
         self._free.append(self._free_in([sequences]))
-        if len(self.rows) <= self._limit:
-            return []
-        self._free.pop(0)
-        return [self.rows.pop(0)]
+        over = max(0, len(self.rows) - self._limit)
+        closed, self.rows, self._free = self.rows[:over], self.rows[over:], self._free[over:]
+        return closed
 
     def close(self) -> list[Row]:
         """Return the rows that are still open."""

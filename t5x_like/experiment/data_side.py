@@ -154,6 +154,7 @@ class Inputs:
             lengths=data.lengths.to_dict(),
             converter=self.text.converter,
             pack=data.pack,
+            open_rows=data.open_rows,
             seed=data.seed,
             shuffle=repeat and not self.text.converter.continues,
             repeat=repeat,

@@ -157,6 +157,7 @@ class Experiment:
             prepare=self._prepare,
             task=self.name,
             skip_nonfinite=self.config.train.on_nonfinite == "skip_step",
+            random_bits=self.config.train.random_bits,
         )
         memory = partitioning.batch_sharding(self.mesh) if self.has_memory else None
         shardings = self.shardings.replace(carry=memory)

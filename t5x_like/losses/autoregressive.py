@@ -27,7 +27,7 @@ def loss(
         rng: key of dropout; None in evaluation.
     """
     return cross_entropy(
-        forward(module, params, batch, rng),
+        forward(module, params, batch, rng, method="logits_product"),
         batch["decoder_target_tokens"],
         batch["decoder_loss_weights"],
         z_loss=z_loss,

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, Int, Num, PRNGKeyArray
 
 from t5x_like.losses.sums import LossSums
 from t5x_like.losses.token_cross_entropy import cross_entropy
+from t5x_like.models.heads.word_heads import to_vocabulary
 
 _NEVER = -1e9  # the logit of a word that is not a negative
 
@@ -78,9 +79,8 @@ def sampled(
             ids, time, vocabulary=vocabulary
         )
 
-    rows = jnp.take(kernel, words, axis=0).astype(hidden.dtype)
-    others = jnp.einsum("...p,sp->...s", hidden, rows, preferred_element_type=jnp.float32)
-    others = jnp.where(words == targets[..., None], _NEVER, others + offsets(words))
+    others = to_vocabulary(hidden, jnp.take(kernel, words, axis=0), offsets(words))
+    others = jnp.where(words == targets[..., None], _NEVER, others)
     own = jnp.take(kernel, targets, axis=0).astype(jnp.float32)
     right = jnp.sum(hidden.astype(jnp.float32) * own, axis=-1) + offsets(targets)
     logits = jnp.concatenate([right[..., None], others], axis=-1)
@@ -98,9 +98,7 @@ def full(
 
     @jax.checkpoint
     def place(x: Array, target: Array, weight: Array) -> LossSums:
-        matrix = kernel.astype(x.dtype)
-        logits = jnp.einsum("bp,vp->bv", x, matrix, preferred_element_type=jnp.float32)
-        return cross_entropy(logits + bias.astype(jnp.float32), target, weight)
+        return cross_entropy(to_vocabulary(x, kernel, bias), target, weight)
 
     xs = tuple(jnp.moveaxis(one, 1, 0) for one in (hidden, targets, weights))
     _, sums = jax.lax.scan(lambda _, now: (None, place(*now)), None, xs)

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from t5x_like.losses.sums import LossSums
+from t5x_like.losses.vocabulary_tiles import Reduced, is_large, reduce_in_tiles
+from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
 def cross_entropy(
-    logits: Float[Array, "*batch V"],
+    logits: Float[Array, "*batch V"] | VocabularyProduct,
     targets: Int[Array, "*batch"],
     weights: Num[Array, "*batch"],
     *,
@@ -29,6 +31,11 @@ def cross_entropy(
     from q, whose minimum is 0 for every s. The z-loss keeps log Z near 0 (Chowdhery et al. 2022,
     PaLM, section 5; T5 uses 1e-4). The arithmetic is float32 for logits of any type; their gradient
     has their type.
+
+    Args:
+        logits: an array, or the product that makes them: where that would be large, they are
+            computed in tiles (see `losses.vocabulary_tiles`), to the same numbers up to float32
+            rounding.
 
     Returns:
         The sum of the losses, the sum of the weights, and the metrics as (sum, weight):
@@ -55,7 +62,7 @@ def cross_entropy(
 
 
 def _per_token(
-    logits: Float[Array, "*batch V"],
+    logits: Float[Array, "*batch V"] | VocabularyProduct,
     targets: Int[Array, "*batch"],
     *,
     z_loss: float,
@@ -63,7 +70,7 @@ def _per_token(
 ) -> dict[str, Float[Array, "*batch"]]:
     """Compute the loss and the metrics of each token, unweighted."""
     vocabulary = logits.shape[-1]
-    log_z, target_logit, logit_sum = _reduce_vocabulary(logits, targets)
+    log_z, target_logit, logit_sum, correct = _reduce(logits, targets)
     # A target outside the vocabulary has no logit; NaN reaches every sum in which it has weight.
     known = (targets >= 0) & (targets < vocabulary)
     target_logit = jnp.where(known, target_logit, jnp.nan)
@@ -79,8 +86,19 @@ def _per_token(
         "loss": loss,
         "cross_entropy": log_z - target_logit,
         "z_loss": z_penalty,
-        "accuracy": is_argmax(logits, targets).astype(jnp.float32),
+        "accuracy": correct,
     }
+
+
+def _reduce(
+    logits: Float[Array, "*batch V"] | VocabularyProduct, targets: Int[Array, "*batch"]
+) -> Reduced:
+    if isinstance(logits, VocabularyProduct):
+        if is_large(logits):
+            return reduce_in_tiles(logits, targets)
+        logits = logits.logits()
+    correct = is_argmax(logits, targets).astype(jnp.float32)
+    return Reduced(*_reduce_vocabulary(logits, targets), correct)
 
 
 @jax.custom_vjp

@@ -17,7 +17,8 @@ from t5x_like.planning.chips import Chip, Topology
 from t5x_like.planning.report import Plan
 from t5x_like.training import flops
 
-_POLICIES = ("none", *REMAT_POLICIES)
+# The bounds of a plan do not count what goes to the host and back.
+_POLICIES = ("none", *(name for name in REMAT_POLICIES if not name.endswith("_on_host")))
 # A guess for simulated devices, to rank layouts with.
 _SIMULATED = Chip(2**40, 1e11, 1e10, dimensions=1, full=1)
 
@@ -179,8 +180,10 @@ def _estimate(
     kept = sum(one.along("layers") * one.shape[-1] for one in out) / 2
     made = sum(one.along("layers", "heads", "kv", "mlp") for one in found if "embed" in one.axes)
     scores = counting.scores(found, batches.batch(model.config))
+    heads = sum(one.along("layers", "heads", "kv_heads", "kv") for one in found if "kv" in one.axes)
     inner = {
         "full": 0.0,
+        "attention": heads,
         "dots_with_no_batch_dims": made,
         "dots": made + 2 * scores,
         "none": 1.5 * made + 3 * scores,
@@ -188,7 +191,7 @@ def _estimate(
     parameters = counting.device_bytes(model.shapes.params, model.shardings.params)
     state = counting.device_bytes(model.abstract_state, model.shardings)
     memory = state + 2 * parameters + tokens * width * (kept + inner)
-    passes = 3 if layout.remat == "full" else 2
+    passes = 3 if layout.remat in ("full", "attention") else 2
     moved = parameters / 4 * width * (sizes["fsdp"] - 1) * (passes + 1) * layout.microbatches
     moved += 2 * parameters * (sizes["data"] > 1)
     summed = 2 * passes * tokens * layout.microbatches * kept * width

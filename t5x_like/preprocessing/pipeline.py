@@ -47,6 +47,7 @@ class Batches(Iterator[Batch]):
         lengths: the largest number of tokens of each feature.
         converter: a feature converter, or the name of one.
         pack: whether to put several short examples into a row.
+        open_rows: of each shard, rows that examples may still be packed into.
         seed: the seed of the order, the noise and the mixture; 0 or more.
         shuffle: False keeps the order of the source within a shard.
         repeat: whether to continue without end, in epochs of another order and other noise; False
@@ -75,6 +76,7 @@ class Batches(Iterator[Batch]):
         lengths: Mapping[str, int],
         converter: str | Converter = "encoder_decoder",
         pack: bool = False,
+        open_rows: int = 16,
         seed: int = 0,
         shuffle: bool = True,
         repeat: bool = True,
@@ -118,7 +120,8 @@ class Batches(Iterator[Batch]):
         }
         for reader in readers.values():
             _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
-        make = functools.partial(_Shard, readers, shares, converter=converter, pack=pack)
+        settings = {"converter": converter, "open_rows": open_rows if pack else 0}
+        make = functools.partial(_Shard, readers, shares, **settings)
         self._make_shards = lambda: {n: make(shard=n) for n in range(first, after_last)}
         self._shards = self._make_shards()
         self._sizes = {name: _tokens_of(one.task, split=split) for name, one in readers.items()}
@@ -249,14 +252,14 @@ class _Shard:
         *,
         shard: int,
         converter: Converter,
-        pack: bool,
+        open_rows: int,
     ):
         reading = next(iter(readers.values())).reading
         self.streams = [TaskStream(reader, shard=shard) for reader in readers.values()]
         self._shares, self._seed = [shares[name] for name in readers], [reading.seed, shard]
-        self._repeat, self._pack, self._converter = reading.repeat, pack, converter
+        self._repeat, self._open_rows, self._converter = reading.repeat, open_rows, converter
         self._row_lengths = converter.row_lengths(reading.lengths)
-        self._packer = packing.Packer(self._row_lengths)
+        self._packer = packing.Packer(self._row_lengths, open_rows=open_rows)
         self._ready: list[Row] = []
         self._previous: dict[str, np.ndarray] = {}  # the last target of a row that continues
         self._examples = 0
@@ -275,7 +278,7 @@ class _Shard:
                 self._ready += self._packer.close()
                 break
             sequences = self._converter.sequences(self._continued(example))
-            self._ready += self._packer.add(sequences) if self._pack else [[sequences]]
+            self._ready += self._packer.add(sequences) if self._open_rows else [[sequences]]
         taken, self._ready = self._ready[:count], self._ready[count:]
         return taken
 
@@ -294,7 +297,9 @@ class _Shard:
         for stream, position in zip(self.streams, state["streams"], strict=True):
             stream.restore(position)
         self._examples, self._ready = state["drawn"], state["ready"]
-        self._packer = packing.Packer(self._row_lengths, rows=state["open"])
+        self._packer = packing.Packer(
+            self._row_lengths, open_rows=self._open_rows, rows=state["open"]
+        )
         self._previous = {name: state[name] for name in ("previous",) if name in state}
 
     def _continued(self, example: Example) -> Example:

@@ -8,13 +8,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from t5x_like import losses
-from t5x_like.models.attention.cores import select_core
 from t5x_like.models.attention.disentangled import (
     DisentangledAttention,
     RelativeTable,
     relative_rows,
 )
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.mask_decoder import MaskDecoderBlock, MaskDecoderStack, Neighbors
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.encoder_embeddings import ContentEmbeddings

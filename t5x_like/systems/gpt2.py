@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.cores import select_core
 from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions

@@ -11,9 +11,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
-from t5x_like.models.attention.cores import select_core
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.rotary import Rotary, select_scaling
+from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed

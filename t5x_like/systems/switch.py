@@ -181,7 +181,9 @@ def loss(
         expert received; `tokens_dropped` [M], the share without a slot; `load_balance` (1 for
         equal loads) and `router_z`, means over the layers.
     """
-    logits, sown = losses.forward(module, params, batch, rng, mutable=["routing"])
+    logits, sown = losses.forward(
+        module, params, batch, rng, method="logits_product", mutable=["routing"]
+    )
     total, weight, metrics = losses.cross_entropy(
         logits,
         batch["decoder_target_tokens"],

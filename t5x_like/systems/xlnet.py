@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from t5x_like import losses
-from t5x_like.models.attention.cores import select_core
+from t5x_like.models.attention.selection import select_core
 from t5x_like.models.attention.two_sided import TwoSidedAttention
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.blocks.two_stream import TwoStreamBlock

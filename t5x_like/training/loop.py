@@ -21,6 +21,7 @@ from jaxtyping import Array, Int
 
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
+from t5x_like.training.profile import Profile
 from t5x_like.training.state import TrainState
 from t5x_like.training.step import SKIPPED
 from t5x_like.training.stop_signal import StopSignal
@@ -125,6 +126,7 @@ def fit(
     evaluate_first: bool = False,
     stop_after: Callable[[int, Mapping[str, Any]], bool] | None = None,
     step_timeout: float = 0.0,
+    profile: Profile | None = None,
 ) -> Outcome:
     """Train from `state.step` to `steps`, or to the end of the data; call it on all processes.
 
@@ -146,12 +148,14 @@ def fit(
             returns whether to end training; the same on all processes.
         step_timeout: seconds without the end of a step after which a `Watchdog` ends the process;
             0 for never.
+        profile: traces some of the steps.
 
     Raises:
         NonFiniteError: a loss, gradient or parameter is not finite. The newest checkpoint is from
             before its step.
     """
     step, interrupted, stopped = int(state.step), False, False
+    profile = profile or Profile()
     with StopSignal() as stop, Watchdog(step_timeout) as watchdog:
         if evaluate is not None and evaluate_first:
             with watchdog.paused(), stop.cutting_short():
@@ -159,9 +163,11 @@ def fit(
         newest = _read(batches, put) if step < steps and not stopped else None
         while newest is not None and not stopped:
             task, batch = newest
+            profile.before(step + 1)
             with watchdog.step(task):
                 state, metrics = train_steps[task](state, batch)
             step += 1
+            profile.after(step, metrics)
             log.add(metrics, task=task, step=step, steps_left=steps - step)
             interrupted = stop.agreed()
             last = interrupted or step == steps
@@ -183,6 +189,7 @@ def fit(
         if step < steps and not interrupted and not stopped:
             logging.warning("the data ended at step %d of %d", step, steps)
         watchdog.close()
+        profile.close()
         log.finish()
         if checkpoints is not None:
             checkpoints.wait()

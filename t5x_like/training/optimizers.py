@@ -22,6 +22,7 @@ from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides,
 from t5x_like.training.task_parameters import by_task, keep_absent_heads
 
 _SCHEDULE_SETTINGS = ("learning_rate", "warmup_steps", "decay_steps", "end_learning_rate")
+_FIRST_MOMENTS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 _DECAY_SETTINGS = ("weight_decay", "weight_decay_power")
 _COMMON_SETTINGS = (
     "name",
@@ -153,15 +154,23 @@ def adafactor(
 
 
 def adamw(
-    axes: Any, *, b1: float = 0.9, b2: float = 0.999, epsilon: float = 1e-8
+    axes: Any,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    epsilon: float = 1e-8,
+    first_moment: str = "float32",
 ) -> optax.GradientTransformation:
     """Adam before the learning rate (Kingma & Ba 2015); it is element-wise, so axes do not matter.
 
-    With `weight_decay` it is AdamW (Loshchilov & Hutter 2019).
+    With `weight_decay` it is AdamW (Loshchilov & Hutter 2019). `first_moment` is the type in which
+    the mean of the gradients is kept, `float32` or `bfloat16`; the mean of their squares, which
+    changes by less than bfloat16's 8 bits show, is always float32.
     """
     del axes
     b1, b2 = _below_one("b1", b1), _below_one("b2", b2)
-    return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon)
+    kept = names.choose("optimizer.first_moment", first_moment, _FIRST_MOMENTS)
+    return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon, mu_dtype=kept)
 
 
 def lamb(
@@ -171,6 +180,7 @@ def lamb(
     b2: float = 0.999,
     epsilon: float = 1e-6,
     weight_decay: float = 0.0,
+    first_moment: str = "float32",
 ) -> optax.GradientTransformation:
     """LAMB before the learning rate (You et al. 2020, algorithm 2), which trained ALBERT.
 
@@ -191,7 +201,7 @@ def lamb(
         return update * jnp.where(zero, 1.0, norms[0] / jnp.where(zero, 1.0, norms[1]))
 
     return optax.chain(
-        adamw(axes, b1=b1, b2=b2, epsilon=epsilon),
+        adamw(axes, b1=b1, b2=b2, epsilon=epsilon, first_moment=first_moment),
         optax.add_decayed_weights(weight_decay, mask=matrices(axes)),
         optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params, axes)),
     )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from t5x_like import names
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
@@ -21,6 +22,10 @@ Loss = Callable[..., Any]
 Prepare = Callable[[TrainState, Batch, Array], Batch]
 
 SKIPPED = "steps_skipped"
+
+# `threefry` gives the same numbers on every mesh and device; `unsafe_rbg` is the generator of the
+# hardware, faster on TPUs, whose numbers depend on both, and whose keys are not mixed as well.
+RANDOM_BITS = ("threefry", "unsafe_rbg")
 
 # Folded into the key of a state to get the keys of `prepare`: larger than the number of any step,
 # with which the same key is folded for dropout.
@@ -36,6 +41,7 @@ def make_train_step(
     prepare: Prepare | None = None,
     task: str = "",
     skip_nonfinite: bool = False,
+    random_bits: str = "threefry",
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """Make `step(state, batch) -> (state, metrics)`.
 
@@ -47,7 +53,8 @@ def make_train_step(
     memory of the same row of the batch.
 
     The metrics are the loss's own, with `loss` (z-loss and smoothing included), `perplexity`,
-    `grad_norm` (before clipping), `param_norm` (before the step) and `learning_rate`.
+    `grad_norm` (before clipping), `param_norm` (before the step) and `learning_rate`, and for
+    batches with segments `filled`, the share of their places that are not padding.
 
     A batch without weights has no gradient, and its metrics have count 0. A loss or gradient that
     is not finite is passed on to `loss` and `grad_norm`, for `metrics.require_finite` to stop the
@@ -60,10 +67,14 @@ def make_train_step(
         skip_nonfinite: whether a step whose loss or gradient is not finite changes nothing but the
             number of the step. Its metrics have count 0, but for `steps_skipped`, the share of
             such steps.
+        random_bits: the generator behind dropout and other noise of the loss, a name in
+            RANDOM_BITS.
 
     Raises:
-        ValueError: microbatches is below 1, or (when traced) does not divide the batch.
+        ValueError: microbatches is below 1, or (when traced) does not divide the batch; there is
+            no such generator.
     """
+    names.choose("train.random_bits", random_bits, dict.fromkeys(RANDOM_BITS))
     if microbatches < 1:
         raise ValueError(f"train.microbatches is {microbatches}; it must be 1 or more")
     update = optax.with_extra_args_support(optimizer).update
@@ -71,6 +82,8 @@ def make_train_step(
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         batch = _prepared(prepare, state, batch)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+        if random_bits == "unsafe_rbg":
+            key = _hardware_key(key)
         memory = _memory(state.carry, task)
         total, memory = _accumulate(
             loss, state.params, batch, key, memory, microbatches=microbatches
@@ -87,6 +100,7 @@ def make_train_step(
             "learning_rate": schedule(state.step),
         }
         metrics |= {name: metrics_lib.from_value(value) for name, value in values.items()}
+        metrics |= metrics_lib.from_sums(_filled(batch))
         new = state.replace(
             step=state.step + 1,
             params=params,
@@ -96,6 +110,21 @@ def make_train_step(
         return _unless_nonfinite(state, new, metrics) if skip_nonfinite else (new, metrics)
 
     return step
+
+
+def _filled(batch: Batch) -> Sums:
+    """`filled`, the share of the places of the rows that hold a token, where segments show it."""
+    rows = [x for name, x in batch.items() if name.endswith("_segment_ids")]
+    if not rows:
+        return {}
+    tokens = sum(jnp.sum(x > 0, dtype=jnp.float32) for x in rows)
+    return {"filled": (tokens, jnp.float32(sum(x.size for x in rows)))}
+
+
+def _hardware_key(key: Array) -> Array:
+    """A key of JAX's `unsafe_rbg` from one of threefry, as JAX makes them from a seed."""
+    half = jax.random.key_data(key)
+    return jax.random.wrap_key_data(jnp.concatenate([half, half]), impl="unsafe_rbg")
 
 
 def _unless_nonfinite(

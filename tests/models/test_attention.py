@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import cudnn_core, dense_core, select_core
+from t5x_like.models.attention.cores import cudnn_core, dense_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.selection import select_core
 
 BATCH, TARGETS, SOURCES, HEADS, WIDTH = 2, 3, 5, 4, 6
 

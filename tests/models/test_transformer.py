@@ -10,6 +10,7 @@ import pytest
 
 from t5x_like.models.blocks.stack import stack_layers, unstack_layers
 from t5x_like.systems import t5
+from t5x_like.training import flops
 
 TINY = t5.SIZES["small"] | {
     "encoder_layers": 2,
@@ -138,7 +139,22 @@ def value_and_gradient(**changes):
     return jax.jit(jax.value_and_grad(total))
 
 
-@pytest.mark.parametrize("remat", ["none", "full", "dots"])
+def test_kept_names_spare_their_products():
+    _, params = make(loop="scan")
+
+    def products(remat):
+        return flops.count(value_and_gradient(loop="scan", remat=remat), params)
+
+    every, some, least = products("full"), products("attention"), products("none")
+    assert least < some < every
+    program = str(
+        jax.make_jaxpr(value_and_gradient(loop="scan", remat="attention_on_host"))(params)
+    )
+    assert "host" in program
+    assert products("attention_on_host") == some
+
+
+@pytest.mark.parametrize("remat", ["none", "full", "dots", "attention"])
 def test_scanned_is_looped_and_recomputed_is_kept(remat):
     _, params = make(loop="unroll")
     towers = {

@@ -259,6 +259,11 @@ def test_packer_goes_on_from_its_open_rows():
     for one in sequences[30:]:
         assert len(whole.add(one)) == len(resumed.add(one))
     assert [len(row) for row in whole.rows] == [len(row) for row in resumed.rows]
+    # With fewer open rows than before, those that are too many are closed together.
+    fewer = Packer({"encoder": 10, "decoder": 10}, open_rows=2, rows=[list(r) for r in whole.rows])
+    full = {side: np.zeros((1, 10), np.int32) for side in ("encoder", "decoder")}
+    assert len(fewer.add(full)) == len(whole.rows) - 1
+    assert len(fewer.rows) == 2
 
 
 @pytest.mark.parametrize("name", PACKED)

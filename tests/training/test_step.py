@@ -121,6 +121,44 @@ def test_metrics_of_a_step(params, batch):
     assert values.keys() == expected.keys() | {"grad_norm"}
 
 
+def test_the_share_of_tokens_in_the_rows_is_measured(params, batch):
+    start, train_step = make(params)
+    segments = np.array([[1, 1, 2, 0, 0, 0]] * (B - 1) + [[1] * L])
+    _, found = train_step(start, batch | {"encoder_segment_ids": segments})
+    assert metrics.compute(found)["filled"] == pytest.approx((3 * (B - 1) + L) / (B * L))
+
+
+def test_bits_of_the_hardware_follow_the_seed_and_the_step():
+    def draw(params, batch, key):
+        total = jnp.sum(jax.random.uniform(key, (4,))) * params["x"]
+        return total, jnp.ones(()), {"rbg": (jnp.float32("rbg" in str(key.dtype)), jnp.ones(()))}
+
+    optimizer, schedule = optimizers.build(
+        {"name": "sgd", "schedule": "constant", "learning_rate": 1e-6}, axes={"x": ()}
+    )
+
+    def losses(seed, random_bits):
+        train_step = jax.jit(
+            step.make_train_step(
+                draw, optimizer, schedule=schedule, microbatches=2, random_bits=random_bits
+            )
+        )
+        now = state.create({"x": np.float32(1)}, optimizer=optimizer, seed=seed)
+        found = []
+        for _ in range(2):
+            now, values = train_step(now, {"rows": np.zeros(2)})
+            found.append(float(metrics.compute(values)["loss"]))
+        return found, float(metrics.compute(values)["rbg"])
+
+    (first, second), is_rbg = losses(0, "unsafe_rbg")
+    assert is_rbg
+    assert first != second
+    assert losses(0, "unsafe_rbg")[0] == [first, second] != losses(1, "unsafe_rbg")[0]
+    assert not losses(0, "threefry")[1]
+    with pytest.raises(ValueError, match=r"train.random_bits='philox'"):
+        losses(0, "philox")
+
+
 def test_evaluation_gives_the_same_metrics_without_a_key(params, batch):
     _, train_step = make(params)
     start, _ = make(params)

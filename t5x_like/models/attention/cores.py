@@ -8,7 +8,10 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.names import choose
+from t5x_like.models.matrix_product import product
+
+# The name of the outputs of attention, and of what goes into it, for `Stack.remat`.
+KEPT = "attention"
 
 # The score of a masked key. Finite, so that a query without any key (padding) gives a mean and not
 # NaN.
@@ -80,9 +83,8 @@ def masked_scores(
     query = (query if scale == 1.0 else query * scale).reshape(
         batch, targets, groups, heads // groups, width
     )
-    scores = jnp.einsum(
-        "BTGRK,BSGK->BGRTS", query, keys_values.key, preferred_element_type=jnp.float32
-    ).reshape(batch, heads, targets, sources)
+    scores = product("BTGRK,BSGK->BGRTS", query, keys_values.key)
+    scores = scores.reshape(batch, heads, targets, sources)
     if bias is not None:
         scores = scores + bias.astype(scores.dtype)
     allowed = mask.dense(queries=targets, keys=sources)
@@ -156,18 +158,3 @@ def cudnn_core(
         scale=scale,
         implementation="cudnn",
     )
-
-
-def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
-    """The core with this name: `dense`, `cudnn`, or `auto` for the faster one of this device.
-
-    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `dense` elsewhere.
-
-    Raises:
-        ValueError: an unknown name.
-    """
-    cores: dict[str, Core] = {"dense": dense_core, "cudnn": cudnn_core}
-    if name == "auto":
-        fused = jax.default_backend() == "gpu" and jnp.dtype(dtype).itemsize == 2 and dropout == 0.0
-        return cudnn_core if fused else dense_core
-    return choose("model.attention", name, {"auto": dense_core, **cores})

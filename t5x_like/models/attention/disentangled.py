@@ -15,6 +15,7 @@ from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.linear import Initializer
+from t5x_like.models.matrix_product import product
 
 
 def relative_rows(distances: Sequence[int] | np.ndarray, *, span: int, buckets: int) -> np.ndarray:
@@ -109,9 +110,7 @@ class DisentangledAttention(Attention):
     def _scores(
         self, x: Float[Array, "B T H K"], table: Float[Array, "R H K"], *, keys: int
     ) -> Float[Array, "B H T S"]:
-        scores = jnp.einsum(
-            "BTHK,RHK->BHTR", x * self.scale_factor, table, preferred_element_type=jnp.float32
-        )
+        scores = product("BTHK,RHK->BHTR", x * self.scale_factor, table)
         return align_distances(scores, keys=keys)
 
 

@@ -6,12 +6,20 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.models.attention.banded import banded
 from t5x_like.models.attention.cache import KEY_AXES, KeyValues
-from t5x_like.models.attention.cores import Core, dense_core, masked_scores, weighted_values
+from t5x_like.models.attention.cores import (
+    KEPT,
+    Core,
+    dense_core,
+    masked_scores,
+    weighted_values,
+)
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.splash import splash_core
 from t5x_like.models.linear import Initializer, Linear
 
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[Array, "B L H K"]]
@@ -86,8 +94,8 @@ class Attention(nn.Module):
         if self.position is not None:
             key = self.position(key, positions)
         return KeyValues(
-            key=nn.with_logical_constraint(key, KEY_AXES),
-            value=nn.with_logical_constraint(value, KEY_AXES),
+            key=checkpoint_name(nn.with_logical_constraint(key, KEY_AXES), KEPT),
+            value=checkpoint_name(nn.with_logical_constraint(value, KEY_AXES), KEPT),
         )
 
     def empty_cache(self, *, batch: int, slots: int) -> KeyValues:
@@ -159,7 +167,7 @@ class Attention(nn.Module):
         if self.position is not None:
             query = self.position(query, positions)
         axes = ("activation_batch", "activation_length", "activation_heads", None)
-        query = nn.with_logical_constraint(query, axes)
+        query = checkpoint_name(nn.with_logical_constraint(query, axes), KEPT)
         query, bias = self.prepare_scores(query, keys_values, bias, mask=mask, extra=extra)
         terms: dict[str, Any] = {"bias": bias, "mask": mask, "scale": self.scale_factor}
         drops = self.dropout > 0.0 and not deterministic
@@ -175,7 +183,7 @@ class Attention(nn.Module):
             values = weighted_values(scores, keys_values, dtype=query.dtype, **dropout)
         else:
             values = self._core(mask, bias, extra)(query, keys_values, **terms, **dropout)
-        values = nn.with_logical_constraint(values, axes)
+        values = checkpoint_name(nn.with_logical_constraint(values, axes), KEPT)
         out = Linear(
             (x.shape[-1],),
             axes=("heads", "kv", "embed"),
@@ -189,7 +197,10 @@ class Attention(nn.Module):
 
     def _core(self, mask: AttentionMask, bias: Array | None, extra: PyTree) -> Core:
         del extra
-        # A cache's keys are in no order, and no more than the few queries need.
+        # A cache's keys are in no order, and no more than the few queries need; the kernel for
+        # TPUs knows windows.
+        if self.core is splash_core:
+            return self.core
         if self.window is not None and bias is None and mask.key_slots is None:
             return banded(self.core, window=self.window)
         return self.core

@@ -12,6 +12,7 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
+from t5x_like.models.matrix_product import product
 
 
 @flax.struct.dataclass(kw_only=True)
@@ -134,7 +135,7 @@ class TwoSidedAttention(Attention):
         query = (query + self.distance_bias.astype(query.dtype)) * self.scale_factor
         table = self._table(distances, sides.backward)
         equation = "BTHK,RHK->BHTR" if sides.backward is None else "BTHK,BRHK->BHTR"
-        scores = jnp.einsum(equation, query, table, preferred_element_type=jnp.float32)
+        scores = product(equation, query, table)
         if sides.slots is None:
             return align_distances(scores, keys=keys)
         # Column r is the distance keys - 1 - r.
@@ -162,10 +163,5 @@ class TwoSidedAttention(Attention):
         self, query: Float[Array, "B T H K"], differ: Bool[Array, "B T S"]
     ) -> Float[Array, "B H T S"]:
         query = (query + self.segment_bias.astype(query.dtype)) * self.scale_factor
-        same, other = jnp.einsum(
-            "BTHK,NHK->NBHT",
-            query,
-            self.segments.astype(query.dtype),
-            preferred_element_type=jnp.float32,
-        )
+        same, other = product("BTHK,NHK->NBHT", query, self.segments.astype(query.dtype))
         return jnp.where(differ[:, None], other[..., None], same[..., None])

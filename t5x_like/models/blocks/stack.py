@@ -8,12 +8,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from t5x_like.models.attention.cores import KEPT
 from t5x_like.names import choose
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # keep the layer's input alone
     "dots": jax.checkpoint_policies.checkpoint_dots,
     "dots_with_no_batch_dims": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims,
+    # Queries, keys, values and what attention makes of them.
+    "attention": jax.checkpoint_policies.save_only_these_names(KEPT),
+    # The same, in the memory of the host until the backward pass.
+    "attention_on_host": jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=[KEPT],
+        offload_src="device",
+        offload_dst="pinned_host",
+    ),
 }
 
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.vocabulary_product import VocabularyProduct
+
 
 class TokenEmbed(nn.Module):
     """A table of V embeddings of D numbers.
@@ -42,13 +44,6 @@ class TokenEmbed(nn.Module):
         return nn.with_logical_constraint(x, axes)
 
 
-def _to_vocabulary(x: Float[Array, "B L D"], kernel: Array, equation: str) -> Array:
-    # Float32 sums under bfloat16 too: a softmax over 32,000 logits needs them.
-    logits = jnp.einsum(equation, x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
-    axes = ("activation_batch", "activation_length", "activation_vocab")
-    return nn.with_logical_constraint(logits, axes)
-
-
 class TiedHead(nn.Module):
     """Logits as scaled products with the token embeddings (scale in T5 v1.0: D^-0.5).
 
@@ -59,16 +54,22 @@ class TiedHead(nn.Module):
     scale: float = 1.0
     use_bias: bool = False
 
-    @nn.compact
     def __call__(
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> Float[Array, "B L V"]:
         """Float32 logits."""
-        logits = _to_vocabulary(x * self.scale, embedding, "BLD,VD->BLV")
+        return self.product(x, embedding).logits()
+
+    @nn.compact
+    def product(
+        self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
+    ) -> VocabularyProduct:
+        """The logits, not computed yet."""
+        bias = None
         if self.use_bias:
             zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-            logits = logits + self.param("bias", zeros, (embedding.shape[0],))
-        return logits
+            bias = self.param("bias", zeros, (embedding.shape[0],))
+        return VocabularyProduct(x * self.scale, embedding, bias)
 
 
 class LinearHead(nn.Module):
@@ -76,11 +77,17 @@ class LinearHead(nn.Module):
 
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
 
-    @nn.compact
     def __call__(
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> Float[Array, "B L V"]:
         """Float32 logits; `embedding` only gives the vocabulary's size."""
+        return self.product(x, embedding).logits()
+
+    @nn.compact
+    def product(
+        self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
+    ) -> VocabularyProduct:
+        """The logits, not computed yet."""
         init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
         kernel = self.param("kernel", init, embedding.shape[::-1])
-        return _to_vocabulary(x, kernel, "BLD,DV->BLV")
+        return VocabularyProduct(x, kernel, vocabulary_axis=1)

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.heads.output_layer import output_layer
 from t5x_like.models.linear import Initializer
+from t5x_like.models.matrix_product import product
 from t5x_like.models.types import Batch, Outputs
 
 
@@ -51,10 +52,8 @@ def to_vocabulary(
     x: Float[Array, "*batch P"], kernel: Float[Array, "V P"], bias: Float[Array, " V"]
 ) -> Float[Array, "*batch V"]:
     """Float32 logits."""
-    product = jnp.einsum(
-        "...p,vp->...v", x, kernel.astype(x.dtype), preferred_element_type=jnp.float32
-    )
-    return product + bias.astype(jnp.float32)
+    rows = product("np,vp->nv", x.reshape(-1, x.shape[-1]), kernel.astype(x.dtype))
+    return rows.reshape(*x.shape[:-1], -1) + bias.astype(jnp.float32)
 
 
 class WordsHead(nn.Module):

@@ -10,9 +10,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.models.attention.cache import Cache, open_cache
 from t5x_like.models.attention.masks import AttentionMask, Visibility
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.embeddings.positions import positions_of
 from t5x_like.models.types import Batch
+from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
 class Decoder(nn.Module):
@@ -51,6 +52,16 @@ class Decoder(nn.Module):
         Returns:
             The logits; with `collect` the logits and the `Collected` of each tower by its name.
         """
+        product, collected = self._run(batch, deterministic=deterministic, collect=collect)
+        return (product.logits(), collected) if collect else product.logits()
+
+    def logits_product(self, batch: Batch, *, deterministic: bool = True) -> VocabularyProduct:
+        """The logits of `__call__`, not computed yet."""
+        return self._run(batch, deterministic=deterministic, collect=())[0]
+
+    def _run(
+        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
+    ) -> tuple[VocabularyProduct, dict[str, Collected]]:
         tokens = batch["decoder_input_tokens"]
         segments = batch.get("decoder_segment_ids")
         prefix = batch.get("decoder_causal_attention")
@@ -68,8 +79,7 @@ class Decoder(nn.Module):
             collect=collect,
         )
         x, collected = self.decoder(self.token_embedder(tokens), shared)
-        logits = self.lm_head(x, self.token_embedder.embedding)
-        return (logits, {"decoder": collected}) if collect else logits
+        return self.lm_head.product(x, self.token_embedder.embedding), {"decoder": collected}
 
     def prefill(
         self,

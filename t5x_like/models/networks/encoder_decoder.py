@@ -10,9 +10,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.models.attention.cache import Cache, open_cache
 from t5x_like.models.attention.masks import AttentionMask, Visibility
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.embeddings.positions import positions_of
 from t5x_like.models.types import Batch
+from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
 class EncoderDecoder(nn.Module):
@@ -54,6 +55,16 @@ class EncoderDecoder(nn.Module):
         Returns:
             The logits; with `collect` the logits and the `Collected` of each tower by its name.
         """
+        product, collected = self._run(batch, deterministic=deterministic, collect=collect)
+        return (product.logits(), collected) if collect else product.logits()
+
+    def logits_product(self, batch: Batch, *, deterministic: bool = True) -> VocabularyProduct:
+        """The logits of `__call__`, not computed yet."""
+        return self._run(batch, deterministic=deterministic, collect=())[0]
+
+    def _run(
+        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
+    ) -> tuple[VocabularyProduct, dict[str, Collected]]:
         memory, segments, of_encoder = self._encode(
             batch, deterministic=deterministic, collect=collect
         )
@@ -69,8 +80,8 @@ class EncoderDecoder(nn.Module):
             collect=collect,
         )
         x, of_decoder = self.decoder(self.token_embedder(tokens), shared)
-        logits = self.lm_head(x, self.token_embedder.embedding)
-        return (logits, {"encoder": of_encoder, "decoder": of_decoder}) if collect else logits
+        product = self.lm_head.product(x, self.token_embedder.embedding)
+        return product, {"encoder": of_encoder, "decoder": of_decoder}
 
     def encode(
         self, batch: Batch, *, deterministic: bool = True

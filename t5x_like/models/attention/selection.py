@@ -1,0 +1,26 @@
+"""The choice of an attention core by its name."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from t5x_like.models.attention.cores import Core, cudnn_core, dense_core
+from t5x_like.models.attention.splash import splash_core
+from t5x_like.names import choose
+
+_CORES: dict[str, Core] = {"dense": dense_core, "cudnn": cudnn_core, "splash": splash_core}
+
+
+def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
+    """The core with this name: `dense`, `cudnn`, `splash`, or `auto` for one by the device.
+
+    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `dense` elsewhere.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name == "auto":
+        fused = jax.default_backend() == "gpu" and jnp.dtype(dtype).itemsize == 2 and dropout == 0.0
+        return cudnn_core if fused else dense_core
+    return choose("model.attention", name, {"auto": dense_core, **_CORES})

@@ -1,0 +1,156 @@
+"""Attention through splash attention, the Pallas kernel for TPUs that comes with JAX."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu import splash_attention
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from t5x_like import partitioning
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.cores import KEPT, dense_core
+from t5x_like.models.attention.masks import AttentionMask
+
+_LANES = 128  # a block of queries or keys has a multiple of this
+_BLOCKS = (512, 256, _LANES)
+_PADDING = -1  # the segment of keys that no query attends to
+
+
+def splash_core(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    bias: Float[Array, "B H T S"] | None,
+    mask: AttentionMask,
+    scale: float,
+    dropout: float = 0.0,
+    dropout_rng: Array | None = None,
+    dropout_broadcast: bool = False,
+) -> Float[Array, "B T H K"]:
+    """Attention on a TPU a block of scores at a time, forward and backward.
+
+    The kernel gets causality and a window as such, and segments as two rows of numbers: blocks
+    without an allowed pair are skipped. Elsewhere than on a TPU it is interpreted, which is slow
+    and for checking. Queries of another number than the keys, such as those after a cache, get
+    `dense_core`.
+
+    Raises:
+        ValueError: a bias, dropout of the attention weights or a mask that the kernel does not
+            have.
+    """
+    queries, keys = query.shape[1], keys_values.key.shape[1]
+    if queries != keys:
+        return dense_core(
+            query,
+            keys_values,
+            bias=bias,
+            mask=mask,
+            scale=scale,
+            dropout=dropout,
+            dropout_rng=dropout_rng,
+            dropout_broadcast=dropout_broadcast,
+        )
+    _check(bias, mask, dropout=0.0 if dropout_rng is None else dropout)
+    ones = jnp.ones(query.shape[:2], jnp.int32)
+    own = ones if mask.query_segments is None else mask.query_segments
+    read = ones if mask.key_segments is None else mask.key_segments
+    if mask.query_segments is None:  # queries attend to every key that is not padding
+        own, read = ones, (read > 0).astype(jnp.int32)
+    # A query of padding attends to padding, since the kernel needs a key for each query.
+    padding = -queries % _LANES
+    rows = (query * scale, keys_values.key, keys_values.value)
+    out = _on_shards(
+        *(jnp.pad(x, [(0, 0), (0, padding), (0, 0), (0, 0)]) for x in rows),
+        *(jnp.pad(x, [(0, 0), (0, padding)], constant_values=_PADDING) for x in (own, read)),
+        causal=mask.visibility == "causal",
+        window=mask.window,
+    )
+    return out[:, :queries]
+
+
+def _check(bias: Array | None, mask: AttentionMask, *, dropout: float) -> None:
+    problem = ""
+    if bias is not None:
+        problem = "adds no bias to the scores, which this network has"
+    elif dropout > 0.0:
+        problem = f"has no dropout of the attention weights, which is {dropout}"
+    elif type(mask) is not AttentionMask or mask.prefix is not None or mask.key_slots is not None:
+        problem = "knows causal and full masks, windows and segments, and this mask is another"
+    if problem:
+        raise ValueError(f"model.attention='splash' {problem}: set model.attention='dense'")
+
+
+def _on_shards(
+    query: Float[Array, "B T H K"],
+    key: Float[Array, "B T G K"],
+    value: Float[Array, "B T G K"],
+    own: Int[Array, "B T"],
+    read: Int[Array, "B T"],
+    **shape: Any,
+) -> Float[Array, "B T H K"]:
+    """The kernel on each device's own rows and heads: the compiler cannot divide a kernel."""
+    run = functools.partial(_attend, **shape, interpret=partitioning.platform() != "tpu")
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return run(query, key, value, own, read)
+    batch, heads, groups = (
+        partitioning.mesh_axes(f"activation_{name}") for name in ("batch", "heads", "kv_heads")
+    )
+    if key.shape[2] % partitioning.parts("activation_kv_heads"):
+        raise ValueError(
+            f"model.attention='splash' needs as many key heads on each device: mesh.model="
+            f"{partitioning.parts('activation_kv_heads')} does not divide {key.shape[2]}"
+        )
+    queries, keys = (PartitionSpec(batch, None, over, None) for over in (heads, groups))
+    rows = PartitionSpec(batch, None)
+    return jax.shard_map(
+        run, in_specs=(queries, keys, keys, rows, rows), out_specs=queries, check_vma=False
+    )(query, key, value, own, read)
+
+
+def _attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    own: Array,
+    read: Array,
+    *,
+    causal: bool,
+    window: int | None,
+    interpret: bool,
+) -> Float[Array, "B T H K"]:
+    length, heads = query.shape[1:3]
+    block = next(size for size in _BLOCKS if length % size == 0)
+    sizes = splash_attention.BlockSizes(
+        block_q=block,
+        block_kv=block,
+        block_q_dkv=block,
+        block_kv_dkv=block,
+        block_q_dq=block,
+        block_kv_dq=block,
+    )
+    seen: Any = splash_attention.FullMask((length, length))
+    if window is not None:
+        seen = splash_attention.LocalMask(
+            (length, length), (window - 1, 0 if causal else None), offset=0
+        )
+    elif causal:
+        seen = splash_attention.CausalMask((length, length))
+    kernel = splash_attention.make_splash_mha(
+        splash_attention.MultiHeadMask([seen] * heads),
+        block_sizes=sizes,
+        head_shards=1,
+        q_seq_shards=1,
+        residual_checkpoint_name=KEPT,
+        interpret=interpret,
+    )
+
+    def one(query: Array, key: Array, value: Array, own: Array, read: Array) -> Array:
+        heads_first = (jnp.swapaxes(x, 0, 1) for x in (query, key, value))
+        segments = splash_attention.SegmentIds(own, read)
+        return jnp.swapaxes(kernel(*heads_first, segment_ids=segments), 0, 1)
+
+    return jax.vmap(one)(query, key, value, own, read).astype(query.dtype)
