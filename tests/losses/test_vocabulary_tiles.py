@@ -103,9 +103,10 @@ def test_accuracy_takes_the_first_of_equal_logits(tiled):
     assert metrics["accuracy"][0] == 1
 
 
-def test_a_mesh_cuts_tiles_as_it_cuts_the_vocabulary(tiled):
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_mesh_cuts_tiles_as_it_cuts_the_vocabulary(tiled, axis):
     mesh = partitioning.make_mesh({"data": 1, "fsdp": 2, "model": 4})
-    logits, settings = product(axis=0, bias=True), {"z_loss": 0.01, "label_smoothing": 0.1}
+    logits, settings = product(axis=axis, bias=True), {"z_loss": 0.01, "label_smoothing": 0.1}
     expected = loss_of(settings, *labels(), whole=True)(logits)
     with partitioning.layout(mesh):
         run = loss_of(settings, *labels(), whole=False).lower(logits).compile()
