@@ -24,7 +24,7 @@ class VocabularyProduct:
     vocabulary_axis: int = flax.struct.field(pytree_node=False, default=0)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> tuple[int, ...]:
         """The shape of the logits."""
         return *self.hidden.shape[:2], self.kernel.shape[self.vocabulary_axis]
 

@@ -120,8 +120,8 @@ class Batches(Iterator[Batch]):
         }
         for reader in readers.values():
             _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
-        settings = {"converter": converter, "open_rows": open_rows if pack else 0}
-        make = functools.partial(_Shard, readers, shares, **settings)
+        open_rows = open_rows if pack else 0
+        make = functools.partial(_Shard, readers, shares, converter=converter, open_rows=open_rows)
         self._make_shards = lambda: {n: make(shard=n) for n in range(first, after_last)}
         self._shards = self._make_shards()
         self._sizes = {name: _tokens_of(one.task, split=split) for name, one in readers.items()}

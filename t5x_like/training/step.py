@@ -117,8 +117,8 @@ def _filled(batch: Batch) -> Sums:
     rows = [x for name, x in batch.items() if name.endswith("_segment_ids")]
     if not rows:
         return {}
-    tokens = sum(jnp.sum(x > 0, dtype=jnp.float32) for x in rows)
-    return {"filled": (tokens, jnp.float32(sum(x.size for x in rows)))}
+    tokens = jnp.stack([jnp.sum(x > 0, dtype=jnp.float32) for x in rows])
+    return {"filled": (jnp.sum(tokens), jnp.float32(sum(x.size for x in rows)))}
 
 
 def _hardware_key(key: Array) -> Array:

@@ -92,7 +92,7 @@ def _on_shards(
     **shape: Any,
 ) -> Float[Array, "B T H K"]:
     """The kernel on each device's own rows and heads: the compiler cannot divide a kernel."""
-    run = functools.partial(_attend, **shape, interpret=partitioning.platform() != "tpu")
+    run: Any = functools.partial(_attend, **shape, interpret=partitioning.platform() != "tpu")
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return run(query, key, value, own, read)
