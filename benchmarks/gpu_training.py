@@ -17,6 +17,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -138,8 +139,6 @@ def main(arguments: Sequence[str] | None = None) -> list[Figures]:
 
 def _in_process(side: str, workload: str, given: Any) -> Figures | None:
     """The figures of one side, None where it fails, which is printed."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "figures.json"
         command = [sys.executable, __file__, "--workloads", workload, "--sides", side]
@@ -215,67 +214,12 @@ def pytorch(
     config: ml_collections.ConfigDict, model: Any, batch: dict[str, np.ndarray], steps: int
 ) -> tuple[float, float, int | None, str]:
     """The same of Hugging Face's network, compiled by PyTorch."""
-    import torch
-    import transformers
+    from benchmarks import pytorch_networks  # PyTorch, which our side does not need
 
     del model
-    size = config.model
-    if "encoder_layers" in size:
-        network = transformers.T5ForConditionalGeneration(
-            transformers.T5Config(
-                vocab_size=size.vocab_size,
-                d_model=size.d_model,
-                d_ff=size.d_ff,
-                d_kv=size.d_kv,
-                num_heads=size.heads,
-                num_layers=size.encoder_layers,
-                num_decoder_layers=size.decoder_layers,
-                feed_forward_proj="gated-gelu",
-                tie_word_embeddings=False,
-                dropout_rate=0.0,
-                use_cache=False,
-            )
-        )
-        names = {"input_ids": "encoder_input_tokens", "decoder_input_ids": "decoder_input_tokens"}
-    else:
-        network = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                vocab_size=size.vocab_size,
-                hidden_size=size.d_model,
-                intermediate_size=size.d_ff,
-                num_hidden_layers=size.layers,
-                num_attention_heads=size.heads,
-                num_key_value_heads=size.kv_heads,
-                head_dim=size.head_width,
-                tie_word_embeddings=size.tied_head,
-                use_cache=False,
-            )
-        )
-        names = {"input_ids": "decoder_input_tokens"}
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network = network.to(device).train()
-    compiled = torch.compile(network)
-    adamw = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
-
-    def on_device(name: str) -> Any:
-        return torch.tensor(batch[name], dtype=torch.long, device=device)
-
-    inputs = {theirs: on_device(own) for theirs, own in names.items()}
-    targets = on_device("decoder_target_tokens").flatten()
-
-    def take() -> float:
-        adamw.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            logits = compiled(**inputs).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets)
-        loss.backward()
-        adamw.step()
-        return float(loss.detach())
-
+    take = pytorch_networks.training_step(config.model.to_dict(), batch)
     seconds, loss = timed(take, steps)
-    if device.type == "cpu":
-        return seconds, loss, None, "cpu"
-    return seconds, loss, torch.cuda.max_memory_allocated(), torch.cuda.get_device_name()
+    return seconds, loss, *pytorch_networks.memory_and_device()
 
 
 def timed(take: Callable[[], float], steps: int) -> tuple[float, float]:

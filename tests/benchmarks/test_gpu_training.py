@@ -8,7 +8,7 @@ import pytest
 from benchmarks import gpu_training
 
 
-@pytest.mark.parametrize("workload", gpu_training.WORKLOADS)
+@pytest.mark.parametrize("workload", ["llama_1b", pytest.param("t5_large", marks=pytest.mark.slow)])
 def test_a_workload_is_measured(tmp_path, workload):
     file = tmp_path / "figures.json"
     sides = ["--sides", "ours", "--workloads", workload]

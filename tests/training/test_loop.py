@@ -17,7 +17,6 @@ from jaxtyping import Array
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training import stop_signal, watchdog
 from t5x_like.training.loop import Log, NonFiniteError, Work, fit
-from t5x_like.training.profile import Profile
 
 
 @flax.struct.dataclass
@@ -197,24 +196,6 @@ def test_iterator_without_a_position_is_saved_without_one():
     recorder = Recorder()
     _fit(recorder, steps=2, batches=Unpositioned())
     assert recorder.saved == {2: (3.0, None)}
-
-
-@pytest.mark.parametrize(
-    ("first", "number", "traced"), [(3, 2, [3, 4]), (9, 5, [9, 10]), (0, 3, [])]
-)
-def test_a_profile_has_its_steps_and_ends_with_the_run(monkeypatch, first, number, traced):
-    seen, running = [], []
-    monkeypatch.setattr(jax.profiler, "start_trace", running.append)
-    monkeypatch.setattr(jax.profiler, "stop_trace", running.clear)
-
-    def step(state, batch):
-        if running:
-            seen.append(int(state.step) + 1)
-        return _step(state, batch)
-
-    _fit(Recorder(), train_step=step, profile=Profile(first, number, "folder"))
-    assert seen == traced
-    assert not running
 
 
 def test_goes_on_from_the_step_of_the_state():

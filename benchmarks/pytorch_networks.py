@@ -1,0 +1,82 @@
+"""The networks of benchmarks/gpu_training.py in PyTorch, and a compiled training step of each."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+
+def t5(size: Mapping[str, Any]) -> Any:
+    """Hugging Face's T5 v1.1 of these sizes, without dropout."""
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=size["vocab_size"],
+            d_model=size["d_model"],
+            d_ff=size["d_ff"],
+            d_kv=size["d_kv"],
+            num_heads=size["heads"],
+            num_layers=size["encoder_layers"],
+            num_decoder_layers=size["decoder_layers"],
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+            dropout_rate=0.0,
+            use_cache=False,
+        )
+    )
+
+
+def llama(size: Mapping[str, Any]) -> Any:
+    """Hugging Face's LLaMA of these sizes."""
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=size["vocab_size"],
+            hidden_size=size["d_model"],
+            intermediate_size=size["d_ff"],
+            num_hidden_layers=size["layers"],
+            num_attention_heads=size["heads"],
+            num_key_value_heads=size["kv_heads"],
+            head_dim=size["head_width"],
+            tie_word_embeddings=size["tied_head"],
+            use_cache=False,
+        )
+    )
+
+
+def training_step(size: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> Callable[[], float]:
+    """A step of AdamW under bfloat16 autocast on one batch, which returns its loss."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def on_device(name: str) -> Any:
+        return torch.tensor(batch[name], dtype=torch.long, device=device)
+
+    has_encoder = "encoder_layers" in size
+    network = (t5 if has_encoder else llama)(size).to(device).train()
+    compiled = torch.compile(network)
+    adamw = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
+    inputs = {"input_ids": on_device("decoder_input_tokens")}
+    if has_encoder:
+        inputs = {
+            "input_ids": on_device("encoder_input_tokens"),
+            "decoder_input_ids": on_device("decoder_input_tokens"),
+        }
+    targets = on_device("decoder_target_tokens").flatten()
+
+    def take() -> float:
+        adamw.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            logits = compiled(**inputs).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets)
+        loss.backward()
+        adamw.step()
+        return float(loss.detach())
+
+    return take
+
+
+def memory_and_device() -> tuple[int | None, str]:
+    """The most bytes of the device at once, None on a CPU, and its name."""
+    if not torch.cuda.is_available():
+        return None, "cpu"
+    return torch.cuda.max_memory_allocated(), torch.cuda.get_device_name()
