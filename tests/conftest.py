@@ -36,7 +36,7 @@ gc.set_threshold(20_000)  # imports and traces make many objects that live on, a
 # it without care for a run that is cut off, and one that was kept could fail the next.
 COMPILED = tempfile.TemporaryDirectory(prefix="t5x_like_compiled_")
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Above this many resident bytes the programs of a finished test file are dropped.
@@ -67,4 +67,6 @@ def _release_compiled_programs() -> Iterator[None]:
     yield
     if resident_bytes() > MEMORY:
         jax.clear_caches()
+        gc.unfreeze()
     gc.collect()  # what a test left open is closed before the next file begins
+    gc.freeze()  # what stays, such as compiled programs, is not looked through after each file

@@ -105,11 +105,20 @@ class TaskReader:
         return read().shard(shards, shard)
 
     def blocks(
-        self, source: tf.data.Dataset, *, shard: int, epoch: int, skip: int, at_once: bool
+        self,
+        source: tf.data.Dataset,
+        *,
+        shard: int,
+        epoch: int,
+        skip: int,
+        at_once: bool,
+        optimized: bool,
     ) -> tf.data.Dataset:
         """The examples after the first `skip`, in blocks: {feature: ragged [N, (L)]}.
 
-        With `at_once`, an iterator begins to read in the background when it is created.
+        With `at_once`, an iterator begins to read in the background when it is created. With
+        `optimized`, tf.data rewrites the graph for each iterator, which takes longer than to create
+        it (50 ms of 60) and makes nothing here faster; only older positions need it.
         """
         dataset = self._preprocess(
             source,
@@ -125,6 +134,7 @@ class TaskReader:
         # An iterator's autotuning sleeps, twice as long each time, and its deletion waits for it.
         # Without it as many examples are preprocessed in parallel as there are cores.
         options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = optimized
         # Vocabularies (resources) and counters (Python) do not affect the next examples.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         return dataset.with_options(options)
@@ -236,6 +246,7 @@ class TaskStream:
             "waiting": list(self._waiting),
             "iterator": self._current
             and iterator_state.save(self._current.iterator, task=self.task.name),
+            "optimized": self._current is not None and self._current.optimized,
             "fingerprint": self._reader.fingerprint,
         }
 
@@ -256,15 +267,24 @@ class TaskStream:
         self._waiting = collections.deque(state["waiting"])
         self._current = self._upcoming = None  # nothing read, or read again up to the position
         if state["iterator"] is not None:
-            self._current = self._open(self._epoch, at_once=False)
+            # The state of an iterator fits the same graph; older positions are of a rewritten one.
+            optimized = state.get("optimized", True)
+            self._current = self._open(self._epoch, at_once=False, optimized=optimized)
             iterator_state.load(self._current.iterator, state["iterator"])
 
-    def _open(self, epoch: int, *, skip: int = 0, at_once: bool = True) -> "_Opened":
+    def _open(
+        self, epoch: int, *, skip: int = 0, at_once: bool = True, optimized: bool = False
+    ) -> "_Opened":
         source = self._reader.source(shard=self._shard, epoch=epoch)
         blocks = self._reader.blocks(
-            source, shard=self._shard, epoch=epoch, skip=skip, at_once=at_once
+            source,
+            shard=self._shard,
+            epoch=epoch,
+            skip=skip,
+            at_once=at_once,
+            optimized=optimized,
         )
-        return _Opened(blocks, source)
+        return _Opened(blocks, source, optimized=optimized)
 
     def _begin_next_epoch_early(self) -> None:
         """Fill the next epoch's shuffle buffer near the end of this epoch, if its size is known."""
@@ -287,8 +307,8 @@ class TaskStream:
 class _Opened:
     """An iterator over blocks, with references to the datasets that it needs."""
 
-    def __init__(self, blocks: tf.data.Dataset, source: tf.data.Dataset):
-        self.iterator = iter(blocks)
+    def __init__(self, blocks: tf.data.Dataset, source: tf.data.Dataset, *, optimized: bool):
+        self.iterator, self.optimized = iter(blocks), optimized
         # Runs when this object is deleted, at the latest when Python exits.
         weakref.finalize(self, _stop, self.iterator, blocks, source)
 
