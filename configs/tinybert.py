@@ -138,7 +138,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.initialize = "runs/bert_4_layers"
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
-    config.train.steps = 1500
-    config.optimizer.update({"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": 100})
-    config.evaluate.every = 250
+    config.train.steps = 600
+    config.optimizer.update({"b2": 0.98, "learning_rate": 2e-3, "warmup_steps": 50})
+    config.evaluate.every = 200
     return config

@@ -1,5 +1,7 @@
 """TinyBERT in training: on eight devices as on one, resumed bit for bit, from stage to stage."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from t5x_like import partitioning
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import to_dict
 from t5x_like.experiment import model_side
+from t5x_like.studies import cells, definition
 from t5x_like.systems import bert, tinybert
 from tests.systems.test_tinybert import settings
 
@@ -135,3 +138,26 @@ def test_a_task_starts_from_the_student_of_general_distillation(general, teacher
     jax.tree.map(np.testing.assert_array_equal, params["head"]["summary"], own["head"]["summary"])
     assert params["head"]["classifier"]["kernel"].shape == (16, 3)
     assert params["teacher"]["head"]["classifier"]["kernel"].shape == (32, 3)
+
+
+def test_every_arm_of_the_study_has_a_valid_config_and_the_papers_numbers(teacher, tmp_path):
+    _, study = definition.load("tinybert")
+    runs = {
+        name: dataclasses.replace(
+            run, config=run.config.replace("runs/tinybert_teacher", str(teacher))
+        )
+        for name, run in study.runs.items()
+    }
+    one = dataclasses.replace(study, runs=runs, seeds=(0,))
+    found = cells.cells(one, tmp_path, changes={})
+    # A student of general distillation, seven after the first step, eight after the second.
+    assert len(cells.runs_of(found)) == 1 + 7 + 8
+    # Jiao et al. 2019, tables 2 and 3.
+    assert study.arms["tinybert"].paper == {"accuracy": 75.6}
+    assert study.arms["without_attention"].paper == {"accuracy": 71.0}
+    by_arm = {cell.arm: cell.runs for cell in found}
+    random = by_arm["without_general"]["intermediate"].config
+    assert (random.model.start, random.initialize) == ("random", "runs/tinybert_teacher")
+    last = by_arm["without_prediction"]["prediction"].config
+    assert (last.loss.prediction, last.loss.labels) == (0.0, 1.0)
+    assert last.data.settings.train != by_arm["tinybert"]["prediction"].config.data.settings.train
