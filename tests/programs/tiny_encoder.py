@@ -42,7 +42,8 @@ def settings(system: str) -> ml_collections.ConfigDict:
     made.system = system
     made.model = sizes | {name: value for name, value in TINY.items() if name in sizes}
     if "teacher" in sizes:  # a student without its teacher, which is in another folder
-        made.model.head = "masked_lm"
+        heads = ("masked_lm", "question_answering")
+        made.model.head = next(head for head in heads if head in systems.find(system).tasks)
     made.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
     return made
 
