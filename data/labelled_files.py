@@ -6,6 +6,7 @@
 | objective | fields of a row (settings rename them) | in TSV and CSV |
 |---|---|---|
 | classification | text_a, text_b or none, label: a string or an integer | the same |
+| pair_classification | as classification, with text_b | the same |
 | regression | text_a, text_b or none, value: a number | the same |
 | tagging | words and tags: lists of strings, equally long | strings, separated by blanks |
 | word_classification, word_tagging | as without word_, for ELMo | the same |
@@ -14,6 +15,9 @@
 | gpt_classification, gpt_similarity | as classification, the second with text_b | the same |
 | gpt_regression | as regression, with text_b | the same |
 | multiple_choice, gpt_multiple_choice | text_a, text_b or none, choices, answer: 0, 1, ... | no |
+
+`answer` may be a list, too, of a 1 for the right choice (a relevant candidate) and 0 for each
+other.
 
 With `group=FIELD` rows have the key of a group, a string or an integer, for metrics of groups
 (MultiRC's questions).

@@ -39,7 +39,7 @@ import tensorflow as tf
 from t5x_like.names import choose, import_file
 from t5x_like.preprocessing import mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import OBJECTIVES, TEXT_TO_TEXT
-from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -85,13 +85,15 @@ def register(
         rate, rate_settings: of the mixture, see t5x_like.preprocessing.mixtures; in proportion to
             the rows with a limit of 8,000, so that `ranking`, which has four texts a row, does not
             outweigh the others.
-        share: of the documents of `pyglue_text`, the first ones, to repeat fewer of them.
+        share: of the documents of `pyglue_text`, or of the training rows of the tasks; the first
+            ones.
         labels: the names of the labels, which a run keeps; they are the tasks'.
 
     Raises:
-        ValueError: no such rate or package, or rows without a task.
+        ValueError: no such rate, share or package, or rows without a task.
     """
     del labels
+    _check_share(share)
     if objective.name not in (*TEXT_TO_TEXT, *_OF_LABELS):
         source = _documents(packages, share)
         sources.add_document_task(
@@ -103,7 +105,7 @@ def register(
         for ending, held_out in (("", "validation"), ("_test", "test")):
             sources.add_task(
                 f"pyglue_{name}{ending}",
-                source=_source(name, objective.name, held_out, _made.folder(packages)),
+                source=_source(name, objective.name, held_out, _made.folder(packages), share),
                 vocabulary=vocabulary,
                 preprocessors=objective.preprocessors,
                 features=objective.features,
@@ -164,7 +166,7 @@ def fitting(objective: str) -> list[str]:
     """The tasks that an objective reads."""
     if objective in TEXT_TO_TEXT:
         return list(TASKS)
-    only = _PAIRS if objective == "gpt_similarity" else TASKS
+    only = _PAIRS if objective in ("pair_classification", "gpt_similarity") else TASKS
     return [name for name in only if objective in OBJECTIVES.get(TASKS[name].kind, ())]
 
 
@@ -175,7 +177,7 @@ def _named(task: str, objective: str) -> str:
     return choose(f"data.task for data.objective={objective!r}", task, known)
 
 
-def _source(task: str, objective: str, held_out: str, made: Path) -> ColumnSource:
+def _source(task: str, objective: str, held_out: str, made: Path, share: float) -> ColumnSource:
     """The rows for training, and those of a split to evaluate on; read when they are needed."""
     form = _made.TEXT if objective in TEXT_TO_TEXT else _made.LABELLED
     files = {
@@ -183,10 +185,20 @@ def _source(task: str, objective: str, held_out: str, made: Path) -> ColumnSourc
         for split, own in (("train", "train"), ("validation", held_out))
     }
     read = _text_columns if objective in TEXT_TO_TEXT else _labelled_columns
-    return ColumnSource(
-        lambda split: read(objective, files["train"], files["validation"])[split],
-        splits=sources.SPLITS,
-    )
+
+    def of_split(split: str) -> Columns:
+        found = read(objective, files["train"], files["validation"])[split]
+        if split != "train" or share == 1:
+            return found
+        rows = max(1, round(share * int(next(iter(found.values())).shape[0])))
+        return {name: column[:rows] for name, column in found.items()}
+
+    return ColumnSource(of_split, splits=sources.SPLITS)
+
+
+def _check_share(share: float) -> None:
+    if not 0 < share <= 1:
+        raise ValueError(f"data.settings.share={share} must be above 0, and at most 1")
 
 
 # A run registers its tasks several times, and reads the rows of each only once.
@@ -204,9 +216,7 @@ def _text_columns(objective: str, train: str, validation: str) -> dict[str, Any]
 
 
 def _documents(packages: Sequence[str] | None, share: float) -> sources.FileSource:
-    if not 0 < share <= 1:
-        raise ValueError(f"data.settings.share={share} must be above 0, and at most 1")
-
+    _check_share(share)
     made = _made.folder(packages)
     sizes = json.loads((made / _made.SIZES).read_text())
     numbers = {split: sizes[f"documents-{split}"] for split in sources.SPLITS}

@@ -74,7 +74,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "tasks": (
         {},
         "several tasks in one run, each batch from one of them: name -> `model`, with its head and "
-        "labels; `share`, its weight in the choice of each step's task (default 1); `data` and "
+        "labels; `share`, its weight in the choice of each step's task (default 1), or `batches`, "
+        "how many it has of an epoch, whose order is shuffled, `auto` for one pass; `data` and "
         "`evaluate`, changes of the settings here; `loss`, `predict` and `decode`, in their place",
     ),
     "train.steps": (1000, "optimizer steps in total"),

@@ -50,7 +50,7 @@ from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.memories import Data, Models
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.tasks import choose_by_step, run_tasks
 from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
 from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
@@ -360,8 +360,7 @@ def _batches(phase: Phase, data: Data, *, step: int) -> TaskBatches:
     """The batches of all tasks, from a step on."""
     return TaskBatches(
         {name: inputs.train_batches for name, inputs in data.items()},
-        shares={task.name: task.share for task in run_tasks(phase.settings)},
-        seed=phase.settings.train.seed,
+        choose=choose_by_step(run_tasks(phase.settings), seed=phase.settings.train.seed),
         step=step,
     )
 

@@ -32,6 +32,8 @@ def sizes_of(name):
     sizes = systems.find(name).sizes if name in PAPER_SYSTEMS else ()
     if name == "llama":  # LLaMA 2, 3 and Mistral are read from folders, not pretrained
         sizes = ("7b", "13b", "33b", "65b")
+    if name == "mt_dnn":  # the folder that it starts from decides the size
+        sizes = ("glue",)
     demo = ("demo",) if name in PAPER_SYSTEMS and name != "distilbert" else ()
     return (*demo, *sizes, *OTHERS.get(name, ()))
 

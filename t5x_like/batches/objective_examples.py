@@ -129,6 +129,7 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "xlnet": _masked("order", "token_types", "reused", "continued", "reversed"),
     # labels
     "classification": _encoder("token_types", "label"),
+    "pair_classification": _encoder("token_types", "label"),
     "regression": _encoder("token_types", "value"),
     "tagging": _encoder("token_types", "targets", "loss_weights"),
     "question_answering": _encoder("token_types", "answer"),

@@ -8,10 +8,10 @@ import ml_collections
 
 from t5x_like import checkpoints, systems, vocabularies
 from t5x_like.batches.objective_examples import examples_of
-from t5x_like.experiment.tasks import RunTask, heads, run_tasks
-from t5x_like.experiment.text_data import label_names
+from t5x_like.experiment.tasks import AUTO, RunTask, heads, run_tasks
+from t5x_like.experiment.text_data import label_names, training_rows
 from t5x_like.hf import folder as files
-from t5x_like.pretrained.weight_source import open_source
+from t5x_like.pretrained.weight_source import Source, open_source
 
 _LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
 
@@ -20,12 +20,14 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """Fill in the settings that a config leaves open.
 
     - With `system` "" the folder `initialize` decides the system, the settings that `model` lacks
-      or sets to None, and a `data.vocabulary` of "".
+      or sets to None, and a `data.vocabulary` of "". With another system than the folder's it
+      decides the settings that both systems have and `model` sets to None, and the vocabulary.
     - With `data.converter` "" the converter and the `data.lengths` of 0 are those that the folder's
       run was trained with, or for a folder of Hugging Face's those that suit its network.
     - With `model.labels` 0 the classes or tags that `data.module` finds in the data are counted;
       where `data.settings.labels` is empty it gets their names, so that they stay with the run.
     - With several `tasks` that have heads, `model.head` becomes their mapping.
+    - Where a task's `batches` are "auto" its training rows are counted.
 
     Returns:
         A copy of the config.
@@ -36,12 +38,16 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """
     config = config.copy_and_resolve_references()
     with config.unlocked():
-        if not config.system:
+        if not config.system or None in config.model.values():
             _complete_model(config)
         for task in run_tasks(config):
             if task.settings.model.get("labels") == 0:
                 _complete_labels(task.settings)
                 _keep_labels(config, task)
+            if task.batches == AUTO:
+                rows = training_rows(task.settings)
+                with config.ignore_type():
+                    config.tasks[task.name].batches = -(-rows // task.settings.data.batch_size)
         if config.tasks and (with_heads := heads(config)):
             config.model = config.model.to_dict() | {"head": with_heads}
     return config
@@ -55,14 +61,29 @@ def _complete_model(config: ml_collections.ConfigDict) -> None:
         )
     folder = pathlib.Path(config.initialize).expanduser()
     source = open_source(folder)
-    config.system = source.system
     changes = {name: value for name, value in config.model.items() if value is not None}
-    config.model = source.config | changes
+    config.model = {**_settings_of(source, config.model if config.system else {}), **changes}
+    config.system = config.system or source.system
     is_run = not files.is_hugging_face(folder)
     data = checkpoints.read_metadata(folder)["config"].get("data", {}) if is_run else {}
     config.data.vocabulary = config.data.vocabulary or data.get("vocabulary", str(folder))
     if not config.data.converter:
         _complete_converter(config, data)
+
+
+def _settings_of(source: Source, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the network in the folder, or those that `model` sets to None.
+
+    Raises:
+        ValueError: the folder's system does not have one.
+    """
+    for name in (name for name, value in model.items() if value is None):
+        if name not in source.config:
+            raise ValueError(
+                f"model.{name} is not set, and the folder in initialize has a {source.system!r}, "
+                "without such a setting: set it, or start from another folder"
+            )
+    return {name: source.config[name] for name in model or source.config if name in source.config}
 
 
 def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:

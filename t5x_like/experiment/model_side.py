@@ -360,6 +360,13 @@ def _find_task(one: RunTask) -> Task:
     task = systems.find(one.settings.system).task(one.settings.model.to_dict())
     if task.start_required and not one.settings.initialize:
         raise ValueError("initialize is not set: name the folder of the model to start from")
+    objective = one.settings.data.objective
+    if task.objective and objective != task.objective:
+        where = f"tasks.{one.name}." if one.name else ""
+        raise ValueError(
+            f"{where}data.objective={objective!r}: the head {one.settings.model.head!r} reads the "
+            f"examples of {task.objective!r} alone"
+        )
     return task
 
 

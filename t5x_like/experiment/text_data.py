@@ -104,3 +104,15 @@ def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
         return ()
     own = {"task": data.task} if "task" in inspect.signature(find).parameters else {}
     return find(data.objective, **own, **data.settings.to_dict())
+
+
+def training_rows(config: ml_collections.ConfigDict) -> int:
+    """The number of training rows of the source of `data.task`.
+
+    Raises:
+        ValueError: a module or a task that does not exist, or a source that does not know.
+    """
+    from t5x_like.preprocessing import pipeline
+
+    build(config).register()
+    return pipeline.number_of_rows(config.data.task, split="train")

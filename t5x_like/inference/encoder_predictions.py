@@ -153,6 +153,20 @@ class Classes(EncoderPrediction):
 
 
 @dataclasses.dataclass(frozen=True)
+class PairClasses(Classes):
+    """The class of the pair of `text_a` and `text_b`, and the `probabilities` of all."""
+
+    def rows(self, item: Item) -> list[Any]:
+        """One row.
+
+        Raises:
+            ValueError: the item lacks a text.
+        """
+        string_in(item, "text_b")
+        return super().rows(item)
+
+
+@dataclasses.dataclass(frozen=True)
 class Number(EncoderPrediction):
     """A number for `text_a`, or for the pair with `text_b`: regression."""
 

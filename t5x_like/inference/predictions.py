@@ -10,7 +10,14 @@ from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.choices import EncoderChoices
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
-from t5x_like.inference.encoder_predictions import Answers, Classes, MaskedTokens, Number, Tags
+from t5x_like.inference.encoder_predictions import (
+    Answers,
+    Classes,
+    MaskedTokens,
+    Number,
+    PairClasses,
+    Tags,
+)
 from t5x_like.inference.knowledge_predictions import (
     KnowledgeAnswers,
     KnowledgeClasses,
@@ -26,6 +33,7 @@ TEXT = "text"  # the prediction of a task that generates: see `inference.text_mo
 PREDICTIONS: dict[str, type[Prediction]] = {
     "masked_tokens": MaskedTokens,
     "classes": Classes,
+    "pair_classes": PairClasses,
     "number": Number,
     "tags": Tags,
     "answers": Answers,

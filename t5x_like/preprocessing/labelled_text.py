@@ -228,14 +228,26 @@ def _multiple_choice(raw: Raw, fields: Mapping[str, str]) -> dict[str, Any]:
     choices, answer = raw[fields["choices"]], raw[fields["answer"]]
     if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
         raise ValueError(f"{fields['choices']}={choices!r} must be a list of strings.")
+    if isinstance(answer, list):
+        answer = _relevant(answer, fields["answer"], choices=len(choices))
     if isinstance(answer, bool) or answer not in range(len(choices)):
         raise ValueError(f"{fields['answer']}={answer!r} must be one of 0 to {len(choices) - 1}.")
     return _texts(raw, fields) | {"choices": choices, "answer": answer}
 
 
+def _relevant(flags: list[Any], name: str, *, choices: int) -> int:
+    """The only choice whose flag is 1."""
+    if len(flags) != choices or not all(flag in (0, 1) for flag in flags):
+        raise ValueError(f"{name}={flags!r} must have a 0 or 1 for each of the {choices} choices.")
+    if sum(flags) != 1:
+        raise ValueError(f"{name}={flags!r} has {sum(flags)} relevant choices, and must have one.")
+    return flags.index(1)
+
+
 ENDINGS = tuple(_READERS)
 KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "classification": (_classification, ("text_a", "text_b", "label")),
+    "pair_classification": (_classification, ("text_a", "text_b", "label")),
     "regression": (_regression, ("text_a", "text_b", "value")),
     "tagging": (_tagging, ("words", "tags")),
     "question_answering": (_question_answering, ("question", "context", "answers")),

@@ -29,7 +29,7 @@ def examples_proportional(*, limit: int | None = None, split: str = "train") -> 
         ValueError: a limit below 1; later, when the rate is computed, a task of unknown size.
     """
     _check_limit(limit)
-    return lambda task: float(_examples(task, limit=limit, split=split))
+    return lambda task: float(number_of_examples(task, limit=limit, split=split))
 
 
 def temperature(value: float, *, limit: int | None = 2**21, split: str = "train") -> Rate:
@@ -45,7 +45,7 @@ def temperature(value: float, *, limit: int | None = 2**21, split: str = "train"
     if not value > 0:
         raise ValueError(f"temperature={value} must be above 0; 1 is proportional to size")
     _check_limit(limit)
-    return lambda task: float(_examples(task, limit=limit, split=split) ** (1 / value))
+    return lambda task: float(number_of_examples(task, limit=limit, split=split) ** (1 / value))
 
 
 RATES: dict[str, Callable[..., Rate]] = {
@@ -119,7 +119,12 @@ def _check_limit(limit: int | None) -> None:
         raise ValueError(f"limit={limit} must be 1 or more examples, or None for no limit")
 
 
-def _examples(task: Provider, *, limit: int | None, split: str) -> int:
+def number_of_examples(task: Provider, *, split: str, limit: int | None = None) -> int:
+    """The number of examples of a split, at most `limit`.
+
+    Raises:
+        ValueError: the source of the task does not know it.
+    """
     count = task.num_input_examples(split) if split in task.splits else None
     if count is None:
         raise ValueError(

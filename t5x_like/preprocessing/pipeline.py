@@ -242,6 +242,15 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
         yield from rows.as_numpy_iterator()
 
 
+def number_of_rows(task: str, *, split: str) -> int:
+    """The number of rows of a task's source, or of a mixture's sources.
+
+    Raises:
+        ValueError: the task or split is unknown, or a source does not know its number.
+    """
+    return mixtures.number_of_examples(_find(task, split=split), split=split)
+
+
 class _Shard:
     """The rows of one shard: samples tasks, and converts and packs their examples."""
 

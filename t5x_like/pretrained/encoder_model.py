@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpy.typing import ArrayLike
 
+from t5x_like import systems
 from t5x_like.models.embeddings.character_cnn import CHARACTERS
 from t5x_like.names import hint
 from t5x_like.pretrained import arguments
@@ -65,7 +66,8 @@ class PretrainedEncoder(Pretrained):
 
     def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> arguments.Tokens:
         """Check rows of tokens, or for multiple choice a row for each choice."""
-        choices = self.config.get("head") == "multiple_choice"
+        tasks, head = systems.find(self.system).tasks, self.config.get("head")
+        choices = head in list(tasks) and tasks[head].prediction == "encoder_choices"
         shape = ("rows", "choices", "length") if choices else ("rows", "length")
         return arguments.check_tokens(name, tokens, vocab_size=size, shape=shape)
 

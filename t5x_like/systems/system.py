@@ -43,6 +43,7 @@ class Task:
         prediction: how the outputs become an answer, a name in t5x_like.inference: `text`,
             `masked_tokens`, `classes`, ...; empty for a network that predicts nothing by itself.
         measures: evaluators that run by default, names in t5x_like.evaluation.
+        objective: the only one whose examples the head can read; empty for any that fits.
         start: (module, config, read) -> parameters (unboxed), for a network that is initialized
             from another one: a student from its teacher. Top-level parts that are missing there are
             randomly initialized. None: from a folder of the same network, or randomly.
@@ -58,6 +59,7 @@ class Task:
     loss: Loss
     prediction: str = ""
     measures: tuple[str, ...] = ()
+    objective: str = ""
     start: Callable[[Any, Config, ReadPart], PyTree] | None = None
     start_required: bool = False
     carry: Callable[[Any, Batch], PyTree] | None = None

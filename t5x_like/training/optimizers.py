@@ -173,6 +173,14 @@ def adamw(
     return optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon, mu_dtype=kept)
 
 
+def adamax(
+    axes: Any, *, b1: float = 0.9, b2: float = 0.999, epsilon: float = 1e-8
+) -> optax.GradientTransformation:
+    """Adamax before the learning rate (Kingma & Ba 2015, algorithm 2), element-wise."""
+    del axes
+    return optax.scale_by_adamax(_below_one("b1", b1), _below_one("b2", b2), eps=epsilon)
+
+
 def lamb(
     axes: Any,
     *,
@@ -228,6 +236,7 @@ def adagrad(axes: Any, *, initial_accumulator: float = 0.1) -> optax.GradientTra
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adafactor": adafactor,
     "adamw": adamw,
+    "adamax": adamax,
     "lamb": lamb,
     "sgd": sgd,
     "adagrad": adagrad,

@@ -1,10 +1,12 @@
 """The batches of a run of several tasks: each of one task, which follows from the step."""
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from flax import serialization
+from jaxtyping import Int
 
 from t5x_like.names import choose
 
@@ -37,14 +39,33 @@ def task_at(step: int, *, shares: Mapping[str, float], seed: int) -> str:
     return list(shares)[int(np.searchsorted(bounds, uniform * bounds[-1], side="right"))]
 
 
+def task_of_epoch(step: int, *, batches: Mapping[str, int], seed: int) -> str:
+    """As `task_at`, with a fixed number of batches of each task in each epoch.
+
+    The batches of all tasks together are in a random order, another one in each epoch (Liu et al.
+    2019, MT-DNN, algorithm 1).
+
+    Args:
+        batches: of each task in an epoch.
+    """
+    epoch, place = divmod(step, sum(batches.values()))
+    return list(batches)[_order(epoch, tuple(batches.values()), seed)[place]]
+
+
+@functools.lru_cache(maxsize=2)
+def _order(epoch: int, batches: tuple[int, ...], seed: int) -> Int[np.ndarray, "N"]:
+    """The numbers of the tasks in an epoch."""
+    tasks = np.repeat(np.arange(len(batches)), batches)
+    return np.random.default_rng([seed, _STREAM, epoch]).permutation(tasks)
+
+
 class TaskBatches(Iterator[tuple[str, Any]]):
     """This process's part of the batches of a run, as (task, batch).
 
     Args:
         batches: by task; {"": batches} for a run of one task, whose positions are passed on as
             they are.
-        shares: of the steps, by task; only their ratios matter.
-        seed: of the choice of tasks, see `task_at`.
+        choose: the step of the state that gets a batch -> its task.
         step: the step of the state that gets the first batch.
     """
 
@@ -52,18 +73,16 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         self,
         batches: Mapping[str, Positioned],
         *,
-        shares: Mapping[str, float],
-        seed: int,
+        choose: Callable[[int], str],
         step: int,
     ):
-        self._batches, self._shares, self._seed = batches, shares, seed
-        self._step = step
+        self._batches, self._choose, self._step = batches, choose, step
         self._counts = dict.fromkeys(batches, 0)
         self._newest = ""
 
     def __next__(self) -> tuple[str, Any]:
         """Return the task and the batch of the next step."""
-        task = task_at(self._step, shares=self._shares, seed=self._seed)
+        task = self._choose(self._step)
         batch = next(self._batches[task])
         self._step += 1
         self._counts[task] += 1
@@ -73,7 +92,7 @@ class TaskBatches(Iterator[tuple[str, Any]]):
     def skip(self, number: int) -> None:
         """Read the batches of the next steps, and drop them: others take their places."""
         for step in range(self._step, self._step + number):
-            self._newest = task_at(step, shares=self._shares, seed=self._seed)
+            self._newest = self._choose(step)
             next(self._batches[self._newest])
             self._counts[self._newest] += 1
 

@@ -183,7 +183,7 @@ def run(
                     kill_at=kill_at,
                 )
             },
-            batches=TaskBatches({"": examples}, shares={"": 1.0}, seed=0, step=int(state.step)),
+            batches=TaskBatches({"": examples}, choose=lambda _: "", step=int(state.step)),
             put=lambda batch: batch,
             steps=steps,
             log=Log(

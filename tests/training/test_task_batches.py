@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from t5x_like.training.task_batches import TaskBatches, task_at
+from t5x_like.training.task_batches import TaskBatches, task_at, task_of_epoch
 
 SHARES = {"a": 3.0, "b": 1.0}
 
@@ -29,8 +29,7 @@ class Counting:
 def make(*, step=0, seed=0, tasks=("a", "b")):
     return TaskBatches(
         {task: Counting() for task in tasks},
-        shares={task: SHARES[task] for task in tasks},
-        seed=seed,
+        choose=lambda at: task_at(at, shares={task: SHARES[task] for task in tasks}, seed=seed),
         step=step,
     )
 
@@ -43,6 +42,18 @@ def test_tasks_come_by_their_shares_and_follow_from_seed_and_step():
     assert tasks[:50] != [task_at(step, shares=SHARES, seed=1) for step in range(50)]
     halved = {task: share / 2 for task, share in SHARES.items()}
     assert tasks[:50] == [task_at(step, shares=halved, seed=0) for step in range(50)]
+
+
+def test_an_epoch_has_all_batches_of_all_tasks_in_an_order_of_its_own():
+    batches = {"a": 5, "b": 2, "c": 1}
+    tasks = [task_of_epoch(step, batches=batches, seed=0) for step in range(8 * 200)]
+    epochs = [tuple(tasks[first : first + 8]) for first in range(0, len(tasks), 8)]
+    assert all(collections.Counter(epoch) == batches for epoch in epochs)
+    # Of the 168 orders 200 draws are expected to find 117, with a standard deviation of 5.
+    assert 95 < len(set(epochs)) < 139
+    firsts = collections.Counter(epoch[0] for epoch in epochs)
+    assert firsts["a"] / 200 == pytest.approx(5 / 8, abs=0.14)  # four standard deviations
+    assert tasks[:40] != [task_of_epoch(step, batches=batches, seed=1) for step in range(40)]
 
 
 def test_batches_are_of_the_task_of_their_step_and_go_on_from_a_position():
@@ -63,7 +74,7 @@ def test_counts_leave_out_a_batch_that_was_read_ahead():
 
 
 def test_the_position_of_one_task_is_that_of_its_data():
-    batches = TaskBatches({"": Counting(7)}, shares={"": 1.0}, seed=0, step=7)
+    batches = TaskBatches({"": Counting(7)}, choose=lambda _: "", step=7)
     assert batches.state() == Counting(7).state()
     batches.restore({0: b"3", 1: b"3"})
     assert next(batches) == ("", 4)

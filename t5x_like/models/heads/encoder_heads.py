@@ -278,23 +278,29 @@ def select_head(
     make_pooler: Callable[..., nn.Module],
     kernel_init: Initializer,
     make_row: Callable[..., nn.Module] | None = None,
+    of_classes: Mapping[str, Callable[..., nn.Module]] | None = None,
+    make_several: Callable[..., nn.Module] = Heads,
 ) -> Callable[..., nn.Module]:
     """The factory of the head that `model.head` names, or of `Heads` where it names several.
 
     Args:
         config: with `head`, `labels` (classes or tags) and `dropout`. `head` is the name of a head,
-            or a mapping from the names of tasks to their `head` and `labels`.
+            or a mapping from the names of tasks to their `head`, `labels` and `dropout`.
         own: the system's own heads by name. The heads for labelled text and `features` are added
             where the system does not replace them.
         make_pooler: factory of the pooler, which `features` returns.
         make_row: factory of the head that predicts `outputs` numbers for each row; None for
             `SequenceHead` on the pooler's output.
+        of_classes: the system's own heads that predict one of `labels` classes, by name.
+        make_several: factory of the heads of several tasks, `Heads` or a subclass.
 
     Raises:
-        ValueError: an unknown head or setting, or too few `labels` for the head.
+        ValueError: an unknown head or setting, too few `labels` for the head, or a head without
+            dropout that has one set.
     """
     output = {"kernel_init": kernel_init, "dropout": config["dropout"]}
     row = make_row or functools.partial(SequenceHead, make_pooler=make_pooler, **output)
+    of_classes = of_classes or {}
 
     def select(head: str, labels: int, *, setting: str) -> Callable[..., nn.Module]:
         heads: dict[str, Callable[..., nn.Module]] = {
@@ -307,8 +313,9 @@ def select_head(
             ),
             "features": functools.partial(Features, make_pooler=make_pooler),
             **own,
+            **{name: functools.partial(make, labels=labels) for name, make in of_classes.items()},
         }
-        if head in ("classification", "tagging") and labels < 2:
+        if head in ("classification", "tagging", *of_classes) and labels < 2:
             raise ValueError(f"{setting}labels={labels}: the head {head!r} needs 2 or more labels")
         return choose(f"{setting}head", head, heads)
 
@@ -316,10 +323,24 @@ def select_head(
         return select(config["head"], config["labels"], setting="model.")
     heads = {}
     for task, settings in config["head"].items():
+        where = f"model.head.{task}"
         for name in settings:
-            choose(f"setting of model.head.{task}", name, {"head": None, "labels": None})
+            choose(f"setting of {where}", name, dict.fromkeys(("head", "labels", "dropout")))
         if "head" not in settings:
-            raise ValueError(f"model.head.{task} lacks head: name the head of this task")
+            raise ValueError(f"{where} lacks head: name the head of this task")
         labels = settings.get("labels", config["labels"])
-        heads[task] = select(settings["head"], labels, setting=f"model.head.{task}.")
-    return functools.partial(Heads, make_heads=heads)
+        heads[task] = select(settings["head"], labels, setting=f"{where}.")
+        if "dropout" in settings:
+            heads[task] = _with_dropout(heads[task], settings["dropout"], where=where)
+    return functools.partial(make_several, make_heads=heads)
+
+
+def _with_dropout(
+    make_head: Callable[..., nn.Module], rate: Any, *, where: str
+) -> Callable[..., nn.Module]:
+    """The factory of a head with another rate of dropout than the rest of the network."""
+    if not hasattr(getattr(make_head, "func", make_head), "dropout"):
+        raise ValueError(f"{where}.dropout={rate!r}: this head has no dropout; leave it out")
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+        raise ValueError(f"{where}.dropout={rate!r} must be a number from 0 to below 1")
+    return functools.partial(make_head, dropout=rate)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.types import Batch
@@ -46,3 +47,26 @@ class Heads(nn.Module):
             if not one or task == self.task
         }
         return outputs if self.task is None else outputs[self.task]
+
+
+class PooledHeads(Heads, kw_only=True):
+    """Heads that share a pooler, whose output they read in the place of the first token.
+
+    The pooler has the path `summary`, which no task may have.
+    """
+
+    make_pooler: Callable[..., nn.Module]
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Float[Array, "V E"],
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> dict[str, Any]:
+        """As `Heads`."""
+        pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
+        hidden = jnp.concatenate([pooled[:, None].astype(hidden.dtype), hidden[:, 1:]], axis=1)
+        return super().__call__(hidden, table, batch, deterministic=deterministic)

@@ -13,7 +13,12 @@ Row = dict[str, Any]
 
 # The objectives that read each labelled form.
 OBJECTIVES = {
-    "classification": ("classification", "gpt_classification", "gpt_similarity"),
+    "classification": (
+        "classification",
+        "pair_classification",
+        "gpt_classification",
+        "gpt_similarity",
+    ),
     "regression": ("regression", "gpt_regression"),
     "question_answering": ("question_answering",),
     "multiple_choice": ("multiple_choice", "gpt_multiple_choice"),

@@ -67,6 +67,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "unilm": encoders.unilm,
     "xlnet": permuted.xlnet,
     "classification": labelled.classification,
+    "pair_classification": labelled.pair_classification,
     "regression": labelled.regression,
     "tagging": labelled.tagging,
     "question_answering": labelled.question_answering,

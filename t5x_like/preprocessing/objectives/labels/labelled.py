@@ -3,6 +3,7 @@
 Each objective reads raw rows with these fields, and makes rows of an encoder by `labelled_rows`:
 
     classification      text_a, text_b or not, label (the number of a class)
+    pair_classification text_a, text_b, label
     regression          text_a, text_b or not, value
     tagging             words, tags (the number of each one's tag)
     question_answering  question, context, answer_text, answer_start (-1 where there is no answer)
@@ -41,6 +42,11 @@ def classification() -> Objective:
     label:  the class
     """
     return objective_of_rows("classification", OF_CLASSES, write_classes)
+
+
+def pair_classification() -> Objective:
+    """A class of a pair, as in `classification`, of rows that all have a second text."""
+    return objective_of_rows("pair_classification", OF_CLASSES, write_classes, optional=())
 
 
 def regression() -> Objective:
@@ -190,6 +196,7 @@ def objective_of_rows(
     settings: object = None,
     examples: Mapping[str, Any] | None = None,
     make_writer: Callable[..., Any] = RowWriter,
+    optional: Sequence[str] = _OPTIONAL,
 ) -> Objective:
     """The objective that makes examples of raw rows.
 
@@ -199,6 +206,7 @@ def objective_of_rows(
         settings: what else the examples depend on, for the fingerprint of a data position.
         examples: the settings of the objective that decide what its examples contain.
         make_writer: (vocabulary, length=) -> the writer of rows.
+        optional: the fields that rows need not have.
     """
     found = examples_of(name, examples or {})
     rows = found.converter_settings.get("rows", 1)
@@ -206,7 +214,7 @@ def objective_of_rows(
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        there = check_fields(name, fields, there=dataset.element_spec)
+        there = check_fields(name, fields, there=dataset.element_spec, optional=optional)
         vocabulary = output_features["inputs"].vocabulary.plain
         length = ((sequence_length or {}).get("inputs") or 0) // rows
         write = write_for(make_writer(vocabulary, length=length))

@@ -1,0 +1,27 @@
+"""MT-DNN in Hugging Face's folders: its shared encoder and pooler, which are a BERT's."""
+
+import dataclasses
+from typing import Any
+
+from t5x_like.hf.record import Settings
+from t5x_like.hf.systems import bert
+from t5x_like.systems.mt_dnn import SIZES
+
+
+def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] in ("pair_classification", "ranking"):
+        raise ValueError(
+            f"model.head={settings['head']!r}: Hugging Face has no such head; load the encoder "
+            "with from_pretrained(folder, head='features') and save that"
+        )
+    return {}
+
+
+FORMAT = dataclasses.replace(
+    bert.FORMAT,
+    system="mt_dnn",
+    on_request=True,
+    defaults=SIZES["base"],
+    derive_config=_derive_config,
+    exported_only={},
+)
