@@ -28,7 +28,6 @@ The demo has four tasks of PyGLUE, of the four kinds: topic (one text), similari
     python -m t5x_like.evaluate --config=configs/run.py:runs/mt_dnn_demo
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import ml_collections
@@ -38,8 +37,11 @@ from t5x_like.experiment import recipes
 from t5x_like.systems.mt_dnn import SIZES
 
 # The settings of the network that the folder in `initialize` decides.
-_OPEN = {int: ("vocab_size", "positions", "token_types", "layers", "d_model", "d_ff", "heads")}
-_OPEN |= {float: ("dropout",), str: ("dtype",)}
+_OPEN: dict[type, tuple[str, ...]] = {
+    int: ("vocab_size", "positions", "token_types", "layers", "d_model", "d_ff", "heads"),
+    float: ("dropout",),
+    str: ("dtype",),
+}
 
 _GLUE: dict[str, dict[str, Any]] = {
     "cola": {"head": "classification", "dropout": 0.05},
@@ -58,7 +60,7 @@ def get_config(kind: str = "glue") -> ml_collections.ConfigDict:
     recipes.check_size("mt_dnn", kind, ("glue", "demo"), kind="set of tasks")
     config = recipes.fine_tuning(f"runs/mt_dnn_{kind}")
     config.system = "mt_dnn"
-    config.model = dict(SIZES["base"])
+    config.model = {**SIZES["base"], "head": ""}  # each task has its own
     with config.ignore_type():
         for type_, names in _OPEN.items():
             config.model.update({name: placeholder(type_) for name in names})
@@ -74,7 +76,7 @@ def get_config(kind: str = "glue") -> ml_collections.ConfigDict:
         "clip_norm": 1.0,
         **recipes.linear(
             config,
-            1e-3 if kind == "demo" else 5e-5,
+            2e-3 if kind == "demo" else 5e-5,
             warmup_steps=recipes.steps(config) // 10,
         ),
     }
@@ -90,7 +92,7 @@ def task(name: str, head: str, *, batches: int | str = "auto", **more: Any) -> d
         batches: of an epoch.
         more: settings of `data`, and `dropout` of the head.
     """
-    model = {"head": head}
+    model: dict[str, Any] = {"head": head}
     if head in ("classification", "pair_classification"):
         model["labels"] = 0  # as many as the data has
     if "dropout" in more:
@@ -114,28 +116,26 @@ def _of_glue(config: ml_collections.ConfigDict) -> None:
     config.evaluate.every = config.checkpoint.every = 5_000
 
 
-def pyglue(**shares: float) -> Mapping[str, Any]:
-    """The four tasks of the demo; `similarity=0.0375` for that share of its training rows."""
+def pyglue() -> dict[str, Any]:
+    """The four tasks of the demo, on a part of their rows."""
 
-    def of(name: str, head: str, **more: Any) -> dict[str, Any]:
-        share = {"share": shares[name]} if name in shares else {}
-        return task(f"pyglue_{name}", head, settings=share, **more)
+    def of(name: str, head: str, *, share: float = 1.0, **more: Any) -> dict[str, Any]:
+        return task(f"pyglue_{name}", head, settings={"share": share}, **more)
 
     return {
-        "topic": of("topic", "classification"),
-        "similarity": of("similarity", "regression"),
-        "paraphrase": of("paraphrase", "pair_classification"),
-        "ranking": of("ranking", "ranking", batch_size=8),
+        "topic": of("topic", "classification", share=0.15),
+        "similarity": of("similarity", "regression", share=0.0375),
+        "paraphrase": of("paraphrase", "pair_classification", share=0.5),
+        "ranking": of("ranking", "ranking", share=0.0625, batch_size=8),
     }
 
 
 def _demo(config: ml_collections.ConfigDict) -> None:
     config.data.module = "data/pyglue.py"
-    config.data.lengths = {"inputs": 64}
-    config.tasks = pyglue(similarity=0.0375, ranking=0.25)
-    config.train.steps = 1746  # 3 epochs of 250 + 10 + 72 + 250 batches
-    config.train.log_every = 50
-    config.evaluate.every = 582
+    config.data.lengths = {"inputs": 48}
+    config.tasks = pyglue()
+    config.train.steps = 441  # 3 epochs of 38 + 10 + 36 + 63 batches
+    config.train.log_every = 49
+    config.evaluate.every = config.checkpoint.every = 147
     config.evaluate.batches = 10
-    config.evaluate.measures = {"loss": {}, "benchmark": {"every": 1746}}
-    config.checkpoint.every = 582
+    config.evaluate.measures = {"loss": {}, "benchmark": {"every": 441}}

@@ -36,6 +36,11 @@ class RunTask:
     share: float
     batches: int | str | None = None
 
+    @property
+    def weight(self) -> float:
+        """Its share of the steps, up to a factor that the tasks of a run have in common."""
+        return float(self.batches) if isinstance(self.batches, int) else self.share
+
     def evaluated(self) -> dict[str, str]:
         """The data tasks that it is evaluated on, by the name that their numbers begin with."""
         tasks = tuple(self.settings.evaluate.tasks) or (self.settings.data.task,)
@@ -53,6 +58,8 @@ def run_tasks(config: ml_collections.ConfigDict) -> list[RunTask]:
         ValueError: a key that a task does not have, with the nearest that it has, or a bad value.
     """
     if not config.tasks:
+        if config.model.get("head") == "":
+            raise ValueError("tasks is empty, and model.head is not set: set one of them")
         return [RunTask("", config, 1.0)]
     with_head = heads(config)
     if with_head and (missing := [name for name in config.tasks if name not in with_head]):

@@ -112,7 +112,8 @@ def training_rows(config: ml_collections.ConfigDict) -> int:
     Raises:
         ValueError: a module or a task that does not exist, or a source that does not know.
     """
-    from t5x_like.preprocessing import pipeline
+    from t5x_like.preprocessing import mixtures, pipeline
 
     build(config).register()
-    return pipeline.number_of_rows(config.data.task, split="train")
+    provider = pipeline.find(config.data.task, split="train")
+    return mixtures.number_of_examples(provider, split="train")

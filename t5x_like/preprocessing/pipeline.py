@@ -89,7 +89,7 @@ class Batches(Iterator[Batch]):
         first, after_last = shard_range or (0, shards)
         _check_numbers(seed=seed, shuffle_buffer=shuffle_buffer, batch_size=batch_size)
         _check_shards(shards, batch_size=batch_size, first=first, after_last=after_last)
-        provider = _find(task, split=split)
+        provider = find(task, split=split)
         if isinstance(converter, str):
             converter = converters.build(converter)
         features = list(provider.output_features)
@@ -233,22 +233,13 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
     Raises:
         ValueError: the task or split is unknown.
     """
-    provider = _find(task, split=split)
+    provider = find(task, split=split)
     for one in provider.tasks if isinstance(provider, seqio.Mixture) else [provider]:
         rows = one.source.get_dataset(split, shuffle=False)
         for step in one.preprocessors if cleaned else ():
             if step in (cleaning.clean, cleaning.clean_pairs):
                 rows = step(rows)
         yield from rows.as_numpy_iterator()
-
-
-def number_of_rows(task: str, *, split: str) -> int:
-    """The number of rows of a task's source, or of a mixture's sources.
-
-    Raises:
-        ValueError: the task or split is unknown, or a source does not know its number.
-    """
-    return mixtures.number_of_examples(_find(task, split=split), split=split)
 
 
 class _Shard:
@@ -348,7 +339,8 @@ def _padded(rows: list[Row], count: int) -> list[Row]:
     return rows + [[] for _ in range(count - len(rows))]
 
 
-def _find(task: str, *, split: str) -> mixtures.Provider:
+def find(task: str, *, split: str) -> mixtures.Provider:
+    """The registered task or mixture of a name; raises ValueError if it or the split is unknown."""
     tasks, mixes = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
     if task not in tasks and task not in mixes:
         raise ValueError(f"data.task={task!r} is not registered.{hint(task, [*tasks, *mixes])}")

@@ -11,6 +11,7 @@ import ml_collections
 
 from t5x_like import config, partitioning
 from t5x_like.experiment import model_side
+from t5x_like.experiment.tasks import run_tasks
 from t5x_like.names import choose
 from t5x_like.planning import batches, counting, report
 
@@ -37,7 +38,7 @@ class Cost:
 
 
 def of_config(settings: ml_collections.ConfigDict, *, count: str = "counted") -> Cost:
-    """The cost of a run of one task.
+    """The cost of a run; of several tasks the mean over its steps.
 
     Args:
         count: how FLOPs are counted, one of COUNTS.
@@ -64,25 +65,38 @@ def _counted(text: str) -> Cost:
     settings.mesh = report.ONE_DEVICE
     # Any optimizer: it does not count.
     settings.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1.0}
-    model = model_side.build(settings, devices=jax.devices("cpu")[:1])
+    models = model_side.build_tasks(settings, devices=jax.devices("cpu")[:1])
+    model = next(iter(models.values()))
     found = counting.parameters(model.shapes.params, model.axes.params, config=settings)
-    fields = batches.batch(settings)
     with partitioning.layout(model.mesh):
-        flops = model.flops(fields)
+        flops = sum(
+            share * models[name].flops(fields) for name, share, fields in _batches(settings)
+        )
     return Cost(
         parameters=sum(one.size for one in found),
         without_embeddings=sum(one.size for one in found if one.part not in _LOOKED_UP),
-        flops_per_token=flops / batches.tokens(fields),
+        flops_per_token=flops / _tokens_of_step(settings),
     )
 
 
+def _batches(settings: ml_collections.ConfigDict) -> list[tuple[str, float, batches.Batch]]:
+    """Of each task of a run its name, its share of the steps, and its batch."""
+    tasks = run_tasks(settings)
+    total = sum(task.weight for task in tasks)
+    return [(task.name, task.weight / total, batches.batch(task.settings)) for task in tasks]
+
+
+def _tokens_of_step(settings: ml_collections.ConfigDict) -> float:
+    return sum(share * batches.tokens(fields) for _, share, fields in _batches(settings))
+
+
 def tokens_at(settings: ml_collections.ConfigDict, steps: Sequence[int]) -> list[int]:
-    """The tokens that a run has been trained on after each of these steps."""
+    """The tokens that a run is trained on up to each of these steps; of several tasks the mean."""
     phases = [
-        (phase.first, phase.last, batches.tokens(batches.batch(phase.settings)))
+        (phase.first, phase.last, _tokens_of_step(phase.settings))
         for phase in config.phases(settings)
     ]
     return [
-        sum(each * max(0, min(step, last) - first) for first, last, each in phases)
+        round(sum(each * max(0, min(step, last) - first) for first, last, each in phases))
         for step in steps
     ]

@@ -1,6 +1,7 @@
 """What a study costs before it starts: counted FLOPs, and a rate that is given or measured."""
 
 import dataclasses
+import functools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from t5x_like import partitioning
 from t5x_like.experiment import completion, model_side, reporting
+from t5x_like.experiment.tasks import run_tasks
 from t5x_like.planning import batches
 from t5x_like.scaling_laws import cost
 from t5x_like.studies.cells import Cell, CellRun, runs_of
@@ -38,6 +40,7 @@ class RunCost:
         return self.tokens * self.flops_per_token
 
 
+@functools.cache
 def of_run(run: CellRun) -> RunCost:
     """The cost of a run.
 
@@ -72,8 +75,9 @@ def _rate_of_log(run: CellRun) -> float:
 def _rate_of_steps(settings: ml_collections.ConfigDict) -> float:
     settings = settings.copy_and_resolve_references()
     settings.initialize = ""
-    model = model_side.build(settings)
-    shapes = batches.batch(settings)
+    task = run_tasks(settings)[0]
+    model = model_side.build_tasks(settings)[task.name]
+    shapes = batches.batch(task.settings)
     seconds = []
     with partitioning.layout(model.mesh):
         # Ones: as token ids, weights and segments they make a full batch.

@@ -100,7 +100,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 def ranking_loss(
     module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None, *, gamma: float = 1.0
 ) -> losses.LossSums:
-    """The cross-entropy of the relevant one of a question's candidates (section 4, equation 8).
+    """The cross-entropy of the relevant one of a question's candidates (section 3.1, equation 8).
 
     Args:
         rng: key of dropout; None in evaluation.

@@ -7,16 +7,17 @@ axes.
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from t5x_like import names
 from t5x_like.training import frozen, schedules
+from t5x_like.training.factored_moments import Factored, scale_by_factored_rms
 from t5x_like.training.layer_decay import scale_by_layer
 from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
 from t5x_like.training.task_parameters import by_task, keep_absent_heads
@@ -124,7 +125,7 @@ def adafactor(
     if not 0 < decay_exponent < 1:
         raise ValueError(f"optimizer.decay_exponent is {decay_exponent}; it must lie in (0, 1)")
     transformations = [
-        _scale_by_factored_rms(
+        scale_by_factored_rms(
             axes,
             decay_exponent=decay_exponent,
             min_size=min_dim_size_to_factor,
@@ -334,74 +335,3 @@ def as_specs(axes: Any) -> Any:
         return type(node) in (tuple, PartitionSpec)
 
     return jax.tree.map(lambda leaf: PartitionSpec(*leaf), axes, is_leaf=is_names)
-
-
-def _check_axes(params: Any, axes: Any) -> None:
-    shapes = {jax.tree_util.keystr(k): v.shape for k, v in jax.tree.leaves_with_path(params)}
-    named = {jax.tree_util.keystr(k): tuple(v) for k, v in jax.tree.leaves_with_path(axes)}
-    if missing := sorted(shapes.keys() ^ named.keys()):
-        raise ValueError(f"the parameters and their logical axes differ in {', '.join(missing)}")
-    for path, shape in shapes.items():
-        # A module that names no axes gives (): its parameters are single, unsharded tensors.
-        if len(named[path]) not in (0, len(shape)):
-            raise ValueError(f"parameter {path} of shape {shape} has axes named {named[path]}")
-
-
-class Factored(NamedTuple):
-    """Second moments of a matrix: means over the columns, of a row's shape; and over the rows."""
-
-    row: Any
-    column: Any
-
-
-class FactoredRmsState(NamedTuple):
-    """Steps done, and for each parameter `Factored` or an array of its shape, all float32."""
-
-    step: Int[Array, ""]
-    second_moment: Any
-
-
-def _scale_by_factored_rms(
-    axes: Any, *, decay_exponent: float, min_size: int, epsilon: float
-) -> optax.GradientTransformation:
-    def zeros(param: Array, spec: PartitionSpec) -> Array | Factored:
-        sides = two_sides(param.shape, spec, min_size=min_size)
-        if sides is None:
-            return jnp.zeros(param.shape, jnp.float32)
-        return Factored(*(jnp.zeros(without(param.shape, side), jnp.float32) for side in sides))
-
-    def init(params: Any) -> FactoredRmsState:
-        _check_axes(params, axes)
-        return FactoredRmsState(jnp.zeros((), jnp.int32), jax.tree.map(zeros, params, axes))
-
-    def update(gradients: Any, state: FactoredRmsState, params: Any = None):
-        del params
-        decay = 1.0 - (state.step + 1).astype(jnp.float32) ** -decay_exponent
-
-        def one(gradient: Array, spec: PartitionSpec, moment: Array | Factored):
-            gradient = gradient.astype(jnp.float32)
-            squared = jnp.square(gradient) + epsilon
-            if not isinstance(moment, Factored):
-                moment = decay * moment + (1.0 - decay) * squared
-                return gradient * jax.lax.rsqrt(moment), moment
-            sides = two_sides(gradient.shape, spec, min_size=min_size)
-            moment, inverse_roots = _factored_moment(squared, moment, sides=sides, decay=decay)
-            return gradient * inverse_roots[0] * inverse_roots[1], moment
-
-        pairs = jax.tree.map(one, gradients, axes, state.second_moment)
-        updates, moments = (jax.tree.map(lambda _, p, i=i: p[i], axes, pairs) for i in range(2))
-        return updates, FactoredRmsState(optax.safe_increment(state.step), moments)
-
-    return optax.GradientTransformation(init, update)
-
-
-def _factored_moment(
-    squared: Array, moment: Factored, *, sides: Any, decay: Array
-) -> tuple[Factored, tuple[Array, Array]]:
-    """The next moments, and two factors of 1 / sqrt(V) that broadcast over the matrix."""
-    means = (jnp.mean(squared, axis=side) for side in sides)
-    new = (decay * old + (1.0 - decay) * mean for old, mean in zip(moment, means, strict=True))
-    moment = Factored(*new)
-    row, column = (jnp.expand_dims(part, side) for part, side in zip(moment, sides, strict=True))
-    row /= jnp.mean(row, axis=sides[1], keepdims=True)
-    return moment, (jax.lax.rsqrt(row), jax.lax.rsqrt(column))

@@ -297,6 +297,23 @@ def test_the_documents_are_those_of_training_and_fewer_on_request():
         pyglue.documents("train", packages=PACKAGES, share=0)
 
 
+def test_fewer_training_rows_on_request_are_the_first_ones():
+    objective = objectives.build("pair_classification")
+    found = {}
+    for share in (1.0, 0.25):
+        pyglue.register(vocabularies.load("bytes"), objective, packages=PACKAGES, share=share)
+        source = seqio.get_mixture_or_task("pyglue_paraphrase").source
+        for split in ("train", "validation"):
+            texts = source.get_dataset(split, shuffle=False).as_numpy_iterator()
+            found[share, split] = [row["text_a"] for row in texts]
+    every = found[1.0, "train"]
+    assert found[0.25, "train"] == every[: round(0.25 * len(every))]
+    assert found[0.25, "validation"] == found[1.0, "validation"]
+    assert pyglue.fitting("pair_classification") == ["paraphrase", "entailment"]
+    with pytest.raises(ValueError, match=r"data.settings.share=2 must be above 0, and at most 1"):
+        pyglue.register(vocabularies.load("bytes"), objective, packages=PACKAGES, share=2)
+
+
 def test_the_command_prints_a_table(monkeypatch, made):
     monkeypatch.setattr(pyglue_rows, "folder", lambda packages=None: made)
     pyglue_baselines.main(["--tasks=summary"])

@@ -77,6 +77,22 @@ def test_flops_are_those_of_the_papers_appendix_f():
     assert cost.of_config(settings, count="6nd").flops_per_token == 6 * found.parameters
 
 
+def test_the_cost_of_several_tasks_is_the_mean_over_the_steps():
+    def of(length):
+        settings = base(**{"data.lengths.targets": length})
+        return cost.of_config(settings).flops_per_token * 2 * length  # two rows
+
+    settings = base()
+    settings.tasks = {
+        "short": {"share": 3.0, "data": {"lengths": {"targets": 32}}},
+        "long": {"data": {"lengths": {"targets": 64}}},
+    }
+    tokens = 2 * (0.75 * 32 + 0.25 * 64)
+    assert cost.tokens_at(settings, [200]) == [200 * tokens]
+    expected = (0.75 * of(32) + 0.25 * of(64)) / tokens
+    assert cost.of_config(settings).flops_per_token == pytest.approx(expected)
+
+
 def test_equal_6nd_and_other_limits(tmp_path):
     wanted = Design((1e10,), SIZES, rates=(3e-2, 2e-2, 1e-2), count="6nd")
     made = ladder.design(base(), wanted, folder=tmp_path)

@@ -8,6 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from t5x_like.training import optimizers
+from t5x_like.training.factored_moments import Factored, FactoredRmsState
 
 N, D, H, K, F = 3, 6, 2, 4, 10
 AXES = {
@@ -168,11 +169,11 @@ def test_adafactor_takes_bfloat16_gradients_and_keeps_float32_moments():
 def test_adafactor_keeps_a_matrix_in_the_memory_of_its_sides():
     optimizer, _ = optimizers.build(config(**ADAFACTOR), axes=stacked(AXES))
     state = jax.eval_shape(optimizer.init, draw(0))
-    moments = next(s for s in state[0] if isinstance(s, optimizers.FactoredRmsState)).second_moment
+    moments = next(s for s in state[0] if isinstance(s, FactoredRmsState)).second_moment
     shapes = jax.tree.map(lambda x: x.shape, moments)
-    assert shapes["query"] == optimizers.Factored(row=(N, D), column=(N, H, K))
-    assert shapes["out"] == optimizers.Factored(row=(N, H, K), column=(N, D))
-    assert shapes["wi"] == optimizers.Factored(row=(N, D), column=(N, F))
+    assert shapes["query"] == Factored(row=(N, D), column=(N, H, K))
+    assert shapes["out"] == Factored(row=(N, H, K), column=(N, D))
+    assert shapes["wi"] == Factored(row=(N, D), column=(N, F))
     assert shapes["query_bias"] == (N, H, K)
     assert shapes["norm"] == (N, D)
 
@@ -180,10 +181,10 @@ def test_adafactor_keeps_a_matrix_in_the_memory_of_its_sides():
 def test_small_matrices_are_not_factored():
     optimizer, _ = optimizers.build(config(name="adafactor"), axes=("buckets", "heads"))
     assert not any(
-        isinstance(leaf, optimizers.Factored)
+        isinstance(leaf, Factored)
         for leaf in jax.tree.leaves(
             jax.eval_shape(optimizer.init, np.zeros((128, 127))),
-            is_leaf=lambda x: isinstance(x, optimizers.Factored),
+            is_leaf=lambda x: isinstance(x, Factored),
         )
     )
 
@@ -268,6 +269,18 @@ def test_a_first_moment_in_bfloat16_takes_half_the_memory_and_nearly_the_same_st
         # The kept mean has 8 bits: a part in 256, after four steps a few.
         np.testing.assert_allclose(found[key], x, atol=0.02 * moved.max())
         assert (found[key] != x).any()
+
+
+def test_adamax_follows_the_paper():
+    params, *gradients = (layer(draw(seed, ("wi",)), 0) for seed in (0, 1, 2, 3))
+    x, m, u = params["wi"].astype(np.float64), 0.0, 0.0
+    for step, gradient in enumerate(gradients, start=1):
+        m = 0.9 * m + 0.1 * gradient["wi"]
+        u = np.maximum(0.98 * u, np.abs(gradient["wi"]) + 1e-3)
+        x = x - 0.1 / (1 - 0.9**step) * m / u
+    settings = config(name="adamax", b2=0.98, epsilon=1e-3)
+    ours = run(settings, params, axes={"wi": AXES["wi"]}, gradients=gradients)
+    np.testing.assert_allclose(ours["wi"], x, rtol=1e-5, atol=1e-6)
 
 
 def test_lamb_is_that_of_optax_on_single_matrices():

@@ -49,7 +49,7 @@ class Heads(nn.Module):
         return outputs if self.task is None else outputs[self.task]
 
 
-class PooledHeads(Heads, kw_only=True):
+class PooledHeads(Heads, kw_only=True):  # type: ignore[call-arg]  # an argument of Flax
     """Heads that share a pooler, whose output they read in the place of the first token.
 
     The pooler has the path `summary`, which no task may have.

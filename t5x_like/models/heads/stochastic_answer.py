@@ -88,7 +88,8 @@ class StochasticAnswer(nn.Module):
             scores = jnp.einsum("bd,bld->bl", keep_whole(bilinear(state)), hidden)
             read = _attend(scores, premise, hidden)
             both = [state, read, jnp.abs(state - read), state * read]
-            steps.append(nn.log_softmax(output(drop(jnp.concatenate(both, axis=-1)))))
+            joined = keep_whole(jnp.concatenate(both, axis=-1))
+            steps.append(nn.log_softmax(output(drop(joined))))
         logits = self._mean(jnp.stack(steps, axis=1), deterministic=deterministic)
         both_there = jnp.any(premise, axis=1) & jnp.any(hypothesis, axis=1)
         return {"logits": jnp.where((both_there | ~real[:, 0])[:, None], logits, jnp.nan)}
