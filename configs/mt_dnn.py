@@ -22,9 +22,12 @@ Then a single task from the shared encoder: `--config.initialize=runs/mt_dnn` wi
 configs/fine_tuning.py, configs/pyglue.py, or this config with one entry in `tasks`.
 
 The demo has four tasks of PyGLUE, of the four kinds: topic (one text), similarity (a number, with
-300 rows), paraphrase (a pair) and ranking. It starts from the demo of BERT (configs/bert.py):
+300 rows), paraphrase (a pair) and ranking. It starts from any BERT, such as the demo of
+configs/bert.py, here a narrower one:
 
-    python -m t5x_like.train --config=configs/mt_dnn.py:demo --config.initialize=runs/bert_demo
+    python -m t5x_like.train --config=configs/bert.py:demo --config.workdir=runs/small_bert \
+        --config.model.layers=4 --config.model.d_model=64 --config.model.d_ff=256
+    python -m t5x_like.train --config=configs/mt_dnn.py:demo --config.initialize=runs/small_bert
     python -m t5x_like.evaluate --config=configs/run.py:runs/mt_dnn_demo
 """
 
@@ -123,9 +126,9 @@ def pyglue() -> dict[str, Any]:
         return task(f"pyglue_{name}", head, settings={"share": share}, **more)
 
     return {
-        "topic": of("topic", "classification", share=0.15),
+        "topic": of("topic", "classification", share=0.3),
         "similarity": of("similarity", "regression", share=0.0375),
-        "paraphrase": of("paraphrase", "pair_classification", share=0.5),
+        "paraphrase": of("paraphrase", "pair_classification"),
         "ranking": of("ranking", "ranking", share=0.0625, batch_size=8),
     }
 
@@ -134,8 +137,9 @@ def _demo(config: ml_collections.ConfigDict) -> None:
     config.data.module = "data/pyglue.py"
     config.data.lengths = {"inputs": 48}
     config.tasks = pyglue()
-    config.train.steps = 441  # 3 epochs of 38 + 10 + 36 + 63 batches
-    config.train.log_every = 49
-    config.evaluate.every = config.checkpoint.every = 147
-    config.evaluate.batches = 10
-    config.evaluate.measures = {"loss": {}, "benchmark": {"every": 441}}
+    config.model.dropout = 0.1
+    config.train.steps = 660  # 3 epochs of 75 + 10 + 72 + 63 batches
+    config.train.log_every = 55
+    config.evaluate.every = config.checkpoint.every = 220
+    config.evaluate.batches = 0
+    config.evaluate.measures = {"loss": {}, "benchmark": {"every": 660}}

@@ -85,8 +85,8 @@ def register(
         rate, rate_settings: of the mixture, see t5x_like.preprocessing.mixtures; in proportion to
             the rows with a limit of 8,000, so that `ranking`, which has four texts a row, does not
             outweigh the others.
-        share: of the documents of `pyglue_text`, or of the training rows of the tasks; the first
-            ones.
+        share: of the documents of `pyglue_text`, the first ones; or of the training rows of the
+            tasks, at equal distances.
         labels: the names of the labels, which a run keeps; they are the tasks'.
 
     Raises:
@@ -190,8 +190,11 @@ def _source(task: str, objective: str, held_out: str, made: Path, share: float) 
         found = read(objective, files["train"], files["validation"])[split]
         if split != "train" or share == 1:
             return found
-        rows = max(1, round(share * int(next(iter(found.values())).shape[0])))
-        return {name: column[:rows] for name, column in found.items()}
+        every = int(next(iter(found.values())).shape[0])
+        rows = max(1, round(share * every))
+        # The first rows of a task do not have its labels equally often.
+        chosen = [row * every // rows for row in range(rows)]
+        return {name: tf.gather(column, chosen) for name, column in found.items()}
 
     return ColumnSource(of_split, splits=sources.SPLITS)
 

@@ -112,7 +112,7 @@ def _run(
 ) -> CellRun:
     run = study.runs[name]
     settings = command_line.load_file(run.config)
-    after = _nearest(study, run, before)
+    after = before.get(run.starts_from)
     source = after or _source(study, arm, run, folder=folder, changes=changes)
     if source is not None:
         _start_from(settings, source.config if isinstance(source, CellRun) else source)
@@ -129,14 +129,6 @@ def _run(
     return CellRun(name, settings, after, tuple(measured))
 
 
-def _nearest(study: Study, run: Run, before: Mapping[str, CellRun]) -> CellRun | None:
-    """The run that a run starts from, or the one before it where that is left out."""
-    name = run.starts_from
-    while name and name not in before:
-        name = study.runs[name].starts_from
-    return before.get(name)
-
-
 def _source(
     study: Study, arm: str, run: Run, *, folder: pathlib.Path, changes: Changes
 ) -> ml_collections.ConfigDict | None:
@@ -151,18 +143,12 @@ def _source(
 def _start_from(settings: ml_collections.ConfigDict, source: ml_collections.ConfigDict) -> None:
     """Take system, network and vocabulary of an earlier run.
 
-    A config that leaves its system or settings of the network open changes those that it sets. One
-    with another system takes what it leaves open.
+    A config that leaves its system open changes the settings of the network that it sets.
     """
-    is_open = not settings.system or None in settings.model.values()
-    own = settings.model.items() if is_open else ()
+    own = () if settings.system else settings.model.items()
     changes = {name: value for name, value in own if value is not None}
-    if settings.system in ("", source.system) or not is_open:
-        settings.system = source.system
-        settings.model = source.model.to_dict() | changes
-    else:
-        left = {name: source.model[name] for name, value in settings.model.items() if value is None}
-        settings.model = left | changes
+    settings.system = source.system
+    settings.model = source.model.to_dict() | changes
     settings.data.vocabulary = source.data.vocabulary
 
 

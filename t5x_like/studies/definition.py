@@ -37,7 +37,7 @@ class Arm:
     Attributes:
         changes: by the name of a run, its settings in this arm.
         leaves_out: names of runs that this arm does not have; one that would start from such a run
-            starts from the run before that, or with random parameters.
+            starts with random parameters.
         paper: by the name of a measure, the number that the paper has for this arm.
         part: of the table, such as "Table 2: architectures".
     """

@@ -297,7 +297,7 @@ def test_the_documents_are_those_of_training_and_fewer_on_request():
         pyglue.documents("train", packages=PACKAGES, share=0)
 
 
-def test_fewer_training_rows_on_request_are_the_first_ones():
+def test_fewer_training_rows_on_request_are_at_equal_distances():
     objective = objectives.build("pair_classification")
     found = {}
     for share in (1.0, 0.25):
@@ -307,7 +307,8 @@ def test_fewer_training_rows_on_request_are_the_first_ones():
             texts = source.get_dataset(split, shuffle=False).as_numpy_iterator()
             found[share, split] = [row["text_a"] for row in texts]
     every = found[1.0, "train"]
-    assert found[0.25, "train"] == every[: round(0.25 * len(every))]
+    rows = round(0.25 * len(every))
+    assert found[0.25, "train"] == [every[row * len(every) // rows] for row in range(rows)]
     assert found[0.25, "validation"] == found[1.0, "validation"]
     assert pyglue.fitting("pair_classification") == ["paraphrase", "entailment"]
     with pytest.raises(ValueError, match=r"data.settings.share=2 must be above 0, and at most 1"):

@@ -76,23 +76,6 @@ def test_equal_runs_are_one_and_a_run_that_is_left_out_gives_its_network(tmp_pat
     assert len(cells.runs_of(found)) == 5
 
 
-def test_a_run_behind_one_that_is_left_out_starts_from_the_run_before(tmp_path):
-    runs = toy_study.get_study().runs
-    between = dataclasses.replace(runs["fine_tuning"], changes={"train.steps": 3})
-    last = dataclasses.replace(runs["fine_tuning"], starts_from="between")
-    arms = {"whole": Arm(), "short": Arm(leaves_out=("between",))}
-    _, found = made(
-        tmp_path,
-        runs={"pretraining": runs["pretraining"], "between": between, "fine_tuning": last},
-        arms=arms,
-        claims=(),
-        seeds=(0,),
-    )
-    whole, short = (cell.runs for cell in found)
-    assert whole["fine_tuning"].after is whole["between"]
-    assert short["fine_tuning"].after is short["pretraining"] is whole["pretraining"]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
