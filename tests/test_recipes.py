@@ -16,6 +16,7 @@ PAPER_SYSTEMS = sorted(
 )
 # What a file has besides the sizes of its system.
 OTHERS = {
+    "deberta": ("v3_demo", "v3_base"),
     "bart": ("pairs", "translation", "translation_base", "translation_all"),
     "electra": ("demo_first_stage", "demo_second_stage", "small_first_stage", "large_second_stage"),
     "gpt": ("classification", "entailment", "similarity", "multiple_choice"),

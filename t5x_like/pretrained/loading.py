@@ -1,5 +1,7 @@
 """Load a model with its parameters from a Hugging Face folder or a checkpoint."""
 
+import functools
+import operator
 import os
 import pathlib
 from collections.abc import Collection, Mapping
@@ -159,17 +161,26 @@ def _first_rows(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStr
 
 
 def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves:
-    """Read parameters; where the source's table has fewer rows, copy the `System.copied_rows`."""
-    rows = systems.find(system).copied_rows
-    fewer = {}
-    for path in rows.keys() & wanted.keys():
+    """Read parameters.
+
+    Where the source's table has fewer rows, the `System.copied_rows` are copied, and where it lacks
+    a parameter that is one of the `System.sums`, its terms are added up.
+    """
+    declared, fewer, sums = systems.find(system), {}, {}
+    for path in declared.copied_rows.keys() & wanted.keys():
         leaf = wanted[path]
         if path not in source.available({path: leaf}):
-            shape = (max(rows[path]) + 1, *leaf.shape[1:])
+            shape = (max(declared.copied_rows[path]) + 1, *leaf.shape[1:])
             fewer[path] = jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=leaf.sharding)
-    found = source.read(wanted | fewer, whole=whole)
-    copies = {path: found[path][jnp.array(rows[path])] for path in fewer}
-    return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in copies.items()}
+    for path in declared.sums.keys() & wanted.keys():
+        terms = dict.fromkeys(declared.sums[path], wanted[path])
+        if source.available(terms) == terms.keys():
+            sums[path] = terms
+    direct = {path: leaf for path, leaf in wanted.items() if path not in sums} | fewer
+    found = source.read(functools.reduce(operator.or_, sums.values(), direct), whole=whole)
+    made = {path: found[path][jnp.array(declared.copied_rows[path])] for path in fewer}
+    made |= {path: sum(found.pop(term) for term in terms) for path, terms in sums.items()}
+    return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in made.items()}
 
 
 def load_part(

@@ -90,8 +90,13 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return network({**VERSION_1, **config})
 
 
-def network(config: Mapping[str, Any]) -> nn.Module:
+def network(
+    config: Mapping[str, Any], heads: Mapping[str, Callable[..., nn.Module]] | None = None
+) -> "DisentangledEncoder":
     """Build the network of any version: with the keys of SIZES, and those of deberta_v2.SIZES.
+
+    Args:
+        heads: factories of further heads.
 
     Raises:
         ValueError: no such head, terms or activation.
@@ -104,22 +109,31 @@ def network(config: Mapping[str, Any]) -> nn.Module:
     own: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
         "features": Features,
+        **(heads or {}),
     }
     return DisentangledEncoder(
-        make_embeddings=functools.partial(
-            ContentEmbeddings,
-            make_tokens=functools.partial(
-                TokenEmbed,
-                vocab_size=config["vocab_size"],
-                features=config["d_model"],
-                lookup=config["embedding_lookup"],
-                embedding_init=bert.INIT,
-                dtype=dtype,
-            ),
-            make_norm=functools.partial(NORM, dtype=dtype),
-        ),
+        make_embeddings=embeddings(config, ContentEmbeddings),
         make_encoder=tower(config),
         make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
+    )
+
+
+def embeddings(
+    config: Mapping[str, Any], kind: type[ContentEmbeddings]
+) -> Callable[..., ContentEmbeddings]:
+    """The token embeddings, without positions."""
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
+        kind,
+        make_tokens=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=config["d_model"],
+            lookup=config["embedding_lookup"],
+            embedding_init=bert.INIT,
+            dtype=dtype,
+        ),
+        make_norm=functools.partial(NORM, dtype=dtype),
     )
 
 

@@ -1,12 +1,22 @@
 """DeBERTa, versions 2 and 3: He et al. 2021, "DeBERTaV3: ..." (arXiv:2111.09543)."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from t5x_like import losses
-from t5x_like.systems import deberta
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.embeddings.encoder_embeddings import ChangedEmbeddings, ContentEmbeddings
+from t5x_like.models.heads.replaced_tokens import ReplacedTokenHead
+from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator
+from t5x_like.models.types import Batch
+from t5x_like.names import choose
+from t5x_like.systems import bert, deberta, electra
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
@@ -24,6 +34,8 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "key_bias": True,
         "convolution": 0,
         "convolution_activation": "tanh",
+        "generator_layers": layers // 2,
+        "sharing": "gradient_disentangled",
     }
     return deberta.SIZES["base"] | changes
 
@@ -34,6 +46,37 @@ SIZES: dict[str, dict[str, Any]] = {
     "v3_large": _size(24, 1024, 16),
 }
 
+SHARING: dict[str, str] = {  # of the embeddings of generator and discriminator (section 3, table 2)
+    "gradient_disentangled": "the generator's, without its gradient, plus a change (GDES)",
+    "embeddings": "the same, with the gradients of both (ES, as in ELECTRA)",
+    "none": "each its own (NES)",
+}
+
+
+class DisentangledPair(GeneratorAndDiscriminator, kw_only=True):  # type: ignore[call-arg]
+    """ELECTRA's two networks as encoders with disentangled attention (section 3.1)."""
+
+    def mask(self, batch: Batch) -> AttentionMask:
+        """The attention mask: as that of the generator."""
+        return self.generator.mask(batch)
+
+
+class GradientDisentangledPair(DisentangledPair, kw_only=True):  # type: ignore[call-arg]
+    """A discriminator whose embeddings are the generator's plus a change (section 3.3).
+
+    So the generator's loss moves both networks' embeddings, the discriminator's the change alone.
+    """
+
+    def embed(self, batch: Batch) -> Float[Array, "B L D"]:
+        """The input of the discriminator's first layer."""
+        token = self.generator.embeddings.token(batch["encoder_input_tokens"])
+        return self.embeddings(batch, token)
+
+    def table(self) -> Float[Array, "V D"]:
+        """The discriminator's token embeddings."""
+        shared = jax.lax.stop_gradient(self.generator.embeddings.table)
+        return shared + self.embeddings.change.embedding
+
 
 def build(config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
@@ -43,25 +86,83 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             a logarithmic scale of that many buckets each way up to `relative_span`;
             `relative_norm` norms the table of relative positions; `share_projections` makes its
             keys and queries by the kernels of the tokens; `key_bias` adds a bias to the keys;
-            `convolution` is the width of the convolution beside the first layer, 0 for none.
+            `convolution` is the width of the convolution beside the first layer, 0 for none. A
+            further `head` is "pretraining", for a generator and a discriminator trained together:
+            `generator_layers` is the depth of the generator, which is as wide as the
+            discriminator, and `sharing` one of SHARING; and "discriminator", for the one that is
+            kept, with its head.
 
     Raises:
-        ValueError: no such head, terms or activation, or a convolution of even width.
+        ValueError: no such head, terms, activation or sharing, a convolution of even width, or a
+            generator without layers.
     """
     if config["convolution"] and config["convolution"] % 2 == 0:
         raise ValueError(
             f"model.convolution={config['convolution']}: choose an odd width, or 0 for none"
         )
-    return deberta.network(config)
+    if config["head"] == "pretraining":
+        return _pair(config)
+    return deberta.network(config, heads=_heads(config))
+
+
+def _heads(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
+    dtype = jnp.dtype(config["dtype"])
+    return {
+        "discriminator": functools.partial(
+            ReplacedTokenHead,
+            activation=bert.GELU,
+            kernel_init=bert.INIT,
+            make_norm=functools.partial(deberta.NORM, dtype=dtype),
+            dtype=dtype,
+        )
+    }
+
+
+def _pair(config: Mapping[str, Any]) -> nn.Module:
+    choose("model.sharing", config["sharing"], SHARING)
+    if config["generator_layers"] < 1:
+        raise ValueError(
+            f"model.generator_layers={config['generator_layers']}: the generator has 1 or more; "
+            "the paper's has half of the discriminator's"
+        )
+    discriminator = deberta.network({**config, "head": "discriminator"}, heads=_heads(config))
+    generator = deberta.network(
+        {**config, "head": "masked_lm", "layers": config["generator_layers"]}
+    )
+    disentangled = config["sharing"] == "gradient_disentangled"
+    pair = GradientDisentangledPair if disentangled else DisentangledPair
+    return pair(
+        make_embeddings=deberta.embeddings(
+            config, ChangedEmbeddings if disentangled else ContentEmbeddings
+        ),
+        make_encoder=discriminator.make_encoder,
+        make_head=discriminator.make_head,
+        make_generator=functools.partial(
+            deberta.DisentangledEncoder,
+            make_embeddings=generator.make_embeddings,
+            make_encoder=generator.make_encoder,
+            make_head=generator.make_head,
+        ),
+        tied=("embeddings",) if config["sharing"] == "embeddings" else (),
+        objective="electra",
+    )
 
 
 SYSTEM = System(
     name="deberta_v2",
     sizes=SIZES,
     build=build,
+    later={"generator_layers": 6, "sharing": "gradient_disentangled"},
     tasks={
+        "pretraining": Task(loss=electra.loss),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
     new_parameters=deberta.SYSTEM.new_parameters,
+    sums={
+        "embeddings/token/embedding": (
+            "generator/embeddings/token/embedding",
+            "embeddings/change/embedding",
+        )
+    },
 )

@@ -89,6 +89,8 @@ class System:
             settings of its model whose sum is the number of rows. The rest is randomly initialized.
         copied_rows: embedding tables, by path, that may have fewer rows in that folder -> for each
             row here the row there that it is a copy of.
+        sums: parameters, by path, that a folder may lack -> those there whose sum they are: a
+            network of two that were trained together, and share parameters in part.
         heads: for runs of several tasks, the path of the heads in the parameters: the head of task
             x is <heads>/x, and no other task reads it. The network then has a field `task`,
             and `module.clone(task=x)` runs the head of x; `build` gets as `head` a mapping of the
@@ -104,6 +106,7 @@ class System:
     new_parameters: tuple[str, ...] = ()
     new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     copied_rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    sums: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     heads: str = "head"
 
     def task(self, config: Config) -> Task:

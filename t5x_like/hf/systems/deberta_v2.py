@@ -28,6 +28,12 @@ def _derive_settings(
 
 
 def _derive_config(settings: Settings) -> dict[str, Any]:
+    if settings["head"] in ("pretraining", "discriminator"):
+        raise ValueError(
+            f"model.head={settings['head']!r}: Hugging Face has no DeBERTa with a generator or a "
+            "discriminator's head; load the model with from_pretrained(folder, head='features') "
+            "and save that"
+        )
     return deberta.derive_config(settings) | {
         "position_buckets": settings["relative_buckets"] or -1,
         "norm_rel_ebd": "layer_norm" if settings["relative_norm"] else "none",
@@ -71,6 +77,10 @@ FORMAT = HuggingFaceFormat(
         **_attention(),
         **deberta.weights_without_attention(),
         **dense("head/choice", "classifier"),  # version 1 has no such class
+        # The discriminator of version 3, published beside the network; for model.head.
+        **norm("head/norm", "mask_predictions.LayerNorm"),
+        **dense("head/transform", "mask_predictions.dense"),
+        **dense("head/replaced", "mask_predictions.classifier"),
         **norm("encoder/extra/norm", "deberta.encoder.LayerNorm"),
         "encoder/layers/neighbors/convolution/kernel": (
             "deberta.encoder.conv.conv.weight",
@@ -80,7 +90,6 @@ FORMAT = HuggingFaceFormat(
         **norm("encoder/layers/neighbors/norm", "deberta.encoder.conv.LayerNorm"),
     },
     aliases=deberta.ALIASES,
-    # The discriminator of version 3, published beside the network.
     unused=tuple(
         f"mask_predictions.{part}.{name}"
         for part in ("dense", "LayerNorm", "classifier")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -77,10 +78,29 @@ class ContentEmbeddings(nn.Module):
 
     def __call__(self, batch: Batch) -> Float[Array, "B L D"]:
         """The normed embeddings."""
-        x = self.norm(self.token(batch["encoder_input_tokens"]))
-        return jnp.where((batch["encoder_segment_ids"] > 0)[..., None], x, 0)
+        return self._normed(self.token(batch["encoder_input_tokens"]), batch)
+
+    def _normed(self, x: Float[Array, "B L D"], batch: Batch) -> Float[Array, "B L D"]:
+        return jnp.where((batch["encoder_segment_ids"] > 0)[..., None], self.norm(x), 0)
 
     @property
     def table(self) -> Float[Array, "V D"]:
         """The table of token embeddings, for a head that is tied to it."""
         return self.token.embedding
+
+
+class ChangedEmbeddings(ContentEmbeddings):
+    """norm(token of another network + a learned change), 0 at padding.
+
+    He et al. 2021, section 3.3, equation 6: E_D = sg(E_G) + E_delta, where E_delta begins at 0. The
+    table of E_delta is `change`, not `token`, so that nobody takes it for that of the embeddings.
+    """
+
+    def setup(self) -> None:
+        self.change = self.make_tokens(embedding_init=nn.initializers.zeros)
+        self.norm = self.make_norm()
+
+    def __call__(self, batch: Batch, token: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """The normed embeddings, from those of the other network, which get no gradient."""
+        change = self.change(batch["encoder_input_tokens"])
+        return self._normed(jax.lax.stop_gradient(token) + change, batch)

@@ -13,10 +13,16 @@ from t5x_like.models.types import Activation, Batch, Outputs
 
 
 class ReplacedTokenHead(nn.Module):
-    """Replaced token detection: a dense layer and one logit per token (Clark et al. 2020)."""
+    """Replaced token detection: a dense layer and one logit per token (Clark et al. 2020).
+
+    Attributes:
+        make_norm: factory of a norm: the dense layer then gets norm(token + first token), as in the
+            code of He et al. 2021. None: it gets the token.
+    """
 
     activation: Activation
     kernel_init: Initializer
+    make_norm: Callable[..., nn.Module] | None = None
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -29,6 +35,8 @@ class ReplacedTokenHead(nn.Module):
         deterministic: bool = True,
     ) -> Outputs:
         """`logits`, float32 [B, L], that each token was replaced."""
+        if self.make_norm is not None:
+            hidden = self.make_norm(name="norm")(hidden + hidden[:, :1])
         x = Linear(
             (hidden.shape[-1],),
             axes=("embed", "mlp"),
