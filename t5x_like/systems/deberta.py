@@ -119,8 +119,8 @@ def network(
 
 
 def embeddings(
-    config: Mapping[str, Any], kind: type[ContentEmbeddings]
-) -> Callable[..., ContentEmbeddings]:
+    config: Mapping[str, Any], kind: Callable[..., nn.Module]
+) -> Callable[..., nn.Module]:
     """The token embeddings, without positions."""
     dtype = jnp.dtype(config["dtype"])
     return functools.partial(

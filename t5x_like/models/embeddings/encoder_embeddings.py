@@ -78,10 +78,7 @@ class ContentEmbeddings(nn.Module):
 
     def __call__(self, batch: Batch) -> Float[Array, "B L D"]:
         """The normed embeddings."""
-        return self._normed(self.token(batch["encoder_input_tokens"]), batch)
-
-    def _normed(self, x: Float[Array, "B L D"], batch: Batch) -> Float[Array, "B L D"]:
-        return jnp.where((batch["encoder_segment_ids"] > 0)[..., None], self.norm(x), 0)
+        return _without_padding(self.norm(self.token(batch["encoder_input_tokens"])), batch)
 
     @property
     def table(self) -> Float[Array, "V D"]:
@@ -89,12 +86,18 @@ class ContentEmbeddings(nn.Module):
         return self.token.embedding
 
 
-class ChangedEmbeddings(ContentEmbeddings):
+class ChangedEmbeddings(nn.Module):
     """norm(token of another network + a learned change), 0 at padding.
 
     He et al. 2021, section 3.3, equation 6: E_D = sg(E_G) + E_delta, where E_delta begins at 0. The
     table of E_delta is `change`, not `token`, so that nobody takes it for that of the embeddings.
+
+    Attributes:
+        make_tokens: factory of the table of changes.
     """
+
+    make_tokens: Callable[..., nn.Module]
+    make_norm: Callable[..., nn.Module]
 
     def setup(self) -> None:
         self.change = self.make_tokens(embedding_init=nn.initializers.zeros)
@@ -103,4 +106,8 @@ class ChangedEmbeddings(ContentEmbeddings):
     def __call__(self, batch: Batch, token: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """The normed embeddings, from those of the other network, which get no gradient."""
         change = self.change(batch["encoder_input_tokens"])
-        return self._normed(jax.lax.stop_gradient(token) + change, batch)
+        return _without_padding(self.norm(jax.lax.stop_gradient(token) + change), batch)
+
+
+def _without_padding(x: Float[Array, "B L D"], batch: Batch) -> Float[Array, "B L D"]:
+    return jnp.where((batch["encoder_segment_ids"] > 0)[..., None], x, 0)
