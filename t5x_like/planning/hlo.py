@@ -81,9 +81,10 @@ def read(text: str) -> tuple[dict[str, Computation], str]:
             assert name is not None, line
             current = computations[name[1]] = {}
             entry = name[1] if line.startswith("ENTRY") else entry
-        elif line.startswith("}"):
+        elif line == "}":
             current = None
-        elif current is not None and " = " in line:
+        elif current is not None and line.startswith(" ") and " = " in line:
+            # The settings of a kernel go on over further lines, which are not indented.
             instruction = _instruction(line.strip())
             current[instruction.name] = instruction
     if not entry:

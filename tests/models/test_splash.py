@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import llama
 from t5x_like import partitioning
+from t5x_like.experiment import model_side
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.splash import splash_core
+from t5x_like.planning import batches, chips, compiling
 
 ROWS, LENGTH, HEADS, GROUPS, WIDTH = 2, 140, 4, 2, 8  # two blocks of 128, the second nearly empty
 # Softmaxes of 140 scores of order 1, and sums of as many float32 numbers, in another order.
@@ -113,3 +116,19 @@ def test_a_few_queries_after_a_cache_get_dense_attention():
     np.testing.assert_array_equal(
         splash_core(query, keys_values, **settings), dense_core(query, keys_values, **settings)
     )
+
+
+@pytest.mark.slow
+def test_libtpu_compiles_a_training_step_with_it():
+    settings = llama.get_config("demo")
+    settings.model.update({"attention": "splash", "dtype": "bfloat16"})
+    settings.data.lengths = {"targets": 256}
+    settings.mesh = {"data": 2, "fsdp": 1, "expert": 1, "model": 2}
+    try:
+        devices = chips.topology("v5e:2x2").devices()
+    except chips.NoCompilerError:
+        pytest.skip("libtpu is not installed")
+    model = model_side.build(settings, devices=devices)
+    text = compiling.compile_step(model, batches.batch(settings)).text
+    assert "tpu_custom_call" in text
+    assert ",256,256]" not in text

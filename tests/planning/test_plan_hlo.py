@@ -170,6 +170,23 @@ def test_types_are_read_with_their_place():
     assert [array.bytes for array in found] == [12, 4, 4]
 
 
+def test_the_settings_of_a_kernel_take_several_lines():
+    text = """HloModule m
+
+ENTRY %main (x: f32[2]) -> f32[2] {
+  %x = f32[2]{0} parameter(0)
+  %kernel = f32[2]{0} custom-call(%x), custom_call_target="tpu_custom_call", attributes={
+"blocks": "{ a = b }"
+}}, metadata={op_name="kernel"}
+  ROOT %y = f32[2]{0} negate(%kernel)
+}
+"""
+    (computation,), entry = hlo.read(text)[0].values(), hlo.read(text)[1]
+    assert entry == "main"
+    assert [one.opcode for one in computation.values()] == ["parameter", "custom-call", "negate"]
+    assert computation["y"].is_root
+
+
 def test_a_text_without_an_entry_is_no_program():
     with pytest.raises(ValueError, match="no ENTRY"):
         parse("HloModule empty")
