@@ -21,17 +21,15 @@ of theirs.
 """
 
 import collections
-import json
 import re
 import string
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from data import json_lines
 from t5x_like.config import one_line_errors
-from t5x_like.experiment.command_line import check_file
+from t5x_like.experiment.command_line import check_file, write_json
 
 RUN = 13  # words
 WINDOW = 200  # characters removed on each side of a match
@@ -176,7 +174,7 @@ def main(arguments: Sequence[str]) -> None:
         files = json_lines.find("--input", given.input)
         found = decontaminate(files, given.output, tests=tests, text=given.text)
         if given.report:
-            Path(given.report).write_text(json.dumps(found, indent=2) + "\n")
+            write_json(given.report, found)
         lines = [
             f"{found['contaminated']:,} of {found['read']:,} documents have parts of test sets; "
             f"{found['dropped']:,} of these have nothing left",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from t5x_like.experiment.command_line import ArgumentParser
+from t5x_like.experiment.command_line import ArgumentParser, writing
 from t5x_like.names import hint
 
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
@@ -147,17 +147,23 @@ class Writer:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._stack.close()
-        for name in self._files:
-            part = self._folder / f"unfinished-{name}"
-            part.unlink() if kind else part.rename(self._folder / name)
-        if kind and self._new:
-            self._folder.rmdir()
+        complete = False
+        try:
+            with writing(self._folder):
+                self._stack.close()
+            complete = not kind
+        finally:
+            for name in self._files:
+                part = self._folder / f"unfinished-{name}"
+                part.rename(self._folder / name) if complete else part.unlink()
+            if self._new and not complete:
+                self._folder.rmdir()
 
     def write(self, path: str, row: Mapping[str, Any]) -> None:
         """Write a row that comes from the file `path`."""
         if self._files:
-            self._files[Path(path).name].write(json.dumps(row, ensure_ascii=False) + "\n")
+            with writing(self._folder):
+                self._files[Path(path).name].write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def parser(module: str, description: str | None, *, output_required: bool = True) -> ArgumentParser:

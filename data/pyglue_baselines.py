@@ -11,7 +11,15 @@ words. A rule is what a person would write in a few lines after reading twenty r
 threshold in a rule is the best one in training.
 """
 
-import argparse
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment import command_line
+
+    PARSER = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
+    PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
+    ARGUMENTS = PARSER.parse_args()
+    command_line.silence_tensorflow()
+
 import collections
 import dataclasses
 import itertools
@@ -303,17 +311,13 @@ def table(tasks: Sequence[str]) -> list[str]:
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tasks", default=",".join(pyglue_rows.TASKS), help="names (all)")
-    names = parser.parse_args(arguments).tasks.split(",")
+def main(tasks: str) -> None:
+    """Print the table of some tasks, with commas between their names; "" for all."""
+    names = tasks.split(",") if tasks else list(pyglue_rows.TASKS)
     with one_line_errors():
         lines = table([choose("--tasks", name, {one: one for one in RULES}) for name in names])
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS.tasks)

@@ -62,13 +62,14 @@ def _filled_queries(raw: Raw) -> Raw:
     if "@placeholder" not in query:
         raise ValueError(f"query={query!r:.80} has no @placeholder.")
     answers = raw_fields.texts(raw, "answers")
-    entities = dict.fromkeys([*raw_fields.texts(raw, "entities"), answers[0]])
+    entities = dict.fromkeys([*raw_fields.texts(raw, "entities"), *answers])
     choices = [one for one in entities if one == answers[0] or one not in answers]
     passage = re.sub(rf"([.?!\"']){_HIGHLIGHT}", r"\1 ", raw_fields.text(raw, "passage"))
     return {
         **raw,
         "passage": passage.replace(_HIGHLIGHT, ". "),
         "listed": ", ".join(raw["entities"]),
+        "candidates": [*entities],
         "filled": [query.replace("@placeholder", one) for one in choices],
         "answer": choices.index(answers[0]),
     }
@@ -152,6 +153,7 @@ SUPER_GLUE = {
         text_a="{passage}",
         label="answer",
         choices="filled",
+        candidates="candidates",
         prepare=_filled_queries,
         for_text=_each_answer,
         text_metrics=("record",),

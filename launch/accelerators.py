@@ -110,7 +110,8 @@ def choose(accelerator_type: str) -> Slice:
 
 if __name__ == "__main__":
     try:
-        found = choose(sys.argv[1])
+        found = choose("".join(sys.argv[1:]))
     except ValueError as error:
-        sys.exit(f"error: {error}")
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
     print(found.runtime_version, found.chips, found.hosts)

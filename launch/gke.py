@@ -30,10 +30,11 @@ BUCKET = re.compile(r"/gcs/([^/]+)")
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line, with status 2."""
 
     def error(self, message: str) -> NoReturn:
-        sys.exit(f"error: {message}")
+        sys.stderr.write(f"error: {message}\n")
+        sys.exit(2)
 
 
 def manifest(

@@ -83,8 +83,9 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
                 predictions += [{"task": where, **row} for row in found]
         results |= evaluated_numbers.averages(results, averages)
     if jax.process_index() == 0:
-        _write(results, step, settings)
-        _write_predictions(predictions, settings)
+        with one_line_errors(OSError):
+            _write(results, step, settings)
+            _write_predictions(predictions, settings)
 
 
 def _model(path: pathlib.Path, settings: ml_collections.ConfigDict) -> tuple[Pretrained, int]:
@@ -123,9 +124,8 @@ def _write(
     path = _output(settings)
     for line in evaluated_numbers.table(results, step=step):
         print(line)
-    path.parent.mkdir(parents=True, exist_ok=True)
     found = {"step": step, **evaluated_numbers.to_json(results)}
-    path.write_text(json.dumps(found, indent=2) + "\n")
+    command_line.write_json(path, found)
     print(f"written to {path}")
 
 
@@ -141,8 +141,9 @@ def _write_predictions(
     if not settings.evaluate.predictions:
         return
     path = pathlib.Path(settings.evaluate.predictions)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(one) + "\n" for one in predictions))
+    with command_line.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(one) + "\n" for one in predictions))
 
 
 if __name__ == "__main__":

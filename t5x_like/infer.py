@@ -196,7 +196,8 @@ def _inputs(settings: ml_collections.ConfigDict, text: TextData) -> data_side.In
 
 
 def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
-    with open(os.dup(1) if name == "-" else name, "w") as out:
+    shown, file = ("standard output", os.dup(1)) if name == "-" else (name, name)
+    with command_line.writing(shown), open(file, "w") as out:
         for answer in answers:
             out.write(json.dumps(answer) + "\n")
             out.flush()

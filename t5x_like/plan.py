@@ -27,8 +27,6 @@ if __name__ == "__main__":
     )
 
 import contextlib
-import json
-import pathlib
 import sys
 
 import jax
@@ -66,9 +64,8 @@ def plan(settings: ml_collections.ConfigDict) -> None:
             found = _on_topology(found, settings, topology)
     print(report.text(found))
     if given.json:
-        path = pathlib.Path(given.json)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=2) + "\n")
+        with one_line_errors(OSError):
+            command_line.write_json(given.json, found)
     if found.get("fits") is False:
         sys.exit(1)
 

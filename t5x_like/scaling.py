@@ -21,7 +21,6 @@ trains it; with --topology also the least hours there, by compiling the step. --
 changes the config of that size. docs/scaling.md explains it all.
 """
 
-import json
 import math
 import pathlib
 import sys
@@ -74,10 +73,11 @@ def fit(arguments: Sequence[str]) -> None:
     result["warnings"] += left_out
     print(analysis.text(result))
     if given.json:
-        pathlib.Path(given.json).write_text(json.dumps(result, indent=2) + "\n")
+        command_line.write_json(given.json, result)
     if given.figures:
-        for file in figures.draw(found, result, pathlib.Path(given.figures)):
-            print(f"figure: {file}")
+        with command_line.writing(given.figures):
+            for file in figures.draw(found, result, pathlib.Path(given.figures)):
+                print(f"figure: {file}")
 
 
 def _read(path: pathlib.Path, *, count: str) -> "tuple[list[Run], list[str]]":
@@ -167,7 +167,7 @@ def plan(arguments: Sequence[str]) -> None:
         found = allocation.on_topology(found, settings, topology)
     print(allocation.text(found))
     if given.json:
-        pathlib.Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+        command_line.write_json(given.json, found)
 
 
 def _divide(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

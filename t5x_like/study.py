@@ -87,7 +87,9 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         again = _names("--rerun", given.rerun, study.arms)
         cells.write(runs, again=lambda run: run.folder.parent.parent.name in again)
         _train(runs, processes=given.processes)
-    path = page.write(study, name, found, pathlib.Path(given.write or folder))
+    written = pathlib.Path(given.write or folder)
+    with command_line.writing(written):
+        path = page.write(study, name, found, written)
     print(path.read_text())
     print(f"written to {path}")
 

@@ -46,6 +46,7 @@ from t5x_like.experiment import (
     reporting,
     run_folder,
 )
+from t5x_like.experiment.command_line import WriteError
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.memories import Data, Models
 from t5x_like.experiment.model_side import Experiment
@@ -101,8 +102,9 @@ def train(settings: ml_collections.ConfigDict) -> None:
         )
         with one_line_errors(NonFiniteError, status=NonFiniteError.STATUS):
             outcome = run.train(state, position, on_nonfinite=settings.train.on_nonfinite)
-    for line in run_report.lines(outcome, workdir, parts[-1]):
-        print(line)
+    with one_line_errors(WriteError):
+        for line in run_report.lines(outcome, workdir, parts[-1]):
+            print(line)
     if not outcome.interrupted:
         run.so_far.report()
 
@@ -313,9 +315,9 @@ class _Run:
                 batches.restore(position)
             else:  # the data begin anew, whatever was read before, and so does the memory
                 state = state.replace(carry=memories.initial(self.models, data))
-        if not self.begun:
-            self.begun = True
-            self.begin(int(state.step))
+            if not self.begun:
+                self.begun = True
+                self.begin(int(state.step))
         return state, batches
 
     def _fit(
@@ -332,7 +334,7 @@ class _Run:
             print(
                 f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True
             )
-        with one_line_errors(CheckpointWriteError, LockedError, NoExampleError):
+        with one_line_errors(CheckpointWriteError, WriteError, LockedError, NoExampleError):
             return fit(
                 state,
                 train_steps={name: model.train_step for name, model in self.models.items()},

@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{flags.output} was made with the same settings: nothing to do.")
         else:
             _train(flags)
-            _record(flags.output).write_text(json.dumps(settings, indent=2) + "\n")
+            command_line.write_json(_record(flags.output), settings)
 
 
 def _train(flags: argparse.Namespace) -> None:

@@ -112,6 +112,17 @@ def test_infer_answers_each_line(trained, given, tmp_path):
     assert all(isinstance(row["prediction"], str) for row in rows)
 
 
+@pytest.mark.parametrize("name", ["evaluate", "infer"])
+def test_a_full_disk_is_one_line(name, trained, given, tmp_path, capsys):
+    (tmp_path / "questions.txt").write_text("one two\n")
+    given(output="/dev/full", input=str(tmp_path / "questions.txt") if name == "infer" else "")
+    with pytest.raises(SystemExit) as ended:
+        {"evaluate": evaluate.evaluate, "infer": infer.infer}[name](settings(trained))
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: cannot write /dev/full: No space left on device: make room")
+
+
 def test_infer_shows_examples(trained, given, capsys):
     given(examples=2)
     infer.infer(settings(trained))

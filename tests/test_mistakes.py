@@ -11,7 +11,7 @@ import pytest
 from t5x_like import config
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.decoding.generator import Generator
-from t5x_like.experiment import model_side
+from t5x_like.experiment import model_side, training_processes
 from t5x_like.inference.predictor import Predictor
 from t5x_like.planning import compiling
 from t5x_like.pretrained import from_pretrained
@@ -40,6 +40,8 @@ BEGINNINGS = {
     "ladder": "ladder --output={new}/ladder --flops=1e12 --sizes=2x64 --system=chinchilla",
     "fit": "fit {made}/runs.csv",
     "budget": "plan --flops=1e21",
+    "study": "",
+    "pyglue_baselines": "",
     "quality_filter": "--input={made}/rows.jsonl --output={new}/out --curated={made}/rows.jsonl "
     "--text=text_a",
     "deduplicate": "--input={made}/rows.jsonl --output={new}/out --text=text_a",
@@ -54,7 +56,7 @@ MODULES = {
     **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
     **{
         name: f"data.{name}"
-        for name in ("quality_filter", "deduplicate", "decontaminate", "augment")
+        for name in "quality_filter deduplicate decontaminate augment pyglue_baselines".split()
     },
     **{
         name: f"benchmarks.{name}"
@@ -140,6 +142,7 @@ def nothing_begins(monkeypatch):
         (Predictor, "__call__"),
         (compiling, "compile_step"),
         (trainers, "train"),
+        (training_processes, "train"),
     ):
         monkeypatch.setattr(place, name, lambda *_, **__: begun())
 
@@ -179,5 +182,5 @@ def test_a_closed_standard_input_is_one_line(flag, made):
 
 def test_the_table_covers_all_commands():
     assert len(MISTAKES) > 100
-    commands = {"train", "evaluate", "infer", "convert", "vocabulary", "plan", *MODULES}
+    commands = {"train", "evaluate", "infer", "convert", "vocabulary", "plan", "study", *MODULES}
     assert {name.partition(", ")[0] for name in MISTAKES} >= commands

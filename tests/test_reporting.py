@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tensorboard.compat.proto import event_pb2
 
 from t5x_like import train
 from t5x_like.experiment import reporting
+from t5x_like.experiment.command_line import WriteError
 
 LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
 
@@ -66,3 +68,18 @@ def test_the_progress_line_has_what_was_dropped_if_anything_can_be(capsys):
     assert capsys.readouterr().out == (
         "step 3/10  loss 2.0000  dropped 3.1%\nstep 4/10  loss 2.0000\n"
     )
+
+
+def test_a_full_disk_is_named_and_leaves_whole_lines(tmp_path):
+    path = tmp_path / reporting.LOG
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with contextlib.closing(reporting.JsonLinesWriter(path)) as writer:
+        writer.write_scalars(1, {"loss": 2.0})
+        try:  # the file ends in the middle of the next line
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, limits[1]))
+            with pytest.raises(WriteError, match=r"cannot write .*/metrics.jsonl: File too large"):
+                writer.write_scalars(2, {"loss": 1.0})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        writer.write_scalars(3, {"loss": 0.5})
+    assert reporting.read_log(tmp_path) == {"loss": {1: 2.0, 3: 0.5}}

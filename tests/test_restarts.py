@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import pathlib
 import re
 import shutil
 
@@ -97,6 +98,14 @@ def test_a_full_disk_is_one_line_and_leaves_the_newest_checkpoint(run, capsys, m
     after, step = checkpoints.restore_params(run / "run")
     assert step == 2
     jax.tree.map(np.testing.assert_array_equal, after, before)
+
+
+def test_a_full_disk_under_the_log_is_one_line(run, capsys, monkeypatch):
+    full = reporting.JsonLinesWriter(pathlib.Path("/dev/full"))
+    monkeypatch.setattr(reporting, "JsonLinesWriter", lambda path: full)
+    line = refused(capsys, settings(run, train__steps=3))
+    assert line.startswith("error: cannot write /dev/full: No space left on device: make room")
+    assert checkpoints.checkpoint_steps(run / "run" / "checkpoints") == [2]
 
 
 @pytest.fixture

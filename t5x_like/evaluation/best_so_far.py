@@ -7,8 +7,10 @@ from typing import Any
 import jax
 
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints
+from t5x_like.checkpoints.reading import BEST
 from t5x_like.config import Phase
 from t5x_like.evaluation.while_training import Schedule
+from t5x_like.experiment.command_line import writing
 from t5x_like.training.loop import Outcome
 from t5x_like.training.state import TrainState
 
@@ -59,7 +61,8 @@ class BestSoFar:
         if self._best is None or self._best.number not in values:
             return False
         self._saver.wait()  # what is called the best is on disk
-        self._best.add(step, values[self._best.number])
+        with writing(self._saver.folder / BEST):
+            self._best.add(step, values[self._best.number])
         return self._best.exhausted
 
     def report(self) -> None:

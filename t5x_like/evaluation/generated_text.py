@@ -4,7 +4,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, answers_of, text_of
+from t5x_like.evaluation.measure import (
+    Measured,
+    Row,
+    RowMeasure,
+    answers_of,
+    check_group,
+    in_groups,
+    text_of,
+)
 from t5x_like.evaluation.metrics import CLASS, METRICS, NUMBER, TEXT, Metric, directions
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose
@@ -46,10 +54,7 @@ class Generation(RowMeasure):
                 raise ValueError(
                     f"positive is not set: the metric {name} needs the label of the positive class"
                 )
-            if metric.grouped and not self.group:
-                raise ValueError(
-                    f"group is not set: the metric {name} needs the field with the key of a group"
-                )
+            check_group(name, self.group)
         if self.positive and self.labels:
             choose("positive", self.positive, dict.fromkeys(self.labels))
 
@@ -72,9 +77,7 @@ class Generation(RowMeasure):
                 metric = dataclasses.replace(metric, positive=self.positive)
             targets, outputs = self._read(metric, answers, predicted)
             if metric.grouped:
-                groups = [text_of(row, self.group) for row in rows]
-                pairs = zip(groups, targets, strict=True)
-                targets = [{"group": group, "value": value} for group, value in pairs]
+                targets = in_groups(rows, targets, group=self.group)
             found |= metric.statistics(targets, outputs).estimates()
         listed = [
             {"inputs": row["inputs"], "prediction": text, "targets": right}

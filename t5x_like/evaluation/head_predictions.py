@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, text_of
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure, check_group, in_groups
 from t5x_like.evaluation.metrics import METRICS, Metric, directions
 from t5x_like.inference.predictions import PREDICTIONS
 from t5x_like.inference.predictor import Prediction, Predictor
@@ -56,10 +56,7 @@ class HeadPredictions(RowMeasure):
         for name in self.metrics:
             choose("metric", name, METRICS)
             choose(f"metric of a model that predicts {_PLURALS[kind]}", name, fitting)
-            if METRICS[name].grouped and not self.group:
-                raise ValueError(
-                    f"group is not set: the metric {name} needs the field with the key of a group"
-                )
+            check_group(name, self.group)
 
     def measure(self, predictor: Predictor, rows: Sequence[Row]) -> Measured:
         """The numbers of all metrics, as `Estimate`s.
@@ -77,9 +74,7 @@ class HeadPredictions(RowMeasure):
         for metric in metrics:
             targets, outputs = self._read(metric, prediction, labels, predicted)
             if metric.grouped:
-                groups = [text_of(row, self.group) for row in rows]
-                both = zip(groups, targets, strict=True)
-                targets = [{"group": group, "value": value} for group, value in both]
+                targets = in_groups(rows, targets, group=self.group)
             found |= metric.statistics(targets, outputs).estimates()
         return found | {"examples": len(rows)}, predicted
 

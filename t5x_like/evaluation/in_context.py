@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from t5x_like.evaluation.measure import (
     Row,
     RowMeasure,
     answers_of,
+    check_group,
     choices_of,
+    in_groups,
     text_of,
 )
 from t5x_like.evaluation.metrics import METRICS, TEXT, directions
@@ -27,7 +29,8 @@ from t5x_like.names import choose
 
 BY = ("likelihood", "generation")
 TOO_LONG = ("error", "fewer_shots")
-_TEXT_METRICS = {name: one for name, one in METRICS.items() if one.compares(TEXT)}
+_TEXT_METRICS = {name: one for name, one in METRICS.items() if TEXT in one.fits}
+_OF_GENERATED = ("exact_match", "f1")
 
 _ACCURACIES = ("accuracy", "accuracy_per_token", "accuracy_calibrated")
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -53,8 +56,11 @@ class InContext(RowMeasure):
         answer: the context that calibrates: p(choice | prompt) / p(choice | answer).
         stop: generated text ends before this one; "" for none.
         sentences: generated text ends after so many; 0 for all.
-        metrics: of generated text, names of metrics of texts in
-            `evaluation.metrics`.
+        metrics: names of metrics of texts in `evaluation.metrics`, of the generated texts, or of
+            the likeliest choices by log p beside the accuracies. Empty: `exact_match` and `f1` of
+            generated texts.
+        group: the field of a row with the key of its group, for `record`. Of the rows of a group
+            with the same inputs the first counts: ReCoRD's tasks have one for each answer.
         too_long: what is done where a prompt is longer than the model reads: "error", or
             "fewer_shots", as many as fit, and `mean_shots` is their number.
         seed: of the sampling of examples.
@@ -69,7 +75,8 @@ class InContext(RowMeasure):
     answer: str = "Answer:"
     stop: str = "\n"
     sentences: int = 0
-    metrics: Sequence[str] = ("exact_match", "f1")
+    metrics: Sequence[str] = ()
+    group: str = ""
     too_long: str = "error"
     seed: int = 0
     pool: int = 100_000
@@ -81,6 +88,7 @@ class InContext(RowMeasure):
         choose("in_context.too_long", self.too_long, dict.fromkeys(TOO_LONG))
         for name in self.metrics:
             choose("in_context.metrics", name, _TEXT_METRICS)
+            check_group(name, self.group)
         if self.shots < 0:
             raise ValueError(f"in_context.shots={self.shots} must be 0 or more")
         if self.template.count(_TARGETS) != 1 or not self.template.endswith(_TARGETS):
@@ -91,11 +99,11 @@ class InContext(RowMeasure):
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
         if self.by == "generation":
-            return directions(self.metrics)
-        return dict.fromkeys(_ACCURACIES, False)
+            return directions(self.metrics or _OF_GENERATED)
+        return dict.fromkeys(_ACCURACIES, False) | directions(self.metrics)
 
     def measure(self, model: TextModel, rows: Sequence[Row], examples: Sequence[Row]) -> Measured:
-        """The accuracies by likelihood, or the metrics of generated text; `mean_shots`.
+        """The accuracies by likelihood, the metrics, and `mean_shots`.
 
         Args:
             rows: the questions.
@@ -105,6 +113,7 @@ class InContext(RowMeasure):
             ValueError: fewer examples than shots, a field that rows lack, or a prompt that is too
                 long, even without examples.
         """
+        rows = self._once(rows)
         # By likelihood the longest choice has to fit, else the longest text to be generated.
         counted = collections.Counter(text_of(one, "inputs") for one in examples)
         prompts, shots = [], []
@@ -125,6 +134,14 @@ class InContext(RowMeasure):
         first = [self.description] if self.description else []
         shown = [_filled(self.template, one) for one in examples]
         return self.separator.join([*first, *shown, question])
+
+    def _once(self, rows: Sequence[Row]) -> Sequence[Row]:
+        if not self.group:
+            return rows
+        first: dict[tuple[str, str], Row] = {}
+        for row in rows:
+            first.setdefault((text_of(row, self.group), text_of(row, "inputs")), row)
+        return list(first.values())
 
     def _sample(self, row: Row, number: int, examples: Sequence[Row], *, same: int) -> list[Row]:
         """The examples of a row, where `same` have its own question."""
@@ -172,13 +189,13 @@ class InContext(RowMeasure):
         predicted, right = [], []
         for row in rows:
             choices = choices_of(row)
-            found = [next(own) for _ in choices]
+            given = [next(own) for _ in choices]
             by = {
-                "log_prob": [one.total for one in found],
-                "per_token": [one.per_token for one in found],
+                "log_prob": [one.total for one in given],
+                "per_token": [one.per_token for one in given],
                 "calibrated": [
                     one.total - base[choice].total
-                    for one, choice in zip(found, choices, strict=True)
+                    for one, choice in zip(given, choices, strict=True)
                 ],
             }
             picked = {name: choices[int(np.argmax(values))] for name, values in by.items()}
@@ -187,19 +204,29 @@ class InContext(RowMeasure):
             predicted.append(
                 {"predictions": picked, "targets": row["targets"], "choices": choices, **by}
             )
-        return Statistics(np.array(right, float), means(*_ACCURACIES)).estimates(), predicted
+        found = Statistics(np.array(right, float), means(*_ACCURACIES)).estimates()
+        likeliest = [one["predictions"]["log_prob"] for one in predicted]
+        return found | self._compare(self.metrics, rows, likeliest), predicted
 
     def _generate(self, model: TextModel, rows: Sequence[Row], prompts: Sequence[str]) -> Measured:
         predicted = [
             {"prediction": self._cut(text), "targets": text_of(row, "targets")}
             for text, row in zip(model.generate(prompts), rows, strict=True)
         ]
-        targets = [answers_of(row) for row in rows]
-        predictions = [one["prediction"] for one in predicted]
+        texts = [one["prediction"] for one in predicted]
+        return self._compare(self.metrics or _OF_GENERATED, rows, texts), predicted
+
+    def _compare(
+        self, names: Sequence[str], rows: Sequence[Row], texts: Sequence[str]
+    ) -> dict[str, float]:
+        """The numbers of some metrics of what was generated or chosen."""
         found: dict[str, float] = {}
-        for name in self.metrics:
-            found |= METRICS[name].statistics(targets, predictions).estimates()
-        return found, predicted
+        for name in names:
+            targets: list[Any] = [answers_of(row) for row in rows]
+            if METRICS[name].grouped:
+                targets = in_groups(rows, targets, group=self.group)
+            found |= METRICS[name].statistics(targets, texts).estimates()
+        return found
 
     def _cut(self, text: str) -> str:
         """What counts of generated text: up to the stop, and so many sentences."""

@@ -2,9 +2,10 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from t5x_like.evaluation.metrics import METRICS
 from t5x_like.names import hint
 
 Row = Mapping[str, Any]  # fields: a string, or a list of strings
@@ -100,3 +101,32 @@ def choices_of(row: Row) -> list[str]:
             f"{hint(row['targets'], choices)}"
         )
     return choices
+
+
+def check_group(name: str, group: str) -> None:
+    """Check that a metric of groups has the field with the key of a row's group.
+
+    Args:
+        name: of the metric.
+        group: the setting of the measure; "" if it is not set.
+
+    Raises:
+        ValueError: it is not set.
+    """
+    if METRICS[name].grouped and not group:
+        raise ValueError(
+            f"group is not set: the metric {name} needs the field with the key of a group"
+        )
+
+
+def in_groups(rows: Sequence[Row], targets: Sequence[Any], *, group: str) -> list[dict[str, Any]]:
+    """The targets as metrics of groups read them (`metrics.groups`).
+
+    Args:
+        group: the field of a row with the key of its group.
+
+    Raises:
+        ValueError: a row lacks it.
+    """
+    keys = [text_of(row, group) for row in rows]
+    return [{"group": key, "value": value} for key, value in zip(keys, targets, strict=True)]

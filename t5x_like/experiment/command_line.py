@@ -8,6 +8,7 @@ import ast
 import contextlib
 import importlib.util
 import inspect
+import json
 import os
 import pathlib
 import platform
@@ -293,6 +294,38 @@ def check_folder(setting: str, path: str | os.PathLike[str]) -> None:
     elif os.access(there, os.W_OK | os.X_OK):
         return
     raise ValueError(f"{setting}={str(path)!r}: {there} {problem} give another folder")
+
+
+class WriteError(OSError):
+    """A file could not be written: no space, no permission, storage gone."""
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in an error of writing it, as that of a full disk does not.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(
+            f"cannot write {os.fspath(path)}: {error.strerror or error}: make room there or choose "
+            "another place, and start the same command again"
+        ) from error
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a value as JSON, and make the folder of the file.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    file = pathlib.Path(path)
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def _help(options: dict[str, tuple[Any, str]]) -> str:

@@ -1,6 +1,8 @@
 """The outputs of a run: a progress line, evaluations, a JSON Lines file, plots."""
 
+import contextlib
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from t5x_like.experiment.command_line import writing
 from t5x_like.training.loop import Writer
 
 LOG = "metrics.jsonl"
@@ -20,21 +23,33 @@ class JsonLinesWriter:
     """Appends a line for each call of `write_scalars`: {"step": 10, "train/loss": 4.2, ...}."""
 
     def __init__(self, path: pathlib.Path):
-        self._file = path.open("a")
+        self._path = path
+        self._file = path.open("ab", buffering=0)  # at once, all of a line or nothing
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Append the scalars of a step; NaN and infinity become null."""
+        """Append the scalars of a step; NaN and infinity become null.
+
+        Raises:
+            WriteError: the line cannot be written.
+        """
         values = {name: float(np.asarray(value)) for name, value in scalars.items()}
         finite = {name: v if np.isfinite(v) else None for name, v in values.items()}
-        self._file.write(json.dumps({"step": int(step), **finite}) + "\n")
-        self._file.flush()
+        line = (json.dumps({"step": int(step), **finite}) + "\n").encode()
+        with writing(self._path):
+            end = self._file.seek(0, os.SEEK_END)
+            try:
+                while line:
+                    line = line[self._file.write(line) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(end)  # a piece of a line could not be read
+                raise
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Ignore images: the file contains scalars only."""
 
     def flush(self) -> None:
-        """Write all lines to disk."""
-        self._file.flush()
+        """Do nothing: each line is written at once."""
 
     def close(self) -> None:
         """Close the file."""
@@ -208,5 +223,6 @@ def plot_loss(
     axes.grid(alpha=0.3)
     axes.legend()
     path = workdir / "loss.png"
-    figure.savefig(path, dpi=120)
+    with writing(path):
+        figure.savefig(path, dpi=120)
     return path

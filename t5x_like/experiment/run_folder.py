@@ -119,5 +119,6 @@ def write_config(settings: ml_collections.ConfigDict, workdir: pathlib.Path, *, 
 
 def _write(path: pathlib.Path, text: str) -> None:
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(text)
-    unfinished.replace(path)
+    with command_line.writing(path):
+        unfinished.write_text(text)
+        unfinished.replace(path)

@@ -10,6 +10,7 @@ from typing import Any
 import ml_collections
 
 from t5x_like import config, systems
+from t5x_like.experiment import command_line
 from t5x_like.names import hint
 from t5x_like.scaling_laws import cost
 from t5x_like.scaling_laws.cost import Cost
@@ -223,9 +224,7 @@ def write(rungs: Sequence[Rung]) -> None:
                 f"{path} is of a run with other settings: choose another --output, or remove it"
             )
     for rung in rungs:
-        rung.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(config.to_dict(rung.config), indent=2)
-        (rung.folder / "config.json").write_text(text + "\n")
+        command_line.write_json(rung.folder / "config.json", config.to_dict(rung.config))
 
 
 def table(rungs: Sequence[Rung]) -> Iterator[str]:

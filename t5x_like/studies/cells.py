@@ -194,10 +194,9 @@ def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:
         shutil.rmtree(run.folder)
     for run in runs:
         if not (run.folder / _PLANNED).is_file():
-            run.folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(config.to_dict(run.config), indent=2)
-            (run.folder / "config.json").write_text(text + "\n")
-            (run.folder / _PLANNED).write_text(run.text + "\n")
+            command_line.write_json(run.folder / "config.json", config.to_dict(run.config))
+            with command_line.writing(run.folder / _PLANNED):
+                (run.folder / _PLANNED).write_text(run.text + "\n")
 
 
 def _has_changed(run: CellRun) -> bool:

@@ -247,6 +247,7 @@ def test_each_right_entity_is_an_example_and_highlights_are_sentences():
     assert pairs(SUPER_GLUE["record"], RECORD) == [(inputs, "penguin"), (inputs, "pigeon")]
     for row in SUPER_GLUE["record"].text_rows(RECORD, split="train"):
         assert (row["answers"], row["group"]) == (["penguin", "pigeon"], "7-9")
+        assert row["choices"] == ["penguin", "potato", "pigeon"]  # to choose from by likelihood
 
 
 def test_the_mixtures_leave_out_what_t5_leaves_out():

@@ -88,6 +88,30 @@ def test_three_ways_to_choose_differ_as_they_should(characters):
     }
 
 
+def test_record_is_the_likeliest_entity_and_each_query_counts_once(characters):
+    choices = ["the Rock", "Rome", "Rock", "Oslo Fjord", "Oslo"]
+
+    def queries(group, *answers):
+        row = {"inputs": f"query {group}", "choices": choices, "answers": answers, "group": group}
+        return [{**row, "targets": one} for one in answers]
+
+    def think(before, character):
+        if not before.endswith("\n"):
+            return 0.0
+        return 0.0 if character == {"1": "t", "2": "O"}[before[-2]] else -1.0
+
+    rows = [*queries("1", "Rock", "Rome"), *queries("2", "Oslo")]
+    kind = InContext(template="{inputs}\n{targets}", metrics=("record",), group="group")
+    found, predictions = kind.measure(characters(think), rows, [])
+    picked = [one["predictions"]["log_prob"] for one in predictions]
+    assert picked == ["the Rock", "Oslo Fjord"]
+    # As ReCoRD's script compares texts: without the article the first is an answer.
+    assert found["record_exact_match"] == 0.5
+    assert found["record_f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert (found["accuracy"], found["examples"]) == (0.0, 2)
+    assert kind.directions().keys() >= {"accuracy", "record_exact_match", "record_f1"}
+
+
 def test_generated_answers_end_where_they_should(characters):
     kind = InContext(template=TEMPLATE, by="generation")
     model = characters(flat, written=" The 6.\nQ: 4+4")
@@ -138,6 +162,7 @@ def test_a_prompt_that_is_too_long_is_an_error_or_has_fewer_examples(characters)
         ),
         ({"too_long": "fewer"}, "Did you mean 'fewer_shots'"),
         ({"metrics": ("rouge",)}, "in_context.metrics='rouge'"),
+        ({"metrics": ("record",)}, "group is not set: the metric record"),
         ({"shots": -1}, "in_context.shots=-1"),
         ({"template": "{inputs}"}, "must end in {targets}"),
         ({"template": "{inputs}{targets}."}, "must end in {targets}"),

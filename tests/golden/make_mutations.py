@@ -88,6 +88,38 @@ LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 16,
 }
+DEBERTA = {
+    **BERT,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["c2p", "p2c"],
+    "max_relative_positions": 7,
+}
+DEBERTA_V2 = {**DEBERTA, "max_relative_positions": 11, "conv_kernel_size": 3, "conv_act": "gelu"}
+DEBERTA_V3 = {
+    **DEBERTA,
+    "max_relative_positions": 18,
+    "share_att_key": True,
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+}
+BIG_BIRD = {
+    **BERT,
+    "max_position_embeddings": 24,
+    "block_size": 2,
+    "num_random_blocks": 1,
+    "sep_token_id": 4,
+}
+XLNET = {
+    "vocab_size": drawn_weights.VOCABULARY,
+    "d_model": 24,
+    "n_layer": 2,
+    "n_head": 3,
+    "d_inner": 28,
+    "mem_len": 7,
+    "num_labels": 3,
+}
 SWITCH = {
     **T5,
     "num_sparse_encoder_layers": 1,
@@ -123,6 +155,15 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
         "encoder",
     ),
     "distilbert_choices": ("DistilBertForMultipleChoice", {**BERT, "hidden_dim": 28}, "encoder"),
+    "deberta": ("DebertaForMaskedLM", DEBERTA, "encoder"),
+    "deberta_classification": ("DebertaForSequenceClassification", DEBERTA, "encoder"),
+    "deberta_v2": ("DebertaV2ForMaskedLM", DEBERTA_V2, "encoder"),
+    "deberta_v3": ("DebertaV2ForMaskedLM", DEBERTA_V3, "encoder"),
+    "deberta_v3_classification": ("DebertaV2ForSequenceClassification", DEBERTA_V3, "encoder"),
+    "bigbird": ("BigBirdForMaskedLM", BIG_BIRD, "segments"),
+    "bigbird_classification": ("BigBirdForSequenceClassification", BIG_BIRD, "segments"),
+    "xlnet": ("XLNetLMHeadModel", XLNET, "segments"),
+    "xlnet_classification": ("XLNetForSequenceClassification", XLNET, "segments"),
     "t5": ("T5ForConditionalGeneration", T5, "both"),
     "t5_gated": ("T5ForConditionalGeneration", GATED, "both"),
     "t5_encoder": ("T5EncoderModel", T5, "encoder"),
@@ -202,13 +243,23 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "n_inner": (None, 28, 96, 0),
     "n_ctx": (8, 16),
     "torch_dtype": ("float32", "float16"),
-    "summary_type": ("cls_index", "last", "first", "mean"),
+    "summary_type": ("cls_index", "last", "first", "mean", "attn", "x"),
     "_attn_implementation": ("eager", "sdpa"),
     "attn_implementation": ("eager", "sdpa"),
     "layerdrop": (0.5,),
     "max_length": (5,),
     "vocab_size": (30, 40, 42),
-    "relative_attention_max_distance": (1, 0, 4, 11, 13, 24, 12.0),
+    "relative_attention_max_distance": (1, 0, 4, 6, 11, 13, 24, 12.0),
+    "max_relative_positions": (-1, 0, 1, 5, 6, 7, 11, 18, 30),
+    "position_buckets": (-1, 0, 1, 2, 3, 4, 6, 8),
+    "pos_att_type": ([], ["c2p"], ["p2c"], ["p2c", "c2p"], "c2p|p2c", "p2c", "x", ["x"]),
+    "norm_rel_ebd": ("none", "layer_norm", "none|layer_norm", "x"),
+    "conv_act": ACTIVATIONS,
+    "pooler_hidden_act": ACTIVATIONS,
+    "ff_activation": ACTIVATIONS,
+    "attention_type": ("block_sparse", "original_full", "x"),
+    "attn_type": ("bi", "uni", "x"),
+    "summary_activation": ("tanh", "relu", "x"),
 }
 # Settings that old classes, other classes or generation read, and those that a class may add.
 FURTHER = """
@@ -248,6 +299,7 @@ def keys_of(config: dict[str, Any], model: Any) -> dict[str, Any]:
     """The keys to change, with the values of those that they stand for."""
     source = inspect.getsource(sys.modules[type(model).__module__])
     read = set(re.findall(r"config\.([a-z]\w+)", source)) | set(FURTHER.split())
+    read |= set(re.findall(r'getattr\(config, "(\w+)"', source))
     found = {**model.config.to_dict(), **dict.fromkeys(sorted(read - config.keys())), **config}
     for other, own in model.config.attribute_map.items():
         found.setdefault(other, found.get(own))
@@ -287,7 +339,7 @@ def outcome(folder: Path, config: dict[str, Any], base: dict[str, Any], sides: s
             outputs = {OUTPUTS[k]: v.numpy() for k, v in out.items() if k in OUTPUTS}
             if "encoder_last_hidden_state" in out and "hidden" in outputs:
                 return "error"  # without the head; its outputs are the decoder's
-            found.append(drawn_weights.sample(outputs))
+            found.append(drawn_weights.sample(outputs, model_type=base["model_type"]))
             if not info["missing_keys"]:
                 break
     except Exception as error:  # whatever Transformers raises

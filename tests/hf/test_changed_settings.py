@@ -95,7 +95,7 @@ def test_a_change_is_read_as_pytorch_reads_it_or_refused(name, tmp_path):
         program = read(name, config), *(array.tobytes() for array in batch.values())
         if program not in outputs:
             (tmp_path / "config.json").write_text(json.dumps(config))
-            outputs[program] = outcome(predict, tmp_path, batch)
+            outputs[program] = outcome(predict, tmp_path, batch, model_type=base["model_type"])
         ours = outputs[program]
         if isinstance(ours, str) or found == "error":
             assert found != 0 or key, ours
@@ -106,9 +106,10 @@ def test_a_change_is_read_as_pytorch_reads_it_or_refused(name, tmp_path):
         )
 
 
-def predict(folder, batch):
+def predict(folder, batch, *, model_type):
     """Some numbers of a folder's outputs."""
     model = from_pretrained(folder)
     assert isinstance(model, Pretrained)
     found = vars(model(**batch))
-    return drawn_weights.sample({k: v for k, v in found.items() if v is not None})
+    known = {k: v for k, v in found.items() if v is not None}
+    return drawn_weights.sample(known, model_type=model_type)

@@ -44,6 +44,8 @@ class Benchmark:
             a label or a number from 0.
         labels: the names of the labels in the order of their numbers; `label` may have either.
         choices: the fields of the choices, or the one field that is a list of them.
+        candidates: the field with the texts that a language model chooses from by likelihood, where
+            these are not the names of the labels or the choices.
         prepare: changes a raw row before both forms; raises ValueError for a bad one.
         for_text: makes of a raw row those of the text-to-text form, one or several.
         trained_on: which raw rows the text-to-text form is trained on; None for all.
@@ -68,6 +70,7 @@ class Benchmark:
     label: str = "label"
     labels: tuple[str, ...] = ()
     choices: tuple[str, ...] | str = ()
+    candidates: str = ""
     prepare: Change | None = None
     for_text: Callable[[Raw], Iterable[Raw]] | None = None
     trained_on: Callable[[Raw], bool] | None = None
@@ -128,7 +131,9 @@ class Benchmark:
         }
         if self.answers:
             row["answers"] = raw_fields.texts(raw, self.answers)
-        if self.targets == _LABEL:
+        if self.candidates:
+            row["choices"] = raw_fields.texts(raw, self.candidates)
+        elif self.targets == _LABEL:
             row["choices"] = list(self.labels)
         elif self.targets == _CHOICE:
             row["choices"] = raw["all_choices"]

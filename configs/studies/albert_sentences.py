@@ -1,0 +1,113 @@
+"""The objectives about sentences that the ALBERT paper compares, under the same n-gram masks.
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --set prose=True --kind=albert \
+        --size=4096 --output=runs/albert_demo/vocabulary.model
+    python -m t5x_like.study albert_sentences
+
+Lan et al. 2019, section 4.6, the intrinsic tasks of table 5: the accuracy of masked tokens, of next
+sentences and of the order of sentences, after pretraining with neither, with one or with the other.
+The downstream tasks of the table are not here.
+
+| the paper | here |
+|---|---|
+| 12 million parameters, 12 layers | 2 layers with one set of parameters, 128 wide |
+| 4,096 rows of 512 tokens, 125,000 batches | 16 rows of 32 tokens, 1,500 batches |
+| books and Wikipedia, 30,000 pieces | sentences of documentation, 4,096 pieces |
+| how an arm's pairs are measured is not given | new heads are trained, on a frozen network |
+
+Masked tokens are predicted in the rows of the pretraining, which are pairs or single segments.
+"""
+
+from typing import Any
+
+from t5x_like.studies import Arm, Claim, Measure, Run, Study
+
+_SMALL: dict[str, Any] = {
+    "data.lengths": {"inputs": 32},
+    "optimizer.learning_rate": 2e-3,
+    "train.log_every": 100,
+    "checkpoint.keep": 1,
+    "evaluate.every": 0,
+    "evaluate.batches": 0,
+}
+
+
+def _objective(sentences: str) -> dict[str, Any]:
+    return {"longest": 3, "sentences": sentences, "short_rate": 0.1}
+
+
+def _arm(sentences: str, masked: float, following: float, order: float) -> Arm:
+    head = "masked_lm" if sentences == "none" else "pretraining"
+    settings = {"data.objective_settings": _objective(sentences), "model.head": head}
+    return Arm(
+        changes={"pretraining": settings},
+        paper={"masked": masked, "next": following, "order": order},
+    )
+
+
+def _measure(run: str, number: str, in_paper: str) -> Measure:
+    return Measure(run=run, number=number, scale=100.0, in_paper=in_paper)
+
+
+def get_study() -> Study:
+    """The study."""
+    pairs = {
+        sentences: {
+            "model": {"head": "pretraining"},
+            "data": {"objective_settings": _objective(sentences)},
+        }
+        for sentences in ("next", "order")
+    }
+    frozen = {"optimizer.frozen": ("embeddings", "projection", "encoder")}
+    return Study(
+        title="Objectives about sentences in ALBERT at demo size",
+        source="Lan et al. 2019, table 5",
+        runs={
+            "pretraining": Run(
+                config="configs/albert.py:demo",
+                changes={**_SMALL, "model.d_ff": 256, "train.steps": 1500},
+            ),
+            "pairs": Run(
+                config="configs/albert.py:demo",
+                changes={**_SMALL, **frozen, "tasks": pairs, "train.steps": 400},
+                starts_from="pretraining",
+            ),
+        },
+        arms={
+            "none": _arm("none", 54.9, 52.4, 53.3),
+            "next": _arm("next", 54.5, 90.5, 52.0),
+            "order": _arm("order", 54.0, 78.9, 86.5),
+        },
+        measures={
+            "masked": _measure("pretraining", "pydocs/accuracy", "MLM"),
+            "next": _measure("pairs", "next/pydocs/sentences/accuracy", "NSP"),
+            "order": _measure("pairs", "order/pydocs/sentences/accuracy", "SOP"),
+        },
+        claims=CLAIMS,
+    )
+
+
+CLAIMS = (
+    Claim(
+        text="Next sentences bring nothing to the order.",
+        measure="order",
+        arm="next",
+        than="none",
+        within=2.0,
+    ),
+    Claim(
+        text="The order brings something to next sentences.",
+        measure="next",
+        arm="order",
+        than="none",
+    ),
+    Claim(text="... less than next sentences.", measure="next", arm="next", than="order"),
+    Claim(text="The order brings most to itself.", measure="order", arm="order", than="next"),
+    Claim(
+        text="Masked tokens are predicted as well beside the order.",
+        measure="masked",
+        arm="order",
+        than="none",
+        within=1.0,
+    ),
+)
