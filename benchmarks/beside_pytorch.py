@@ -9,6 +9,22 @@ medians, and the ratio is ours to theirs. Decoding is greedy with a cache, witho
 tokens that the two write are compared as well, and so are the losses of the first training step.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    import importlib.util
+
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python benchmarks/beside_pytorch.py")
+    PARSER.add_argument("what", choices=("decode", "train"))
+    PARSER.add_argument("--systems", nargs="+", default=None, choices=("gpt2", "llama", "t5"))
+    PARSER.add_argument("--repeats", type=count, default=3)
+    PARSER.add_argument("--batches", type=count, nargs="+", default=[1, 8])
+    ARGUMENTS = PARSER.parse_args()
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+        PARSER.error("torch or transformers is not there: pip install torch transformers")
+
+import argparse
 import statistics
 import tempfile
 import time
@@ -23,7 +39,6 @@ import torch
 import transformers
 
 from t5x_like import systems
-from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.training import optimizers, state, step
 
@@ -51,14 +66,8 @@ PROMPT, NEW = 32, 64
 ROWS, LENGTH = 4, 128  # of a training batch
 
 
-def main() -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Prints the figures."""
-    parser = ArgumentParser(__doc__, prog="python benchmarks/beside_pytorch.py")
-    parser.add_argument("what", choices=("decode", "train"))
-    parser.add_argument("--systems", nargs="+", default=None, choices=tuple(SHAPES))
-    parser.add_argument("--repeats", type=count, default=3)
-    parser.add_argument("--batches", type=count, nargs="+", default=[1, 8])
-    arguments = parser.parse_args()
     default = list(SHAPES) if arguments.what == "decode" else ["gpt2", "llama"]
     for system in arguments.systems or default:
         torch.manual_seed(0)
@@ -167,4 +176,4 @@ def compare(
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS)

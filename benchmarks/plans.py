@@ -7,16 +7,25 @@ Each is a process of its own, since a large step takes gigabytes to compile. Wha
 in runs/plans/, and the page has all of it.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.plans")
+    PARSER.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
+    ARGUMENTS = PARSER.parse_args()
+
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from configs.plans import TOPOLOGIES
-from t5x_like.experiment.command_line import ArgumentParser
-from t5x_like.names import hint
+from t5x_like.config import one_line_errors
+from t5x_like.names import choose
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "runs" / "plans"
@@ -24,16 +33,15 @@ PAGE = ROOT / "docs" / "plans.md"
 BEGIN, END = "<!-- written by make plans -->\n", "<!-- end -->\n"
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     """Plans what is named, or all, and writes the page.
 
     Exits with status 1 where one does not fit.
     """
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.plans")
-    parser.add_argument("names", nargs="*", help="plans to compile; all, if none is named")
-    names = parser.parse_args().names or list(TOPOLOGIES)
-    if unknown := [name for name in names if name not in TOPOLOGIES]:
-        parser.error(f"the plan {unknown[0]!r} does not exist.{hint(unknown[0], TOPOLOGIES)}")
+    with one_line_errors():
+        for name in names:
+            choose("the plan", name, TOPOLOGIES)
+    names = names or list(TOPOLOGIES)
     RESULTS.mkdir(parents=True, exist_ok=True)
     fit = [compile_plan(name) for name in names]
     found = {name: read(name) for name in TOPOLOGIES if (RESULTS / f"{name}.json").exists()}
@@ -96,4 +104,4 @@ def row(name: str, plan: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS.names)

@@ -6,6 +6,19 @@
 The two take turns in one process; medians, and ratios of the medians.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.sparse_overhead")
+    PARSER.add_argument("--experts", type=count, default=8)
+    PARSER.add_argument("--batch", type=count, default=4)
+    PARSER.add_argument("--loop", choices=("scan", "unroll"), default="scan")
+    PARSER.add_argument("--repeats", type=count, default=7)
+    PARSER.add_argument("--parts", action="store_true")
+    ARGUMENTS = PARSER.parse_args()
+
+import argparse
 import functools
 import statistics
 import time
@@ -20,22 +33,14 @@ import ml_collections
 from benchmarks.train_step import load_config, random_batch
 from t5x_like import partitioning
 from t5x_like.experiment import model_side
-from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.systems import switch
 from t5x_like.training import flops
 
 
-def main() -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Prints the figures."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.sparse_overhead")
-    parser.add_argument("--experts", type=count, default=8)
-    parser.add_argument("--batch", type=count, default=4)
-    parser.add_argument("--loop", choices=("scan", "unroll"), default="scan")
-    parser.add_argument("--repeats", type=count, default=7)
-    parser.add_argument("--parts", action="store_true")
-    arguments = parser.parse_args()
     if arguments.parts:
         measure_parts(arguments.experts, batch=arguments.batch, repeats=arguments.repeats)
     else:
@@ -169,4 +174,4 @@ def take_turns(calls: Mapping[str, Callable[[], Any]], *, repeats: int) -> dict[
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS)

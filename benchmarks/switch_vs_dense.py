@@ -14,6 +14,24 @@ not yet over, and "the steps to the final loss of another" would set a run cut s
 whole one.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.switch_vs_dense")
+    PARSER.add_argument("comparison", choices=("choice", "claim", "capacity"))
+    PARSER.add_argument("--seeds", type=count, default=1, help="how many")
+    PARSER.add_argument("--first-seed", type=int, default=0)
+    PARSER.add_argument("--steps", type=count, default=400)
+    PARSER.add_argument("--every", type=count, default=100, help="steps between evaluations")
+    PARSER.add_argument("--batch", type=count, default=8, help="rows of 128 inputs and 32 targets")
+    PARSER.add_argument("--warmup", type=int, default=100, help="steps")
+    PARSER.add_argument("--learning-rate", type=float, default=0.03)
+    PARSER.add_argument("--init-scale", type=float, default=0.1, help="of Switch; the paper: 0.1")
+    PARSER.add_argument("--vocabulary", default="runs/switch_demo/vocabulary.model")
+    PARSER.add_argument("--out", required=True, help="folder for results and picture")
+    ARGUMENTS = PARSER.parse_args()
+
 import argparse
 import dataclasses
 import itertools
@@ -33,7 +51,7 @@ from benchmarks.train_step import load_config
 from t5x_like import partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import data_side, model_side
-from t5x_like.experiment.command_line import ArgumentParser, check_folder, count
+from t5x_like.experiment.command_line import check_folder
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.systems import switch, t5
 from t5x_like.training import metrics
@@ -43,11 +61,11 @@ DENSE = "T5"
 TURN = 10  # steps
 
 
-def main() -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Runs, prints and draws a comparison."""
-    arguments = read_arguments()
+    out = Path(arguments.out)
     with one_line_errors():
-        check_folder("--out", arguments.out)
+        check_folder("--out", out)
         models = {
             name: build(own, arguments, learning_rate=rate)
             for name, (own, rate) in contenders(arguments).items()
@@ -57,28 +75,11 @@ def main() -> None:
             race(models, seed=seed, steps=arguments.steps, every=arguments.every)
             for seed in range(first, first + arguments.seeds)
         ]
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     rows = [{name: dataclasses.asdict(run) for name, run in runs.items()} for runs in seeds]
-    (arguments.out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
     report(seeds)
-    draw(seeds, arguments.out / "losses.png")
-
-
-def read_arguments() -> argparse.Namespace:
-    """The command line, checked."""
-    parser = ArgumentParser(__doc__, prog="python -m benchmarks.switch_vs_dense")
-    parser.add_argument("comparison", choices=("choice", "claim", "capacity"))
-    parser.add_argument("--seeds", type=count, default=1, help="how many")
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--steps", type=count, default=400)
-    parser.add_argument("--every", type=count, default=100, help="steps between evaluations")
-    parser.add_argument("--batch", type=count, default=8, help="rows of 128 inputs and 32 targets")
-    parser.add_argument("--warmup", type=int, default=100, help="steps")
-    parser.add_argument("--learning-rate", type=float, default=0.03)
-    parser.add_argument("--init-scale", type=float, default=0.1, help="of Switch; the paper: 0.1")
-    parser.add_argument("--vocabulary", default="runs/switch_demo/vocabulary.model")
-    parser.add_argument("--out", type=Path, required=True, help="folder for results and picture")
-    return parser.parse_args()
+    draw(seeds, out / "losses.png")
 
 
 def contenders(arguments: argparse.Namespace) -> dict[str, tuple[dict[str, Any], float]]:
@@ -257,4 +258,4 @@ def draw(seeds: Sequence[Mapping[str, Run]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS)

@@ -7,6 +7,18 @@ The step is compared with the machine's own peak, a large product of matrices ti
 before and after it. Medians of the steps.
 """
 
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser, count
+
+    PARSER = ArgumentParser(__doc__, prog="python benchmarks/train_step.py")
+    PARSER.add_argument("--size", default="small")
+    PARSER.add_argument("--batch", type=count, default=4)
+    PARSER.add_argument("--steps", type=count, default=10)
+    PARSER.add_argument("--compile", action="store_true")
+    ARGUMENTS = PARSER.parse_args()
+
+import argparse
 import importlib.util
 import resource
 import statistics
@@ -23,20 +35,13 @@ import numpy as np
 from t5x_like import partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
-from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.training import flops
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def main() -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Prints the figures."""
-    parser = ArgumentParser(__doc__, prog="python benchmarks/train_step.py")
-    parser.add_argument("--size", default="small")
-    parser.add_argument("--batch", type=count, default=4)
-    parser.add_argument("--steps", type=count, default=10)
-    parser.add_argument("--compile", action="store_true")
-    arguments = parser.parse_args()
     with one_line_errors():
         config = load_config("configs/t5.py", arguments.size)
     config.data.batch_size = arguments.batch
@@ -126,4 +131,4 @@ def matrix_product_peak(size: int = 2048) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS)

@@ -139,12 +139,20 @@ def python(*arguments):
     )
 
 
-@pytest.mark.parametrize("name", [*CONFIG_COMMANDS, "convert", "vocabulary"])
-def test_help_is_silent_and_loads_nothing_that_takes_seconds(name):
-    done = python("-X", "importtime", "-m", f"t5x_like.{name}", "--help")
+COMMANDS = (
+    *(f"t5x_like.{name}" for name in (*CONFIG_COMMANDS, "convert", "vocabulary")),
+    *("t5x_like.scaling", "t5x_like.study", "launch.gke"),
+    *("data.quality_filter", "data.deduplicate", "data.decontaminate", "data.pyglue_baselines"),
+    *(f"benchmarks.{path.stem}" for path in sorted((ROOT / "benchmarks").glob("*.py"))),
+)
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_help_is_silent_and_loads_nothing_that_takes_seconds(module):
+    done = python("-X", "importtime", "-m", module, "--help")
     assert done.returncode == 0
-    assert f"python -m t5x_like.{name}" in done.stdout
-    if name in CONFIG_COMMANDS:
+    assert re.search(rf"python (-m {module}|{module.replace('.', '/')}\.py)", done.stdout)
+    if module.removeprefix("t5x_like.") in CONFIG_COMMANDS:
         assert all(f"--config.{key}=" in done.stdout for key in config.SETTINGS)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert not loaded & {"jax", "flax", "tensorflow", "seqio", "torch"}
