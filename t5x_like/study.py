@@ -69,6 +69,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         jax.config.update("jax_platforms", "cpu")  # the runs have the accelerator
     name, study = definition.load(given.study)
     study = _restricted(study, given)
+    again = _names("--rerun", given.rerun, study.arms)
     folder = pathlib.Path(given.output or f"runs/studies/{name}")
     command_line.check_folder("--output", folder)
     command_line.check_folder("--write", given.write or folder)
@@ -84,7 +85,6 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         print("\n".join(lines))
         return
     if not given.report:
-        again = _names("--rerun", given.rerun, study.arms)
         cells.write(runs, again=lambda run: run.folder.parent.parent.name in again)
         _train(runs, processes=given.processes)
     written = pathlib.Path(given.write or folder)

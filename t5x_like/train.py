@@ -29,6 +29,7 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+import tensorflow as tf
 from clu import metric_writers
 
 from t5x_like import config, partitioning
@@ -162,15 +163,14 @@ class TensorBoardWriter(metric_writers.SummaryWriter):
 def open_writer(workdir: pathlib.Path) -> Writers:
     """The writers of a run; none except on the first process."""
     if jax.process_index() != 0:
-        return Writers([])
+        return Writers([], workdir)
     logging.getLogger("clu").setLevel(logging.WARNING)
-    return Writers(
-        [
-            TensorBoardWriter(str(workdir / "tensorboard")),
-            reporting.JsonLinesWriter(workdir / reporting.LOG),
-            reporting.EvaluationLines(),
-        ]
-    )
+    writers = [
+        TensorBoardWriter(str(workdir / "tensorboard")),
+        reporting.JsonLinesWriter(workdir / reporting.LOG),
+        reporting.EvaluationLines(),
+    ]
+    return Writers(writers, workdir, failures=(tf.errors.OpError,))
 
 
 def _any(data: Data) -> Inputs:

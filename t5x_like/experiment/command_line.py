@@ -301,18 +301,26 @@ class WriteError(OSError):
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+def writing(path: str | os.PathLike[str], *kinds: type[Exception]) -> Iterator[None]:
     """Name the file in an error of writing it, as that of a full disk does not.
+
+    Args:
+        path: of the file, or the folder that it is in.
+        kinds: of errors besides OSError.
 
     Raises:
         WriteError: the file cannot be written.
     """
     try:
         yield
-    except OSError as error:
+    except WriteError:
+        raise
+    except (OSError, *kinds) as error:
+        # TensorFlow's begin with "FILE; No space left on device".
+        reason = getattr(error, "strerror", None) or str(error).split("\n")[0].rpartition("; ")[2]
         raise WriteError(
-            f"cannot write {os.fspath(path)}: {error.strerror or error}: make room there or choose "
-            "another place, and start the same command again"
+            f"cannot write {os.fspath(path)}: {reason}: make room there or choose another place, "
+            "and start the same command again"
         ) from error
 
 

@@ -64,30 +64,47 @@ class ClosingWriter(Writer, Protocol):
 
 
 class Writers:
-    """Writes the same metrics with several writers."""
+    """Writes the same metrics with several writers.
 
-    def __init__(self, writers: Sequence[ClosingWriter]):
-        self._writers = writers
+    Args:
+        folder: that they write into.
+        failures: the errors of those that cannot write, besides OSError.
+
+    All methods but `close` raise WriteError where a file cannot be written.
+    """
+
+    def __init__(
+        self,
+        writers: Sequence[ClosingWriter],
+        folder: pathlib.Path,
+        *,
+        failures: tuple[type[Exception], ...] = (),
+    ):
+        self._writers, self._folder, self._failures = writers, folder, failures
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Write the scalars of a step with each writer."""
-        for writer in self._writers:
-            writer.write_scalars(step, scalars)
+        with writing(self._folder, *self._failures):
+            for writer in self._writers:
+                writer.write_scalars(step, scalars)
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Write the images of a step with each writer."""
-        for writer in self._writers:
-            writer.write_images(step, images)
+        with writing(self._folder, *self._failures):
+            for writer in self._writers:
+                writer.write_images(step, images)
 
     def flush(self) -> None:
         """Flush each writer."""
-        for writer in self._writers:
-            writer.flush()
+        with writing(self._folder, *self._failures):
+            for writer in self._writers:
+                writer.flush()
 
     def close(self) -> None:
-        """Close each writer."""
+        """Close each writer; what could not be written was an error before."""
         for writer in self._writers:
-            writer.close()
+            with contextlib.suppress(OSError, *self._failures):
+                writer.close()
 
 
 def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height width 3"]:

@@ -93,9 +93,15 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             kept, with its head.
 
     Raises:
-        ValueError: no such head, terms, activation or sharing, a convolution of even width, or a
-            generator without layers.
+        ValueError: no such head, terms, activation or sharing, a convolution of even width, a
+            generator without layers, or buckets that are no scale up to the span.
     """
+    buckets, span = config["relative_buckets"], config["relative_span"]
+    if buckets and not 1 <= buckets // 2 < span - 1:
+        raise ValueError(
+            f"model.relative_buckets={buckets} with model.relative_span={span} (config.json's "
+            f"position_buckets and max_relative_positions): choose 0, or from 2 to {2 * span - 3}"
+        )
     if config["convolution"] and config["convolution"] % 2 == 0:
         raise ValueError(
             f"model.convolution={config['convolution']}: choose an odd width, or 0 for none"

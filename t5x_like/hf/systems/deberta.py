@@ -74,7 +74,11 @@ def weights_without_attention() -> WeightMap:
 
 def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
     """The terms and the span of relative positions; no mask decoder, which folders lack."""
-    del names
+    if config.get("legacy") is False and any(name.startswith("cls.predictions.") for name in names):
+        raise ValueError(  # Hugging Face's class draws a new head
+            "config.json has legacy=False; allowed: True, where the head's tensors are named "
+            "cls.predictions"
+        )
     if config.get("position_biased_input", True) is not False:
         raise ValueError(
             "config.json has position_biased_input="
@@ -147,7 +151,7 @@ FORMAT = HuggingFaceFormat(
     model_types={"deberta": "Deberta"},
     defaults=SIZES["base"],
     settings=SETTINGS,
-    fixed=FIXED,
+    fixed={**FIXED, "talking_head": False},
     multiples={"hidden_size": "num_attention_heads"},
     derive_settings=derive_settings,
     derive_config=_derive_config,
