@@ -21,7 +21,7 @@ if __name__ == "__main__":
     PARSER.add_argument("--repeats", type=count, default=3)
     PARSER.add_argument("--batches", type=count, nargs="+", default=[1, 8])
     ARGUMENTS = PARSER.parse_args()
-    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+    if None in map(importlib.util.find_spec, ("torch", "transformers")):
         PARSER.error("torch or transformers is not there: pip install torch transformers")
 
 import argparse

@@ -143,7 +143,8 @@ COMMANDS = (
     *(f"t5x_like.{name}" for name in (*CONFIG_COMMANDS, "convert", "vocabulary")),
     *("t5x_like.scaling", "t5x_like.study", "launch.gke"),
     *("data.quality_filter", "data.deduplicate", "data.decontaminate", "data.pyglue_baselines"),
-    *(f"benchmarks.{path.stem}" for path in sorted((ROOT / "benchmarks").glob("*.py"))),
+    *("data.augment", "benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
+    *("benchmarks.sparse_overhead", "benchmarks.switch_vs_dense", "benchmarks.train_step"),
 )
 
 

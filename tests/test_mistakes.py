@@ -56,7 +56,10 @@ MODULES = {
     **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
     **{
         name: f"data.{name}"
-        for name in "quality_filter deduplicate decontaminate augment pyglue_baselines".split()
+        for name in (
+            *("quality_filter", "deduplicate", "decontaminate"),
+            *("augment", "pyglue_baselines"),
+        )
     },
     **{
         name: f"benchmarks.{name}"

@@ -248,7 +248,7 @@ def test_the_mask_decoder_has_no_class_at_hugging_face(tmp_path):
     [
         ({"terms": "c2p+p2c"}, r"model\.terms.*'c2p\|p2c'"),
         ({"convolution": 2}, r"model\.convolution=2: choose an odd width, or 0"),
-        ({"relative_buckets": 1}, r"model\.relative_buckets=1 with .*: choose 0, or from 2 to \d+$"),
+        ({"relative_buckets": 1}, r"model\.relative_buckets=1 with .*: choose 0, or from 2 to"),
         ({"relative_buckets": 6, "relative_span": 4}, "choose 0, or from 2 to 5$"),
         ({"convolution_activation": "relu"}, r"model\.convolution_activation"),
     ],
