@@ -165,7 +165,7 @@ def open_writer(workdir: pathlib.Path) -> Writers:
     if jax.process_index() != 0:
         return Writers([], workdir)
     logging.getLogger("clu").setLevel(logging.WARNING)
-    writers = [
+    writers: list[reporting.ClosingWriter] = [
         TensorBoardWriter(str(workdir / "tensorboard")),
         reporting.JsonLinesWriter(workdir / reporting.LOG),
         reporting.EvaluationLines(),

@@ -311,11 +311,12 @@ def writing(path: str | os.PathLike[str], *kinds: type[Exception]) -> Iterator[N
     Raises:
         WriteError: the file cannot be written.
     """
+    failures: tuple[type[Exception], ...] = (OSError, *kinds)
     try:
         yield
     except WriteError:
         raise
-    except (OSError, *kinds) as error:
+    except failures as error:
         # TensorFlow's begin with "FILE; No space left on device".
         reason = getattr(error, "strerror", None) or str(error).split("\n")[0].rpartition("; ")[2]
         raise WriteError(
