@@ -104,8 +104,7 @@ def train(settings: ml_collections.ConfigDict) -> None:
         with one_line_errors(NonFiniteError, status=NonFiniteError.STATUS):
             outcome = run.train(state, position, on_nonfinite=settings.train.on_nonfinite)
     with one_line_errors(WriteError):
-        for line in run_report.lines(outcome, workdir, parts[-1]):
-            print(line)
+        run_report.write(outcome, workdir, parts[-1])
     if not outcome.interrupted:
         run.so_far.report()
 

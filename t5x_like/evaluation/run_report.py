@@ -1,6 +1,7 @@
 """The report at the end of a run: its losses, the epochs that it read, the files that it wrote."""
 
 import pathlib
+import sys
 
 import jax
 import numpy as np
@@ -10,6 +11,15 @@ from t5x_like.experiment import data_side, reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.memories import Data
 from t5x_like.training.loop import Outcome
+
+
+def write(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
+    """Print the report.
+
+    Raises:
+        WriteError: the plot of the losses cannot be written.
+    """
+    sys.stdout.writelines(f"{line}\n" for line in lines(outcome, workdir, data))
 
 
 def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
