@@ -39,8 +39,8 @@ Tables 2 and 3 from the same file: `loss.attention=0`, `loss.hidden=0` and `loss
 first step, `loss.prediction=0` with `loss.labels=1` of the second; `model.start=random` without
 general distillation. configs/studies/tinybert.py has them as arms.
 
-The demo is a student of 2 layers and width 32, whose teacher has 4 layers and width 64. Expect the
-held-out loss to fall to 0.90 in its 400 steps (attention 0.50, hidden states 0.30, embeddings 0.10):
+The demo is a student of 2 layers and width 32, whose teacher has 4 layers and width 64. Expect a
+held-out loss of 0.90 after its 400 steps (attention 0.50, hidden states 0.30, embeddings 0.10):
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt
