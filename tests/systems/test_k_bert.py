@@ -131,13 +131,10 @@ def test_the_mask_on_the_device_is_the_visible_matrix():
     assert {len(x.shape) for x in batches.batch(config).values()} <= {1, 2}
 
 
-@pytest.mark.parametrize("key", [None, 0])
-def test_without_branches_it_is_bert_bit_for_bit(key):
-    rng = None if key is None else jax.random.key(key)
-
+def test_without_branches_it_is_bert_bit_for_bit():
     def run(module, rows):
         def loss(params, rows):
-            outputs = forward(module, params, rows, rng)
+            outputs = forward(module, params, rows, jax.random.key(0))  # with dropout
             return fine_tuning.classification(outputs, rows)[0], outputs
 
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(params(), rows)
@@ -149,28 +146,40 @@ def test_without_branches_it_is_bert_bit_for_bit(key):
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), gradient, of_reference)
 
 
+def outputs_of(module, head, rows):
+    return jax.jit(functools.partial(forward, module, rng=None))(params(head), rows)
+
+
 @pytest.mark.parametrize("soft_positions", [True, False])
 def test_the_arms_leave_out_what_they_say(soft_positions):
-    without_matrix = make(visible_matrix=False, soft_positions=soft_positions, head="features")
-    rows = batch()
-    expected = of_bert(rows)
+    arm = make(visible_matrix=False, soft_positions=soft_positions, head="features")
+    rows, of_reference = batch(), of_bert(batch())
     if soft_positions:
-        expected["encoder_positions"] = rows["encoder_soft_positions"]
-    found = forward(without_matrix, params("features"), rows, None)["hidden"]
-    reference = forward(make("bert", head="features"), params("features"), expected, None)["hidden"]
+        of_reference["encoder_positions"] = rows["encoder_soft_positions"]
+    found = outputs_of(arm, "features", rows)["hidden"]
+    expected = outputs_of(make("bert", head="features"), "features", of_reference)["hidden"]
     real = rows["encoder_segment_ids"] > 0
-    np.testing.assert_allclose(found[real], reference[real], atol=1e-5)
-    with_matrix = make(soft_positions=soft_positions, head="features")
-    other = forward(with_matrix, params("features"), rows, None)["hidden"]
-    assert np.abs(other - found)[0, :9].max() > 1e-2
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
+
+
+def test_hard_positions_under_the_matrix_are_those_of_the_row():
+    rows = batch()
+    places = np.broadcast_to(np.arange(17, dtype=np.int32), rows["encoder_branches"].shape)
+    arm = make(soft_positions=False, head="features")
+    found = outputs_of(arm, "features", rows)["hidden"]
+    renumbered = rows | {"encoder_soft_positions": places}
+    expected = outputs_of(make(head="features"), "features", renumbered)["hidden"]
+    np.testing.assert_array_equal(found, expected)
+    soft = outputs_of(make(head="features"), "features", rows)["hidden"]
+    assert np.abs(soft - found)[0].max() > 1e-2
 
 
 @functools.cache
 def reach(layers):
     """Whether the hidden state of a token depends on each token of the first tree, [L, L]."""
     module = make(head="features", layers=layers, loop="unroll", dropout=0.0)
-    shapes = nn.unbox(module.init(jax.random.key(0), module.example_batch()))["params"]
-    weights = jax.tree.map(lambda x: x * 5, shapes)
+    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
+    weights = jax.tree.map(lambda x: x * 5, init(jax.random.key(0)))
     rows = {name: x[:1] for name, x in batch().items()}
 
     @jax.jit
@@ -197,8 +206,11 @@ def test_a_branch_reaches_the_sentence_through_its_entity_alone():
 def test_no_branch_has_a_part_in_the_loss_of_answers():
     module, rows = make(head="question_answering"), batch()
     rows = {**rows, "answer": np.array([[1, 2], [0, 0], [0, 0]], np.int32)}
-    total, weight, _ = k_bert.answer_loss(module, params("question_answering"), rows, None)
-    outputs = forward(module, params("question_answering"), rows, None)
+    weights = params("question_answering")
+    total, weight, _ = jax.jit(functools.partial(k_bert.answer_loss, module, rng=None))(
+        weights, rows
+    )
+    outputs = outputs_of(module, "question_answering", rows)
     trunk = (rows["encoder_segment_ids"] > 0) & (rows["encoder_branches"] == 0)
     expected = 0.0
     for end, name in enumerate(("start_logits", "end_logits")):
