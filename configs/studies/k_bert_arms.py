@@ -17,7 +17,12 @@ Liu et al. 2019, section "Ablation studies". Without a graph a K-BERT is a BERT,
 
 from t5x_like.studies import Arm, Claim, Measure, Run, Study
 
-_AT_THE_END = {"evaluate.every": 0, "checkpoint.every": 0}
+_SETTINGS = {
+    "model.positions": 48,
+    "train.steps": 1000,
+    "evaluate.every": 0,  # at the end
+    "checkpoint.every": 0,
+}
 _WITHOUT_GRAPH = {"data.objective_settings.graph": ""}
 
 ARMS = {
@@ -37,7 +42,7 @@ def get_study() -> Study:
     return Study(
         title="K-BERT without its parts",
         source="Liu et al. 2019, figure 5",
-        runs={"questions": Run(config="configs/k_bert.py:demo", changes=_AT_THE_END)},
+        runs={"questions": Run(config="configs/k_bert.py:demo", changes=_SETTINGS)},
         arms=ARMS,
         measures={
             "accuracy": Measure(run="questions", number="labelled_files/accuracy", scale=100.0)

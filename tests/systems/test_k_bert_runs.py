@@ -67,9 +67,7 @@ def tagging(random, names):
 def question_answering(random, names):
     first, second = ([n for n in names if kind_of(n) == kind] for kind in KINDS)
     pair = str(random.choice(first)), str(random.choice(second))
-    context = text(random, *pair)
-    asked = int(random.integers(0, 2))
-    return {"question": f"which {[*KINDS][asked]} ?", "context": context, "answers": [pair[asked]]}
+    return {"question": "which animal ?", "context": text(random, *pair), "answers": [pair[0]]}
 
 
 MAKE = {
@@ -133,7 +131,8 @@ def test_prediction_reads_the_rows_of_training(kind, prediction, folder, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKE)
 def test_what_only_the_graph_has_is_learned(kind, folder, tmp_path, monkeypatch):
-    known, new = NAMES[:100], NAMES[100:]
+    new = NAMES[::4]
+    known = [name for name in NAMES if name not in new]
     write(tmp_path / "train.jsonl", MAKE[kind], names=known, rows=1500)
     rows = write(tmp_path / "validation.jsonl", MAKE[kind], names=new, rows=150, seed=1)
     made = configs.get_config(kind)
@@ -146,7 +145,7 @@ def test_what_only_the_graph_has_is_learned(kind, folder, tmp_path, monkeypatch)
     made.data.lengths.inputs = 32
     if kind == "question_answering":
         made.data.objective_settings.update({"reserved": 8, "longest_question": 4})
-    made.train.steps, made.train.log_every = 500, 100
+    made.train.steps, made.train.log_every = 400, 100
     made.data.batch_size = 32
     made.optimizer.learning_rate = 1e-3
     made.evaluate.every = 0
