@@ -45,7 +45,10 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("name", ["t5", "bert", "llama", "switch", "xlnet", "deberta", "elmo"])
+SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in ("switch", "xlnet", "deberta")]
+
+
+@pytest.mark.parametrize("name", ["t5", "bert", "llama", "elmo", *SLOWER])
 def test_no_product_of_a_training_step_has_a_float32_operand(name):
     found = list(products_of(training_step(name)))
     assert len(found) > 20
