@@ -109,6 +109,38 @@ def layout(mesh: Mesh) -> Iterator[None]:
         yield
 
 
+def replicas() -> int:
+    """The replicas of the model, the size of `data`, on the mesh of the layout; 1 without one."""
+    return jax.sharding.get_abstract_mesh().shape.get("data", 1)
+
+
+def map_over_replicas(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Map a function over the first axis of its arguments, one of `replicas` places.
+
+    Each replica computes its place alone; within the function `data` shards nothing.
+    """
+
+    def mapped(*arguments: Any) -> Result:
+        rules = [(name, _without_data(axes)) for name, axes in nn.get_logical_axis_rules()]
+        with nn.logical_axis_rules(rules):
+            return jax.vmap(function, spmd_axis_name="data")(*arguments)
+
+    return mapped
+
+
+def in_replica() -> bool:
+    """Whether this is traced within `map_over_replicas`."""
+    return "data" not in mesh_axes("activation_batch")
+
+
+def _without_data(axes: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return tuple(axis for axis in _names(axes) if axis != "data") or None
+
+
+def _names(axes: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (axes,) if isinstance(axes, str) else axes or ()
+
+
 def shardings(mesh: Mesh, axes: PyTree) -> PyTree:
     """The shardings of a tree of arrays, from their logical axes (a tree of PartitionSpecs)."""
     return nn.logical_to_mesh_sharding(axes, mesh, RULES)
@@ -124,7 +156,7 @@ def check_divisible(mesh: Mesh, shapes: PyTree, axes: PyTree) -> None:
     for (path, leaf), names in zip(leaves, jax.tree.leaves(axes), strict=True):
         spec = nn.logical_to_mesh_axes(names, RULES)
         for size, name, cut in zip(leaf.shape, names, spec, strict=False):
-            cuts = (cut,) if isinstance(cut, str) else cut or ()
+            cuts = _names(cut)
             parts = math.prod(mesh.shape[axis] for axis in cuts)
             if size % parts:
                 raise ValueError(
@@ -139,9 +171,8 @@ def batch_parts(shape: Mapping[str, int]) -> int:
 
 
 def mesh_axes(name: str) -> tuple[str, ...]:
-    """The mesh axes that cut a logical axis."""
-    axes = dict(RULES)[name]
-    return (axes,) if isinstance(axes, str) else axes or ()
+    """The mesh axes that cut a logical axis here."""
+    return _names(dict(nn.get_logical_axis_rules() or RULES)[name])
 
 
 def parts(name: str) -> int:
@@ -180,6 +211,8 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
     """Make global arrays from this process's rows of a batch."""
     sharding = batch_sharding(mesh)
+    if jax.process_count() == 1:
+        return jax.device_put(dict(batch), sharding)
     return {
         name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
     }

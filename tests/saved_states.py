@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from t5x_like.checkpoints import Checkpoints
 
-POSITION = {0: b"", 1: b"\x00\xff position", 11: b"eleven"}
+POSITION = {0: b"zero", 1: b"\x00\xff position", 11: b"eleven"}
 
 
 @flax.struct.dataclass

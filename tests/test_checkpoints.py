@@ -1,17 +1,21 @@
 """Checkpoints: exact on every mesh, and clear about what does not fit or cannot be written."""
 
+import base64
+import json
 import resource
 import shutil
+from concurrent.futures import Future
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from etils import epath
 from jax.sharding import PartitionSpec as P
 
 from t5x_like import checkpoints
-from t5x_like.checkpoints import CheckpointError, Checkpoints, CheckpointWriteError
+from t5x_like.checkpoints import CheckpointError, Checkpoints, CheckpointWriteError, manifest
 from tests.saved_states import (
     POSITION,
     abstract_of,
@@ -49,6 +53,42 @@ def test_gives_back_everything(two):
     metadata = checkpoints.read_metadata(two)
     assert metadata["config"] == {"a": [1, 2]}
     assert metadata["versions"]["jax"] == jax.__version__
+
+
+def test_a_position_may_come_later_and_is_read_where_it_is_looked_up(tmp_path):
+    later = Future()
+    with Checkpoints(tmp_path) as saver:
+        saver.save(1, make_state(), later)
+        assert not list(tmp_path.glob("1"))
+        later.set_result(POSITION)
+        saver.wait()
+        _, position = saver.restore_latest(abstract_of(make_state()))
+    (tmp_path / "1" / "data" / "1.bin").unlink()
+    assert position[11] == POSITION[11]
+    assert len(position) == len(POSITION)
+    with pytest.raises(FileNotFoundError):
+        position[1]
+
+
+def test_a_position_that_cannot_be_saved_is_the_next_waits_error(tmp_path):
+    later = Future()
+    later.set_exception(RuntimeError("the data are gone"))
+    with Checkpoints(tmp_path) as saver:
+        saver.save(1, make_state(), later)
+        with pytest.raises(CheckpointWriteError, match=r"step 1 .*the data are gone"):
+            saver.wait()
+
+
+def test_the_positions_of_an_older_checkpoint_are_read(copy):
+    folder = copy / "20" / "data"
+    for path in folder.iterdir():
+        path.unlink()
+    for process, shards in enumerate([(0, 1), (11,)]):
+        text = {str(n): base64.b64encode(POSITION[n]).decode() for n in shards}
+        (folder / f"{process}.json").write_text(json.dumps(text))
+    manifest.write(epath.Path(copy / "20"))
+    with Checkpoints(copy) as reader:
+        assert reader.restore_latest(abstract_of(make_state()))[1] == POSITION
 
 
 def test_empty_folder_has_nothing_to_restore(tmp_path):

@@ -91,6 +91,7 @@ def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monke
 
     def read(index, number):
         monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: (index, number))
+        monkeypatch.setattr(partitioning, "batch_parts", lambda shape: number)
         return data_side.build(bert, mesh).eval_batches("text_files")
 
     whole = read(0, 1)
@@ -107,6 +108,13 @@ def test_processes_read_training_batches_without_waiting_for_each_other(bert, me
     inputs = data_side.build(bert, mesh)
     monkeypatch.setattr(data_side, "_any_process", lambda flag: pytest.fail("a collective"))
     assert len(next(inputs.train_batches)["label"]) == 4
+
+
+def test_the_data_has_a_shard_for_each_device_with_rows_that_later_processes_may_share(bert):
+    bert.data.shards = 0
+    mesh = partitioning.make_mesh({"data": 4, "model": 2})
+    assert partitioning.batch_slice(mesh) == (0, 1)  # one process, and later perhaps four
+    assert data_side.build(bert, mesh).shards == 4
 
 
 def test_special_tokens_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):

@@ -1,6 +1,7 @@
 """Checkpoints that a disk damaged are reported, and never read."""
 
 import collections
+import json
 import pathlib
 import re
 import shutil
@@ -91,6 +92,26 @@ def test_every_file_is_watched(copy):
             assert str(path.relative_to(folder)) in manifest.damage(folder)
             path.write_bytes(whole)
     assert manifest.damage(folder) is None
+
+
+def test_what_a_process_has_summed_is_not_read_again(copy, monkeypatch):
+    folder, own = epath.Path(copy / "20"), "params/ocdbt.process_0/"
+    before = json.loads((folder / manifest.NAME).read_text().splitlines()[0])
+    manifest.sum_own(folder, process=0, written=[own])
+    read, measure = [], manifest._measure
+
+    def watched(path):
+        read.append(str(path.relative_to(folder)))
+        return measure(path)
+
+    monkeypatch.setattr(manifest, "_measure", watched)
+    manifest.write(folder)
+    again = json.loads((folder / manifest.NAME).read_text().splitlines()[0])
+    assert again == before
+    mine = {name for name in before if name.startswith(own)}
+    assert mine
+    assert sorted(read) == sorted(before.keys() - mine)
+    assert not list(folder.glob("sums*"))
 
 
 @pytest.mark.parametrize("leftover", ["30", "30.orbax-checkpoint-tmp"])

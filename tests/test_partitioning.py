@@ -1,9 +1,11 @@
 """Layouts: the same program, the same losses, nothing replicated that should be cut."""
 
+import collections
 import functools
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -11,7 +13,10 @@ from jax.sharding import PartitionSpec as P
 from t5x_like import partitioning
 from t5x_like.config import defaults
 from t5x_like.experiment import model_side
+from t5x_like.planning import collectives, program
+from t5x_like.planning.collectives import KINDS
 from t5x_like.systems.t5 import SIZES
+from t5x_like.training.loop import Log, Work, fit
 
 LAYOUTS = [
     {"data": 8},
@@ -23,7 +28,7 @@ LAYOUTS = [
 STEPS = 5
 
 
-def build(mesh, *, optimizer="adafactor"):
+def build(mesh, *, optimizer="adafactor", microbatches=1):
     config = defaults()
     config.model = SIZES["small"] | {
         "encoder_layers": 2,
@@ -39,6 +44,7 @@ def build(mesh, *, optimizer="adafactor"):
     if optimizer == "adafactor":
         config.optimizer.min_dim_size_to_factor = 16
     config.mesh = mesh
+    config.train.microbatches = microbatches
     return model_side.build(config)
 
 
@@ -56,8 +62,8 @@ def batch(step):
 
 
 @functools.cache
-def trained(*mesh):
-    model = build(dict(mesh))
+def trained(*mesh, microbatches=1):
+    model = build(dict(mesh), microbatches=microbatches)
     state, losses = model.initial_state(), []
     with partitioning.layout(model.mesh):
         for step in range(STEPS):
@@ -78,6 +84,77 @@ def test_every_layout_gives_the_same_losses(mesh):
         assert leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
 
 
+def exchanged(model, *, axis):
+    """The bytes that a device sends over a mesh axis in a step, by kind of collective."""
+    state = model.abstract_state
+    with partitioning.layout(model.mesh):
+        text = model.train_step.lower(state, model.put(batch(0))).compile().as_text()
+    found = collections.Counter()
+    for one in collectives.collect(program.parse(text), model.mesh):
+        if axis in one.axes:
+            found[one.kind] += one.bytes
+    return found
+
+
+def test_replicas_exchange_gradients_once_a_step_in_microbatches_too():
+    mesh = ("data", 2), ("fsdp", 2), ("model", 2)
+    whole, _, _ = trained(*mesh)
+    divided, _, losses = trained(*mesh, microbatches=2)
+    # Float32 sums in another order, through five updates.
+    np.testing.assert_allclose(losses, trained(("data", 8))[-1], rtol=1e-5)
+    once, twice = (exchanged(model, axis="data").total() for model in (whole, divided))
+    assert twice < 1.1 * once
+
+
+class Endless:
+    """A batch, again and again, of a run of one task."""
+
+    def __next__(self):
+        return "", batch(0)
+
+    def state(self):
+        return None
+
+
+class Silent:
+    """A writer of metrics that keeps the steps."""
+
+    def __init__(self):
+        self.steps = []
+
+    def write_scalars(self, step, scalars):
+        self.steps.append(step)
+
+    def flush(self):
+        pass
+
+
+def test_no_program_of_a_training_step_has_a_collective_but_the_models_own():
+    model = build({"data": 2, "fsdp": 2, "model": 2})
+    client, writer = jax.devices()[0].client, Silent()
+    before = list(client.live_executables())
+    log = Log(writer, every=2, work={"": Work(tokens=1, examples=1)})
+    with partitioning.layout(model.mesh):
+        fit(
+            model.initial_state(),
+            train_steps={"": model.train_step},
+            batches=Endless(),
+            put=model.put,
+            steps=6,
+            log=log,
+        )
+    assert writer.steps == [2, 4, 6]
+    texts = {
+        module.name: module.to_string()
+        for program in client.live_executables()
+        if program not in before
+        for module in program.hlo_modules()
+    }
+    assert {"jit_step", "jit__accumulate"} <= texts.keys()
+    found = {name for name, text in texts.items() if any(kind in text for kind in KINDS)}
+    assert found - {"jit__create"} == {"jit_step"}  # the first makes the initial state
+
+
 def test_matrices_and_their_moments_are_cut_over_fsdp_and_model():
     model = build({"data": 2, "fsdp": 2, "model": 2})
     state = model.initial_state()
@@ -90,6 +167,17 @@ def test_matrices_and_their_moments_are_cut_over_fsdp_and_model():
             assert parts == 4, name  # over the model's heads alone
         else:
             assert parts == 2, name  # over both, each half twice over `data`
+
+
+def test_parameters_that_were_read_are_not_held_twice(monkeypatch):
+    model = build({"data": 2, "fsdp": 2, "model": 2})
+    read = model.initial_state().params
+    expected = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(read)
+    monkeypatch.setattr(model_side.Experiment, "_pretrained", lambda self: read)
+    model.config.initialize = "a folder"
+    state = model.initial_state()
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(read))
+    jax.tree.map(np.testing.assert_array_equal, state.params, expected)
 
 
 def test_moments_lie_where_their_parameters_do():
@@ -150,6 +238,24 @@ def test_processes_that_share_examples_have_the_same_slice(monkeypatch, shape, p
     monkeypatch.setattr(partitioning, "batch_sharding", lambda mesh: sharding)
     mesh = type("Mesh", (), {"shape": {"data": rows, "fsdp": 1, "expert": 1, "model": parts}})()
     assert [partitioning.batch_slice(mesh, process=p) for p in range(processes)] == slices
+
+
+def test_within_a_replica_data_shards_nothing():
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 4})
+    seen = []
+
+    def look(x):
+        seen.append((partitioning.in_replica(), partitioning.parts("activation_batch")))
+        return nn.with_logical_constraint(x, ("activation_batch", None))
+
+    with partitioning.layout(mesh):
+        assert partitioning.replicas() == 2
+        assert (partitioning.in_replica(), partitioning.parts("activation_batch")) == (False, 8)
+        found = jax.jit(partitioning.map_over_replicas(look))(np.zeros((2, 4, 3)))
+    assert seen == [(True, 4)]
+    assert found.sharding.spec[:2] == ("data", "fsdp")
+    assert not partitioning.in_replica()
+    assert partitioning.replicas() == 1
 
 
 def test_a_layout_gives_names_their_meaning():

@@ -6,7 +6,7 @@ changed bytes. A flipped bit in an array, for one, would be read as another numb
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -15,25 +15,55 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 NAME = "manifest.json"
+_OWN = "sums_of_process_"
 _PIECE = 1 << 22  # bytes read at once
 _READERS = 8
+
+
+Sums = dict[str, list[int]]  # of files by name: bytes and CRC-32
 
 
 def write(folder: epath.Path) -> None:
     """Write the manifest of the files in the folder's subfolders.
 
-    The manifest has two lines: JSON of {file: [bytes, CRC-32]}, and the CRC-32 of that line.
+    Files that a process has summed (`sum_own`) are not read again. The manifest has two lines: JSON
+    of {file: [bytes, CRC-32]}, and the CRC-32 of that line.
     """
-    names = [
+    known: Sums = {}
+    for path in folder.glob(f"{_OWN}*"):
+        known |= _read(path)
+        path.unlink()
+    _write(folder / NAME, known | _sums(folder, [n for n in _names(folder) if n not in known]))
+
+
+def sum_own(folder: epath.Path, *, process: int, written: Iterable[str]) -> None:
+    """Sum the files that a process has written to a folder, for `write`.
+
+    Args:
+        written: their names, or their folders'.
+    """
+    own = tuple(written)
+    names = [name for name in _names(folder) if name.startswith(own)]
+    _write(folder / f"{_OWN}{process}", _sums(folder, names))
+
+
+def _names(folder: epath.Path) -> list[str]:
+    return [
         str((epath.Path(root) / name).relative_to(folder))
         for root, _, files in folder.walk()
         for name in files
         if epath.Path(root) != folder
     ]
+
+
+def _sums(folder: epath.Path, names: Sequence[str]) -> Sums:
     with ThreadPoolExecutor(_READERS) as pool:
-        sums = pool.map(lambda name: _measure(folder / name), names)
-        body = json.dumps(dict(zip(names, sums, strict=True)))
-    (folder / NAME).write_text(f"{body}\n{zlib.crc32(body.encode())}")
+        return dict(zip(names, pool.map(lambda name: _measure(folder / name), names), strict=True))
+
+
+def _write(path: epath.Path, sums: Sums) -> None:
+    body = json.dumps(sums)
+    path.write_text(f"{body}\n{zlib.crc32(body.encode())}")
 
 
 def damage(folder: epath.Path, *, within: str = "") -> str | None:
@@ -63,7 +93,7 @@ def damage(folder: epath.Path, *, within: str = "") -> str | None:
     return None
 
 
-def _read(path: epath.Path) -> dict[str, list[int]]:
+def _read(path: epath.Path) -> Sums:
     body, checksum = path.read_text().splitlines()
     if zlib.crc32(body.encode()) != int(checksum):
         raise ValueError("it does not match its checksum")

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,10 +20,13 @@ from jaxtyping import PyTree
 from t5x_like.checkpoints import manifest
 
 PARAMS, TRAINING, DATA, METADATA = "params", "training", "data", "metadata"  # items, as folders
+ARRAYS = (PARAMS, TRAINING)
 
 BEST = "best.json"  # in the folder of the checkpoints, see `best.BestCheckpoint`
 
-DataState = dict[int, bytes]
+POSITION = ".bin"  # the suffix of a shard's file in DATA
+
+DataState = Mapping[int, bytes]
 
 
 class CheckpointError(ValueError):
@@ -165,11 +168,38 @@ def restore_state(folder: epath.Path, abstract: Any) -> tuple[Any, DataState]:
     """The train state in a checkpoint's folder, and the positions of all shards of the data."""
     params = _restore_arrays(folder / PARAMS, abstract.params, cast=False)
     rest = _restore_arrays(folder / TRAINING, all_but_params(abstract), cast=False)
-    data_state: DataState = {}
-    for path in (folder / DATA).glob("*.json"):
+    return dataclasses.replace(abstract, params=params, **rest), _positions(folder / DATA)
+
+
+def _positions(folder: epath.Path) -> DataState:
+    """The positions of all shards; each is read when it is looked up."""
+    found = {int(path.stem): path for path in folder.glob(f"*{POSITION}")}
+    if found:
+        return _Positions(found)
+    older: dict[int, bytes] = {}  # an older checkpoint has a file for each process
+    for path in folder.glob("*.json"):
         shards = json.loads(path.read_text())
-        data_state |= {int(shard): base64.b64decode(text) for shard, text in shards.items()}
-    return dataclasses.replace(abstract, params=params, **rest), data_state
+        older |= {int(shard): base64.b64decode(text) for shard, text in shards.items()}
+    return older
+
+
+class _Positions(Mapping[int, bytes]):
+    """The files of the positions by shard, of which a process reads its own."""
+
+    def __init__(self, files: Mapping[int, epath.Path]):
+        self._files = files
+
+    def __getitem__(self, shard: int) -> bytes:
+        return self._files[shard].read_bytes()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, shard: object) -> bool:
+        return shard in self._files  # without reading it
 
 
 def _restore_arrays(

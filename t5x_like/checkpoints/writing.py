@@ -4,23 +4,24 @@ The folder of checkpoints of a run contains one folder for each saved step:
 
     <folder>/<step>/params/...               the parameters, alone, so that they load alone
                     training/...             step, optimizer state, PRNG key data, memory if any
-                    data/<process>.json      the position in each virtual shard of the data
+                    data/<shard>.bin         the position in a virtual shard of the data
                     metadata/metadata.json   the config and the versions that wrote it
                     manifest.json            size and CRC-32 of every file above
     <folder>/best.json                       the best step so far, where a run chooses it (best.py)
 
-Orbax writes each process's part of the arrays from a background thread into a temporary folder.
-The manifest is written after all of them, and then the folder is renamed: a kill at any moment
-leaves either a whole checkpoint or none.
+Each process writes its part of the arrays and the positions of its shards from a background thread
+into a temporary folder, and sums what it wrote. Then the first one writes the manifest, and renames
+the folder: a kill at any moment leaves either a whole checkpoint or none.
 """
 
-import base64
+import asyncio
 import contextlib
 import dataclasses
 import functools
 import importlib.metadata
 import json
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -28,11 +29,14 @@ import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 from jax.experimental import multihost_utils
+from orbax.checkpoint import multihost
 
 from t5x_like.checkpoints import manifest, reading
 from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
 
+# In the key of the barrier at which all processes have written, a name of Orbax's.
+_WRITTEN = "async_write_complete"
 _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -104,14 +108,20 @@ class Checkpoints:
         saving = [] if self._saving is None else [self._saving]
         return max([*checkpoint_steps(self.folder), *saving], default=None)
 
-    def save(self, step: int, state: Any, data_state: Mapping[int, bytes] | None = None) -> None:
+    def save(
+        self,
+        step: int,
+        state: Any,
+        data_state: Mapping[int, bytes] | Future[Mapping[int, bytes] | None] | None = None,
+    ) -> None:
         """Copy the state to the host, and write it in a background thread.
 
         Args:
             step: the number of steps taken, the name of the checkpoint.
             state: a dataclass with `params` and other fields, arrays or None; it may be donated
                 afterwards.
-            data_state: the position in each virtual shard that this process reads.
+            data_state: the position in each virtual shard that this process reads, perhaps still
+                to come; None without one.
 
         Raises:
             CheckpointWriteError: this save, or the one before it, could not be written.
@@ -119,16 +129,14 @@ class Checkpoints:
         self._may_write()
         self.wait()
         self._saving = step
-        mine = {
-            str(shard): base64.b64encode(position).decode()
-            for shard, position in (data_state or {}).items()
-        }
-        metadata = {"metadata.json": json.dumps({**self._metadata, "step": step})}
+        metadata = json.dumps({**self._metadata, "step": step}).encode()
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(state.params),
             training=ocp.args.StandardSave(reading.all_but_params(state)),
-            data=_SaveFiles({f"{jax.process_index()}.json": json.dumps(mine)}),
-            metadata=_SaveFiles(metadata if jax.process_index() == 0 else {}),
+            data=_SaveFiles(functools.partial(_positions, data_state)),
+            metadata=_SaveFiles(
+                lambda: {"metadata.json": metadata} if jax.process_index() == 0 else {}
+            ),
         )
         with self._named_failure():
             self._manager.save(step, args=items, force=True)
@@ -196,15 +204,29 @@ class Checkpoints:
                 cleanup_tmp_directories=True,
                 lightweight_initialize=True,
                 save_root_metadata=False,
-                async_options=ocp.AsyncOptions(post_finalization_callback=self._finish),
+                async_options=ocp.AsyncOptions(
+                    barrier_sync_fn=self._meet, post_finalization_callback=self._finish
+                ),
             ),
         )
 
+    def _meet(self, *, key: str, timeout_ms: int) -> None:
+        """Wait for the other processes in the background; a process sums what it wrote before."""
+        if _WRITTEN in key:
+            process = jax.process_index()
+            written = [f"{item}/ocdbt.process_{process}/" for item in reading.ARRAYS]
+            manifest.sum_own(self._unfinished, process=process, written=written)
+        multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
+
     def _finish(self) -> None:
         """Write the manifest: called on one process after all arrays, before the rename."""
+        manifest.write(self._unfinished)
+
+    @property
+    def _unfinished(self) -> epath.Path:
         unfinished = self.folder / f"{self._saving}{ocp.utils.TMP_DIR_SUFFIX}"
         # Object stores cannot rename: there Orbax writes in place.
-        manifest.write(unfinished if unfinished.exists() else self.folder / str(self._saving))
+        return unfinished if unfinished.exists() else self.folder / str(self._saving)
 
     @contextlib.contextmanager
     def _named_failure(self) -> Iterator[None]:
@@ -216,21 +238,33 @@ class Checkpoints:
             ) from error
 
 
-class _FilesHandler(ocp.CheckpointHandler):
-    """Small text files, each written by one process under a name of its own."""
+def _positions(
+    data_state: Mapping[int, bytes] | Future[Mapping[int, bytes] | None] | None,
+) -> dict[str, bytes]:
+    """The files of the positions in the data, once they are known."""
+    found = data_state.result() if isinstance(data_state, Future) else data_state
+    return {f"{shard}{reading.POSITION}": position for shard, position in (found or {}).items()}
+
+
+class _FilesHandler(ocp.AsyncCheckpointHandler):
+    """Small files, each written by one process under a name of its own."""
+
+    async def async_save(self, directory: epath.Path, args: "_SaveFiles") -> list[Any]:
+        write = asyncio.to_thread(self.save, directory, args)
+        return [ocp.future.CommitFutureAwaitingContractedSignals(write)]
 
     def save(self, directory: epath.Path, args: "_SaveFiles") -> None:
-        for name, text in args.files.items():
-            (directory / name).write_text(text)
+        for name, content in args.files().items():
+            (directory / name).write_bytes(content)
 
-    def restore(self, directory: epath.Path, args: Any = None) -> dict[str, str]:
-        return {path.name: path.read_text() for path in directory.glob("*.json")}
+    def restore(self, directory: epath.Path, args: Any = None) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 @ocp.args.register_with_handler(_FilesHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class _SaveFiles(ocp.args.CheckpointArgs):
-    files: dict[str, str]
+    files: Callable[[], dict[str, bytes]]
 
 
 def _set_aside(folder: epath.Path) -> None:

@@ -193,7 +193,9 @@ def build(
     _check_vocabulary(config, text)
     text.register()
     number = partitioning.batch_slice(mesh)[1]
-    shards = shards or data.shards or (data.batch_size if text.converter.continues else number)
+    # One for each device that holds rows, so that more or fewer processes can share them later.
+    parts = partitioning.batch_parts(mesh.shape)
+    shards = shards or data.shards or (data.batch_size if text.converter.continues else parts)
     if shards % number:
         raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
     _check_labels(config, text)

@@ -118,18 +118,23 @@ class Experiment:
     def initial_state(self) -> TrainState:
         """The state before the first step, without a memory.
 
-        Each device makes or reads its own part of it.
+        Each device makes or reads its own part of it, in one copy.
 
         Raises:
             ValueError: the folder in `initialize` does not have this model's parameters.
         """
-        params = self._pretrained() if self.config.initialize else None
-        with partitioning.layout(self.mesh):
-            return jax.jit(self._create, out_shardings=self.shardings)(params)
+        leaves, tree = jax.tree.flatten(self._pretrained() if self.config.initialize else {})
+        # Two parameters may begin as the same array, which can be donated once.
+        places, arrays = [id(leaf) for leaf in leaves], {id(leaf): leaf for leaf in leaves}
 
-    def _create(self, params: PyTree | None) -> TrainState:
+        def create(arrays: Mapping[int, Array]) -> TrainState:
+            return self._create(jax.tree.unflatten(tree, [arrays[place] for place in places]))
+
+        with partitioning.layout(self.mesh):
+            return jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
+
+    def _create(self, params: PyTree) -> TrainState:
         seed = self.config.train.seed
-        params = params or {}
         if self.shapes.params.keys() - params.keys():  # the parts that nothing else initializes
             params = nn.unbox(_init(self.network, seed=seed)) | params
         return state.create(params, optimizer=self.optimizer, seed=seed)
@@ -154,6 +159,7 @@ class Experiment:
             self.optimizer,
             schedule=self.schedule,
             microbatches=self.config.train.microbatches,
+            shardings=self.shardings.params,
             prepare=self._prepare,
             task=self.name,
             skip_nonfinite=self.config.train.on_nonfinite == "skip_step",

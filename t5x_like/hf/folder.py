@@ -5,15 +5,15 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
-from t5x_like.hf.weight_map import Tensor
+from t5x_like.hf.weight_map import Index, Tensor
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_DTYPES = ("F64", "F32", "F16", "BF16")
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5")
 
 
@@ -74,8 +74,8 @@ class TensorFiles:
         """A tensor's shape, without reading it."""
         return tuple(self._readers[self._files[name]].get_slice(name).get_shape())
 
-    def read(self, name: str) -> np.ndarray:
-        """A tensor of floating-point numbers; bfloat16 is ml_dtypes's.
+    def read(self, name: str, index: Index | None = None) -> np.ndarray:
+        """A tensor of floating-point numbers, or a part of it; bfloat16 is ml_dtypes's.
 
         Raises:
             ValueError: it has another dtype.
@@ -87,7 +87,7 @@ class TensorFiles:
                 f"{self.folder}: {name} has dtype {dtype}; allowed: {', '.join(_DTYPES)}. "
                 "Quantized weights are not supported: dequantize the model and save it again"
             )
-        return reader.get_tensor(name)
+        return reader.get_slice(name)[index] if index else reader.get_tensor(name)
 
     def _open(self, name: str) -> Any:
         path = self.folder / name
@@ -132,7 +132,8 @@ def _explain_absence(folder: pathlib.Path) -> str:
 def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_size: int) -> None:
     """Write tensors in the order of their names, in shards with an index if one file is too small.
 
-    Older tensor files in the folder are removed.
+    One tensor after the other is computed and written. Older tensor files in the folder are
+    removed. All processes of a run call it, and the first one writes.
 
     Args:
         max_shard_size: largest file, in bytes of tensors; a larger tensor has a file of its own.
@@ -142,16 +143,43 @@ def write_tensors(folder: pathlib.Path, tensors: Iterable[Tensor], *, max_shard_
     names = [f"model-{n:05}-of-{len(shards):05}.safetensors" for n in range(1, len(shards) + 1)]
     if len(shards) == 1:
         names = [_SINGLE]
+    if jax.process_index() != 0:
+        for tensor in tensors:
+            tensor.load()  # computed by all processes together
+        return
     for old in [*folder.glob("model-*-of-*.safetensors"), folder / _SINGLE, folder / _INDEX]:
         old.unlink(missing_ok=True)
     for name, shard in zip(names, shards, strict=True):
-        # Transformers refuses a file without the name of the framework whose layouts it has.
-        arrays = {tensor.name: tensor.load() for tensor in shard}
-        save_file(arrays, folder / name, metadata={"format": "pt"})
+        _write_file(folder / name, shard)
     if len(shards) > 1:
         files = {t.name: name for name, shard in zip(names, shards, strict=True) for t in shard}
         size = sum(tensor.size for tensor in tensors)
         write_json(folder / _INDEX, {"metadata": {"total_size": size}, "weight_map": files})
+
+
+def _write_file(path: pathlib.Path, tensors: Iterable[Tensor]) -> None:
+    """Write tensors in the format safetensors, which its own library writes from memory only.
+
+    A file is the length of the header in 8 bytes, the header in JSON, and the tensors without gaps.
+    """
+    names = {ours: theirs for theirs, ours in _DTYPES.items()}
+    # Transformers refuses a file without the name of the framework whose layouts it has.
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for tensor in tensors:
+        start, end = end, end + tensor.size
+        header[tensor.name] = {
+            "dtype": names[tensor.dtype.name],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors:
+            # As bytes, since bfloat16 has no buffer of its own; a view, not a copy.
+            file.write(np.ascontiguousarray(tensor.load()).reshape(-1).view(np.uint8).data)
 
 
 def _plan(tensors: list[Tensor], max_shard_size: int) -> list[list[Tensor]]:

@@ -21,6 +21,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -31,6 +32,7 @@ from t5x_like.names import hint
 
 WeightMap = Mapping[str, str | tuple[str, str]]
 Shape = tuple[int, ...]
+Index = tuple[slice, ...]
 
 _SHOWN = 3  # names in an error message
 _NUMBER = re.compile(r"\{(?:(\d+)\*)?([a-z_]+)(?:\+(\d+))?\}")  # in a name: {layer}, {2*layer+1}
@@ -76,12 +78,37 @@ class Layout:
         sizes = self._sizes(shape)
         return tuple(math.prod(sizes[axis] for axis in group) for group in self.theirs)
 
-    def to_ours(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
-        """Convert a tensor of the file to our layout, in which it has `shape`."""
-        return self._part(tensor, shape).transpose([self._order.index(axis) for axis in self.ours])
+    def read(self, read: Callable[[Index], np.ndarray], shape: Shape, index: Index) -> np.ndarray:
+        """A part of our parameter, from the least part of the file's tensor that contains it.
+
+        Args:
+            read: a function from an index of the tensor to its numbers there.
+            shape: of the whole parameter here.
+            index: the part, with a start and a stop on each axis.
+        """
+        sizes, wanted = self._sizes(shape), dict(zip(self.ours, index, strict=True))
+        there: list[slice] = []
+        found: list[int] = []
+        within: list[int | slice] = []
+        for group in self.theirs:
+            spans = [self._span(axis, wanted) for axis in group]
+            span, read_sizes, inner = _cover([sizes[axis] for axis in group], spans)
+            there.append(span)
+            found += read_sizes
+            within += [0 if "/" in axis else one for axis, one in zip(group, inner, strict=True)]
+        part = read(tuple(there)).reshape(found)[tuple(within)]
+        return part.transpose([self._order.index(axis) for axis in self.ours])
+
+    def _span(self, axis: str, wanted: Mapping[str, slice]) -> slice:
+        """The places along one of the file's axes."""
+        if "/" in axis:
+            place = int(axis.partition("/")[0])
+            return slice(place, place + 1)
+        more = self.more.get(axis, 0)
+        return slice(wanted[axis].start + more, wanted[axis].stop + more)
 
     def write(self, tensor: np.ndarray, array: np.ndarray) -> None:
-        """Write our array into a contiguous tensor for the file; the inverse of `to_ours`."""
+        """Write our array into a contiguous tensor for the file; the inverse of `read`."""
         order = [self.ours.index(axis) for axis in self._order]
         self._part(tensor, array.shape)[...] = array.transpose(order)
 
@@ -127,11 +154,17 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A tensor to write: its size in bytes, and a function that computes it."""
+    """A tensor to write, and a function that computes it."""
 
     name: str
-    size: int
+    shape: Shape
+    dtype: np.dtype
     load: Callable[[], np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def pieces(weights: WeightMap, shapes: Mapping[str, Shape]) -> dict[str, list[Piece]]:
@@ -247,38 +280,73 @@ def _first_names(names: list[str]) -> str:
     return f"{shown}{more}"
 
 
-def assemble(
-    parameter: Shape, parts: Iterable[Piece], read: Callable[[str], np.ndarray], *, dtype: np.dtype
-) -> np.ndarray:
-    """Read a parameter from its tensors, with one tensor at a time in memory.
+def _cover(sizes: list[int], spans: list[slice]) -> tuple[slice, list[int], list[slice]]:
+    """The shortest slice of an axis that is a group of axes, with all wanted places.
 
     Args:
-        parameter: its shape.
-        read: a function from the name of a tensor to its array.
+        sizes, spans: of the axes in the group, the last changing fastest.
+
+    Returns:
+        The slice, the sizes of the axes in it, and the wanted places within these.
     """
-    array = np.empty(parameter, dtype)
+    widths = [span.stop - span.start for span in spans]
+    first = next((n for n, width in enumerate(widths) if width != 1), len(widths) - 1)
+    steps = [math.prod(sizes[n + 1 :]) for n in range(first + 1)]
+    start = sum(span.start * step for span, step in zip(spans, steps, strict=False))
+    found = [*widths[: first + 1], *sizes[first + 1 :]]
+    within = [*(slice(0, width) for width in widths[: first + 1]), *spans[first + 1 :]]
+    return slice(start, start + widths[first] * steps[first]), found, within
+
+
+def assemble(
+    shape: Shape,
+    index: Index,
+    parts: Iterable[Piece],
+    read: Callable[[str, Index], np.ndarray],
+    *,
+    dtype: np.dtype,
+) -> np.ndarray:
+    """Read a part of a parameter from its tensors, with a part of one tensor at a time in memory.
+
+    Args:
+        shape: of the whole parameter.
+        index: the part, with a start and a stop on each axis.
+        read: a function from the name of a tensor and an index of it to the numbers there.
+    """
+    array = np.empty([span.stop - span.start for span in index], dtype)
     for piece in parts:
-        tensor = read(piece.tensor)
-        place = array[piece.index]
-        array[piece.index] = piece.layout.to_ours(tensor, place.shape) if piece.layout else tensor
+        stack = len(piece.index)
+        inside = zip(piece.index, index[:stack], strict=True)
+        if all(span.start <= place < span.stop for place, span in inside):
+            here = functools.partial(read, piece.tensor)
+            own = index[stack:]
+            part = piece.layout.read(here, shape[stack:], own) if piece.layout else here(own)
+            array[tuple(n - s.start for n, s in zip(piece.index, index, strict=False))] = part
     return array
 
 
 def disassemble(
-    arrays: Mapping[str, np.ndarray], parts: Mapping[str, list[Piece]]
+    arrays: Mapping[str, Any],
+    parts: Mapping[str, list[Piece]],
+    *,
+    fetch: Callable[[Any, Shape], np.ndarray] = operator.getitem,
 ) -> Iterator[Tensor]:
-    """The tensors of all parameters, each computed when it is loaded; the inverse of `assemble`."""
+    """The tensors of all parameters, each computed when it is loaded; the inverse of `assemble`.
+
+    Args:
+        arrays: the parameters, with a shape and a dtype.
+        fetch: a function from a parameter and the indices of its first axes to the numbers there.
+    """
     by_tensor: dict[str, list[tuple[str, Piece]]] = {}
     for path, own in parts.items():
         for piece in own:
             by_tensor.setdefault(piece.tensor, []).append((path, piece))
 
     def load(held: list[tuple[str, Piece]]) -> np.ndarray:
-        # safetensors writes an array's memory and ignores its strides, so it must be contiguous.
         path, piece = held[0]
         tensor = np.zeros(piece.tensor_shape, arrays[path].dtype)
         for path, piece in held:
-            array = arrays[path][piece.index]
+            array = fetch(arrays[path], piece.index)
             if piece.layout:
                 piece.layout.write(tensor, array)
             else:
@@ -287,5 +355,6 @@ def disassemble(
 
     for name, held in by_tensor.items():
         path, piece = held[0]
-        size = math.prod(piece.tensor_shape) * arrays[path].dtype.itemsize
-        yield Tensor(name=name, size=size, load=functools.partial(load, held))
+        yield Tensor(
+            name, piece.tensor_shape, arrays[path].dtype, load=functools.partial(load, held)
+        )

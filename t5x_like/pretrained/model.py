@@ -14,6 +14,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
@@ -230,7 +231,9 @@ class Pretrained:
     ) -> None:
         """Write a folder that Hugging Face loads: settings, and tensors of the parameters' dtype.
 
-        Parameters that only pretraining needs, such as ELECTRA's generator, are left out.
+        Parameters that only pretraining needs, such as ELECTRA's generator, are left out. The host
+        has one tensor in memory at a time. Parameters may be sharded over several processes, all
+        of which call this; the first one writes.
 
         Args:
             max_shard_size: the largest size of a file, in bytes; more tensors go into more files.
@@ -252,15 +255,15 @@ class Pretrained:
         config = {name: getattr(self.generation, name) for name in ids} | config
         left_out = record.not_exported
         kept = {name: part for name, part in self.params.items() if name not in left_out}
-        flat = flax.traverse_util.flatten_dict(jax.device_get(kept), sep="/")
+        flat = flax.traverse_util.flatten_dict(kept, sep="/")
         config["dtype"] = next(iter(flat.values())).dtype.name
         parts = weight_map.pieces(record.weights, {name: x.shape for name, x in flat.items()})
-        path.mkdir(parents=True, exist_ok=True)
-        files.write_json(old, config)
-        write_generation(path, self.generation)
-        files.write_tensors(
-            path, weight_map.disassemble(flat, parts), max_shard_size=max_shard_size
-        )
+        if jax.process_index() == 0:
+            path.mkdir(parents=True, exist_ok=True)
+            files.write_json(old, config)
+            write_generation(path, self.generation)
+        tensors = weight_map.disassemble(flat, parts, fetch=_fetch)
+        files.write_tensors(path, tensors, max_shard_size=max_shard_size)
 
     @property
     def generator(self) -> Generator:
@@ -326,3 +329,19 @@ class Pretrained:
             return logits, -jnp.mean(log_probs, where=counted)
 
         return jax.jit(forward)
+
+
+@jax.jit
+def _at(array: Array, index: Int[Array, " n"]) -> Array:
+    """The part of an array at indices of its first axes: one program for all indices."""
+    for n in range(index.shape[0]):
+        array = jax.lax.dynamic_index_in_dim(array, index[n], keepdims=False)
+    return array
+
+
+def _fetch(array: Array, index: tuple[int, ...]) -> np.ndarray:
+    """A part of an array on this host, whichever processes hold it."""
+    part = _at(array, np.array(index, np.int32)) if index else array
+    if isinstance(part, jax.Array) and not part.is_fully_addressable:
+        return multihost_utils.process_allgather(part, tiled=True)
+    return np.asarray(part)

@@ -1,6 +1,7 @@
 """Read a model's settings and parameters from the folder of a run or of another library."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -159,25 +160,51 @@ class _HuggingFace:
         names = self._names(shapes)
         present = set(names) if whole else set(names) & set(shapes)
         weight_map.check_names(shapes, present, where=str(self.tensors.folder))
-        originals = {
-            name: self._original(name, names[name], shape) for name, shape in shapes.items()
-        }
-        arrays = {}
+        for name, shape in shapes.items():
+            self._check_shape(names[name][0], names[name][1:], shape)
         # One parameter at a time, so that the host's memory holds only one.
-        for path, leaf in wanted.items():
-            array = weight_map.assemble(
+        return {path: self._array(leaf, parts[path], names) for path, leaf in wanted.items()}
+
+    def _array(
+        self,
+        leaf: jax.ShapeDtypeStruct,
+        parts: list[weight_map.Piece],
+        names: Mapping[str, list[str]],
+    ) -> Any:
+        """A parameter, of which this process reads what its devices hold."""
+
+        @functools.cache  # devices may hold the same part
+        def part(*bounds: tuple[int, int]) -> np.ndarray:
+            return weight_map.assemble(
                 leaf.shape,
-                parts[path],
-                lambda name: self._read_tensor(originals[name]),
+                tuple(slice(*each) for each in bounds),
+                parts,
+                lambda name, index: self._read_tensor(names[name], index),
                 dtype=leaf.dtype,
             )
-            arrays[path] = jax.device_put(array, leaf.sharding)
-        return arrays
 
-    def _read_tensor(self, name: str) -> np.ndarray:
-        tensor = self.tensors.read(name)
+        def read(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None
+            spans = (span.indices(size) for span, size in zip(index, leaf.shape, strict=True))
+            return part(*(span[:2] for span in spans))
+
+        if leaf.sharding is None:
+            return jax.device_put(read((slice(None),) * len(leaf.shape)))
+        return jax.make_array_from_callback(leaf.shape, leaf.sharding, read)
+
+    def _read_tensor(self, names: list[str], index: weight_map.Index) -> np.ndarray:
+        """A part of a tensor.
+
+        Raises:
+            ValueError: its copies in the files are not equal to it.
+        """
+        original, *copies = names
+        tensor = self.tensors.read(original, index)
         if not np.isfinite(tensor).all():
-            logging.warning("%s: %s has NaN or infinite values", self.tensors.folder, name)
+            logging.warning("%s: %s has NaN or infinite values", self.tensors.folder, original)
+        for copy in copies:
+            if not np.array_equal(self.tensors.read(copy, index), tensor):
+                raise ValueError(self._unlike(copy, original))
         return tensor
 
     @property
@@ -197,21 +224,22 @@ class _HuggingFace:
             wanted=used,
         )
 
-    def _original(self, name: str, names: list[str], shape: tuple[int, ...]) -> str:
-        """Check a tensor's shape and that its copies are equal; return its name in the files."""
-        original, *copies = names
-        if self.tensors.shape(original) != shape:
+    def _check_shape(self, name: str, copies: list[str], shape: tuple[int, ...]) -> None:
+        """Check the shape of a tensor and of its copies."""
+        if self.tensors.shape(name) != shape:
             raise ValueError(
-                f"{self.tensors.folder}: {original} has shape "
-                f"{list(self.tensors.shape(original))}; config.json implies {list(shape)}"
+                f"{self.tensors.folder}: {name} has shape {list(self.tensors.shape(name))}; "
+                f"config.json implies {list(shape)}"
             )
         for copy in copies:
-            if not np.array_equal(self.tensors.read(copy), self.tensors.read(original)):
-                raise ValueError(
-                    f"{self.tensors.folder}: {copy} differs from {original}, but the model has one "
-                    "parameter for both"
-                )
-        return original
+            if self.tensors.shape(copy) != shape:
+                raise ValueError(self._unlike(copy, name))
+
+    def _unlike(self, copy: str, original: str) -> str:
+        return (
+            f"{self.tensors.folder}: {copy} differs from {original}, but the model has one "
+            "parameter for both"
+        )
 
 
 def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:

@@ -1,15 +1,17 @@
 """The training loop: keeps the device busy, and logs, evaluates, saves and stops at the right step.
 
-The host runs ahead of the device: while a step computes, the next batch is read and the next step
-is queued. Metrics are summed on the device, and published once the step after their interval is
-queued, so that the device never waits for the host.
+The host runs ahead of the device: two steps are queued behind the one that computes, and the next
+batch is read in a thread. Metrics are summed on the device, and fetched when it has computed them,
+so that neither waits for the other.
 """
 
 import collections
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import jax
@@ -68,15 +70,15 @@ class Saver(Protocol):
     def due(self, step: int) -> bool:
         """Whether to save at this step."""
 
-    def save(self, step: int, state: Any, data_state: Mapping[int, bytes] | None) -> None:
-        """Copy the state, and write it in the background."""
+    def save(self, step: int, state: Any, data_state: Future[Mapping[int, bytes] | None]) -> None:
+        """Copy the state, and write it and the position in the data in the background."""
 
     def wait(self) -> None:
         """Block until it is written."""
 
 
 class Batches(Protocol):
-    """The batches of a run, such as `task_batches.TaskBatches`."""
+    """The batches of a run, such as `task_batches.TaskBatches`; used by one thread at a time."""
 
     def __next__(self) -> tuple[str, Any]:
         """Return the name of a task, "" in a run of one, and this process's part of a batch."""
@@ -136,7 +138,7 @@ def fit(
         state: where to start; gone afterwards if a training step donates it.
         train_steps: jitted steps by task, as `make_train_step` makes them; {"": step} for one task.
         batches: begin at `state`, and end on all processes at once.
-        put: makes global arrays from this process's part of a batch.
+        put: makes global arrays from this process's part of a batch, in another thread.
         steps: the last step.
         log: publishes the metrics.
         checkpoints: saves the steps that it finds due, and the last.
@@ -156,7 +158,7 @@ def fit(
     """
     step, interrupted, stopped = int(state.step), False, False
     profile = profile or Profile()
-    with StopSignal() as stop, Watchdog(step_timeout) as watchdog:
+    with StopSignal() as stop, Watchdog(step_timeout) as watchdog, ThreadPoolExecutor(1) as thread:
         if evaluate is not None and evaluate_first:
             with watchdog.paused(), stop.cutting_short():
                 stopped = _evaluated(state, log, evaluate, stop_after)
@@ -168,18 +170,20 @@ def fit(
                 state, metrics = train_steps[task](state, batch)
             step += 1
             profile.after(step, metrics)
-            log.add(metrics, task=task, step=step, steps_left=steps - step)
             interrupted = stop.agreed()
             last = interrupted or step == steps
             due = last or (checkpoints is not None and checkpoints.due(step))
-            position = batches.state() if due else None  # before the next batch is read
-            newest = None if last else _read(batches, put)
-            if newest is None and not due:
-                due, position = True, batches.state()
-            if checkpoints is not None and due:
+            # The position first, and in the same thread: it is that before the next batch.
+            position = thread.submit(batches.state) if due else None
+            following = None if last else thread.submit(_read, batches, put)
+            log.add(metrics, task=task, step=step, steps_left=steps - step)
+            if following is not None and not due and following.result() is None:
+                due, position = True, thread.submit(batches.state)
+            if checkpoints is not None and position is not None:
                 with watchdog.paused():
                     log.require_finite(state)
                     checkpoints.save(step, state, position)
+            newest = None if following is None else following.result()
             at_evaluation = newest is None or step % (evaluate_every or steps) == 0
             if evaluate is not None and not interrupted and at_evaluation:
                 with watchdog.paused(), stop.cutting_short():
@@ -232,7 +236,7 @@ class Log:
             raise ValueError(f"train.log_every={every}: must be 1 or more")
         self._writer, self._every, self._work, self._hooks = writer, every, work, hooks
         self._open = _Interval()
-        self._closed: _Interval | None = None  # published once the device has computed it
+        self._closed: collections.deque[_Interval] = collections.deque()  # not yet published
         self._queued: collections.deque[Any] = collections.deque()
         self._since: float | None = None
         self._compiled: set[str] = set()
@@ -240,7 +244,6 @@ class Log:
 
     def add(self, metrics: Metrics, *, task: str, step: int, steps_left: int) -> None:
         """Add the metrics of a step, which the device may not have computed yet."""
-        self._publish_closed()
         interval = self._open
         interval.step, interval.steps_left = step, steps_left
         interval.totals[task], interval.bad, self._skipped = _accumulate(
@@ -249,19 +252,22 @@ class Log:
         self._queued.append(interval.bad)
         if len(self._queued) > _AHEAD:
             jax.block_until_ready(self._queued.popleft())
+            self._publish(up_to=step - _AHEAD)
         if task in self._compiled:
             interval.work.append(self._work[task])
         else:  # this step was compiled too: time counts from its end
+            self._publish()
             self._compiled.add(task)
             interval.work.clear()
             jax.block_until_ready(interval.bad)
             self._since = time.perf_counter()
         if step % self._every == 0:
-            self._closed, self._open = interval, _Interval()
+            self._closed.append(interval)
+            self._open = _Interval()
 
     def require_finite(self, state: TrainState) -> None:
         """Wait for the device, and raise FloatingPointError if anything so far is not finite."""
-        self._publish_closed()
+        self._publish()
         if self._open.totals and (step := int(self._open.bad)):
             _stop(self._open.values(), step=step)
         if not np.isfinite(norm := float(_global_norm(state.params))):
@@ -271,7 +277,7 @@ class Log:
         self, evaluate: Callable[[TrainState], Mapping[str, Any]], state: TrainState
     ) -> Mapping[str, Any]:
         """Publish the metrics of an evaluation, and return them."""
-        self._publish_closed()
+        self._publish()
         jax.block_until_ready(state.step)
         start = time.perf_counter()
         values = evaluate(state)
@@ -283,17 +289,19 @@ class Log:
 
     def finish(self) -> None:
         """Publish the steps since the last log."""
-        self._publish_closed()
         if self._open.totals:
-            self._closed, self._open = self._open, _Interval()
-            self._publish_closed()
+            self._closed.append(self._open)
+            self._open = _Interval()
+        self._publish()
         self._writer.flush()
 
-    def _publish_closed(self) -> None:
-        if self._closed is None:
-            return
-        interval, self._closed = self._closed, None
-        values = interval.values()  # waits for the device
+    def _publish(self, *, up_to: float = math.inf) -> None:
+        """Publish the closed intervals that end at a step or before; waits for the device."""
+        while self._closed and self._closed[0].step <= up_to:
+            self._publish_one(self._closed.popleft())
+
+    def _publish_one(self, interval: "_Interval") -> None:
+        values = interval.values()
         now = time.perf_counter()
         if interval.work and self._since is not None:
             values |= _rates(interval, seconds=now - self._since)

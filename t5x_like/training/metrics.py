@@ -27,9 +27,11 @@ class Perplexity(Average):
     It is exp(total / count) of the merged sums, not a mean of the perplexities of the steps.
     """
 
-    def compute(self) -> Array:
+    def compute(self) -> Any:
         """Return exp(total / count)."""
-        return jnp.exp(super().compute())
+        mean = super().compute()
+        # NumPy on the host: a device would compute it after the steps that are queued there.
+        return np.exp(mean) if isinstance(mean, np.generic | np.ndarray) else jnp.exp(mean)
 
 
 def from_sums(sums: Mapping[str, tuple[Array, Array]]) -> Metrics:
@@ -84,7 +86,7 @@ def compute(metrics: Metrics) -> dict[str, Any]:
     """
     host = jax.device_get(metrics)
     values: dict[str, Any] = {}
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for name, metric in host.items():
             value = np.asarray(metric.compute())
             values[name] = value if value.ndim == 2 else float(np.mean(value))

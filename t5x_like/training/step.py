@@ -1,5 +1,6 @@
 """One training step and one evaluation step for all systems, pure, for the caller to jit."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from t5x_like import names
+from t5x_like import names, partitioning
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
@@ -38,6 +39,7 @@ def make_train_step(
     *,
     schedule: optax.Schedule,
     microbatches: int = 1,
+    shardings: PyTree = None,
     prepare: Prepare | None = None,
     task: str = "",
     skip_nonfinite: bool = False,
@@ -48,6 +50,10 @@ def make_train_step(
     It is the gradient of (sum of the losses of the whole batch) / (sum of its weights), however
     many microbatches it is summed over: a microbatch with fewer target tokens counts less, and
     without dropout the step equals the undivided batch's up to float rounding.
+
+    Where the batch is divided over `data` and into microbatches, each replica of the model sums the
+    gradient of its own rows, and the replicas exchange it once, after the last microbatch. So the
+    rows of a replica have random numbers of their own.
 
     A memory in the state (`TrainState.carry`) goes through the loss; row r of a microbatch gets the
     memory of the same row of the batch.
@@ -61,6 +67,8 @@ def make_train_step(
     run.
 
     Args:
+        shardings: of the parameters. Their gradients get them at once, so that devices which share
+            a parameter exchange parts of its gradient, and never the whole; None on one device.
         prepare: completes the batch first, from the parameters before the step.
         task: whose loss it is, in a run of several; the parameters of the heads of other tasks, and
             their optimizer state, stay as they are.
@@ -85,12 +93,13 @@ def make_train_step(
         if random_bits == "unsafe_rbg":
             key = _hardware_key(key)
         memory = _memory(state.carry, task)
+        sums = functools.partial(_sums, loss, state.params, shardings)
         total, memory = _accumulate(
-            loss, state.params, batch, key, memory, microbatches=microbatches
+            sums, (batch, memory), key, params=state.params, microbatches=microbatches
         )
         # Where nothing has a weight the sum is 0 as well.
         divisor = jnp.where(total.weight == 0, 1.0, total.weight)
-        gradient = jax.tree.map(lambda g: g / divisor, total.gradient)
+        gradient = _sharded(jax.tree.map(lambda g: g / divisor, total.gradient), shardings)
         updates, opt_state = update(gradient, state.opt_state, state.params, task=task)
         params = optax.apply_updates(state.params, updates)
         metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
@@ -198,34 +207,54 @@ class _Total(NamedTuple):
     sums: Sums
 
 
+def _sums(
+    loss: Loss, params: Any, shardings: PyTree, rows: tuple[Batch, PyTree], key: Array
+) -> tuple[_Total, PyTree]:
+    """Sums over some rows, with the memory before them, and the memory after them."""
+    batch, memory = rows
+
+    def loss_sum(params: Any):
+        (value, weight, sums), after = _apply(loss, params, batch, key, memory)
+        return value, (weight, sums, jax.lax.stop_gradient(after))
+
+    (value, (weight, sums, after)), gradient = jax.value_and_grad(loss_sum, has_aux=True)(params)
+    gradient = _sharded(jax.tree.map(lambda g: g.astype(jnp.float32), gradient), shardings)
+    return _Total(gradient, value, weight, sums), after
+
+
+def _sharded(gradient: Any, shardings: PyTree) -> Any:
+    return gradient if shardings is None else jax.lax.with_sharding_constraint(gradient, shardings)
+
+
 def _accumulate(
-    loss: Loss, params: Any, batch: Batch, key: Array, memory: PyTree, *, microbatches: int
+    sums: Callable[[PyTree, Array], tuple[_Total, PyTree]],
+    rows: PyTree,
+    key: Array,
+    *,
+    params: Any,
+    microbatches: int,
 ) -> tuple[_Total, PyTree]:
     """Sums over the microbatches, one at a time, so that only one's activations are alive."""
-
-    def one(microbatch: Batch, key: Array, memory: PyTree) -> tuple[_Total, PyTree]:
-        def loss_sum(params: Any):
-            (value, weight, sums), after = _apply(loss, params, microbatch, key, memory)
-            return value, (weight, sums, jax.lax.stop_gradient(after))
-
-        (value, (weight, sums, after)), gradient = jax.value_and_grad(loss_sum, has_aux=True)(
-            params
-        )
-        gradient = jax.tree.map(lambda g: g.astype(jnp.float32), gradient)
-        return _Total(gradient, value, weight, sums), after
-
     if microbatches == 1:
-        return one(batch, key, memory)
+        return sums(rows, key)
+    split, replicas = _split(rows, microbatches), partitioning.replicas()
+    parts: tuple[int, ...] = ()
+    if replicas > 1 and len(jax.tree.leaves(split)[0][0]) % replicas == 0:
+        parts, sums = (replicas,), partitioning.map_over_replicas(sums)
+        split = jax.tree.map(lambda x: x.reshape(microbatches, replicas, -1, *x.shape[2:]), split)
 
-    def add(gradient: Any, xs: tuple[Batch, Array, PyTree]) -> tuple[Any, Any]:
-        total, after = one(*xs)
+    def add(gradient: Any, xs: tuple[PyTree, Array]) -> tuple[Any, Any]:
+        total, after = sums(*xs)
         return jax.tree.map(jnp.add, gradient, total.gradient), (total[1:], after)
 
-    zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-    split = _split(batch, microbatches), _split(memory, microbatches)
-    xs = split[0], jax.random.split(key, microbatches), split[1]
-    gradient, (rest, after) = jax.lax.scan(add, zeros, xs)
-    return _Total(gradient, *jax.tree.map(lambda x: jnp.sum(x, axis=0), rest)), _join(after)
+    zeros = jax.tree.map(lambda p: jnp.zeros((*parts, *p.shape), jnp.float32), params)
+    keys = jax.random.split(key, (microbatches, *parts))
+    gradient, (rest, after) = jax.lax.scan(add, zeros, (split, keys))
+    if parts:
+        gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0), gradient)
+        after = jax.tree.map(lambda x: x.reshape(microbatches, -1, *x.shape[3:]), after)
+    rest = jax.tree.map(lambda x: jnp.sum(x, axis=tuple(range(1 + len(parts)))), rest)
+    return _Total(gradient, *rest), _join(after)
 
 
 def _split(rows: PyTree, microbatches: int) -> PyTree:

@@ -126,10 +126,25 @@ class TaskBatches(Iterator[tuple[str, Any]]):
         if "" in self._batches:
             self._batches[""].restore(state)
             return
-        shards = {shard: serialization.msgpack_restore(own) for shard, own in state.items()}
         for task, batches in self._batches.items():
-            own = {
-                shard: choose("task with a saved position", task, positions)
-                for shard, positions in shards.items()
-            }
-            batches.restore(own)
+            batches.restore(_PositionsOf(task, state))
+
+
+class _PositionsOf(Mapping[int, bytes]):
+    """The positions of a task by shard; that of a shard is decoded when it is looked up."""
+
+    def __init__(self, task: str, state: Mapping[int, bytes]):
+        self._task, self._state = task, state
+
+    def __getitem__(self, shard: int) -> bytes:
+        positions = serialization.msgpack_restore(self._state[shard])
+        return choose("task with a saved position", self._task, positions)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._state)
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    def __contains__(self, shard: object) -> bool:
+        return shard in self._state  # without reading it

@@ -15,7 +15,7 @@ from t5x_like.pretrained import from_pretrained
 
 
 def tensor(name, array):
-    return Tensor(name=name, size=array.nbytes, load=lambda: array)
+    return Tensor(name, array.shape, array.dtype, load=lambda: array)
 
 
 def cut_in_two(golden, folder):

@@ -19,6 +19,11 @@ WEIGHTS = {
 }
 
 
+def everything(shape):
+    """The index of a whole array."""
+    return tuple(slice(0, size) for size in shape)
+
+
 def fill(shapes):
     """Arrays in which no two numbers are equal."""
     sizes = np.cumsum([0, *(np.prod(shape) for shape in shapes.values())])
@@ -31,7 +36,9 @@ def fill(shapes):
 def test_a_layout_moves_each_number_to_its_place():
     heads, width, features = 2, 3, 5
     tensor = np.arange(heads * width * features).reshape(heads * width, features)
-    ours = Layout.parse("(H K) D -> D H K").to_ours(tensor, (features, heads, width))
+    shape = (features, heads, width)
+    layout = Layout.parse("(H K) D -> D H K")
+    ours = layout.read(tensor.__getitem__, shape, everything(shape))
     for h in range(heads):
         for k in range(width):
             assert (ours[:, h, k] == tensor[h * width + k]).all()
@@ -46,7 +53,41 @@ def test_a_layout_is_undone_exactly(pattern):
     array = np.random.default_rng(0).normal(size=shape)
     tensor = np.empty(layout.their_shape(shape))
     layout.write(tensor, array)
-    np.testing.assert_array_equal(layout.to_ours(tensor, shape), array)
+    found = layout.read(tensor.__getitem__, shape, everything(shape))
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "most"),
+    [
+        ("(H K) D -> D H K", 1),
+        ("D (H K) -> H K D", 1),
+        ("(1/3 H K) D -> D H K", 1),
+        ("D (1/3 H K) -> D H K", 1),
+        ("(H 1/3 K) D -> D H K", 3),  # what lies between two heads is read too
+        ("2+H K -> H K", 1),
+        ("B A -> A B", 1),
+    ],
+)
+def test_a_part_of_a_parameter_is_read_from_a_part_of_the_tensor(pattern, most):
+    layout = Layout.parse(pattern)
+    shape = (8, 4, 6)[: len(layout.ours)]
+    tensor = np.arange(np.prod(layout.their_shape(shape))).reshape(layout.their_shape(shape))
+    whole = layout.read(tensor.__getitem__, shape, everything(shape))
+    for axis, size in enumerate(shape):
+        if layout.ours[axis] == "K":
+            continue  # the width of a head is on one device
+        read = []
+
+        def there(index, read=read):
+            read.append(tensor[index].size)
+            return tensor[index]
+
+        index = list(everything(shape))
+        index[axis] = slice(size // 2, size)
+        part = layout.read(there, shape, tuple(index))
+        np.testing.assert_array_equal(part, whole[tuple(index)])
+        assert read[0] <= most * part.size
 
 
 def test_parts_of_one_tensor_are_parameters_of_their_own():
@@ -60,7 +101,13 @@ def test_parts_of_one_tensor_are_parameters_of_their_own():
     flat = [arrays[name].reshape(5, 6) for name in names]
     np.testing.assert_array_equal(whole, np.concatenate(flat, axis=1))
     for name, array in arrays.items():
-        again = assemble(array.shape, found[name], lambda _: whole, dtype=array.dtype)
+        again = assemble(
+            array.shape,
+            everything(array.shape),
+            found[name],
+            lambda _, index: whole[index],
+            dtype=array.dtype,
+        )
         np.testing.assert_array_equal(again, array)
 
 
@@ -86,8 +133,18 @@ def test_arrays_go_out_and_come_back_the_same(shapes):
     assert tensors["block.2.q.weight"].shape == (8, 5)
     assert tensors["block.2.expert.5.weight"].shape == (7, 5)
     for path, array in arrays.items():
-        back = assemble(array.shape, parts[path], tensors.__getitem__, dtype=array.dtype)
-        np.testing.assert_array_equal(back, array)
+        for index in (
+            everything(array.shape),
+            tuple(slice(size // 3, size - size // 4) for size in array.shape),
+        ):
+            back = assemble(
+                array.shape,
+                index,
+                parts[path],
+                lambda name, part: tensors[name][part],
+                dtype=array.dtype,
+            )
+            np.testing.assert_array_equal(back, array[index])
 
 
 def test_scanned_and_looped_layers_are_the_same_tensors():

@@ -6,101 +6,16 @@ import threading
 import time
 import types
 
-import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import multihost_utils
-from jaxtyping import Array
 
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training import stop_signal, watchdog
-from t5x_like.training.loop import Log, NonFiniteError, Work, fit
-
-
-@flax.struct.dataclass
-class State:
-    """As much of a train state as the loop looks at."""
-
-    step: Array
-    params: dict[str, Array]
-
-
-class Numbers:
-    """Batches 1.0, 2.0, ... of one task; the position is the number of batches read."""
-
-    def __init__(self, *, end=None):
-        self.read, self._end = 0, end
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self.read == self._end:
-            raise StopIteration
-        self.read += 1
-        return "", np.float32(self.read)
-
-    def state(self):
-        return {0: str(self.read).encode()}
-
-
-class Recorder:
-    """A writer and a saver that keep their arguments, in order."""
-
-    def __init__(self, *, every=0):
-        self.events, self.scalars, self.images, self.saved = [], {}, {}, {}
-        self._every = every
-
-    def write_scalars(self, step, scalars):
-        self.events.append(("write", step))
-        self.scalars.setdefault(step, {}).update(scalars)
-
-    def write_images(self, step, images):
-        self.images |= {(step, name): image for name, image in images.items()}
-
-    def flush(self):
-        self.events.append(("flush",))
-
-    def due(self, step):
-        return bool(self._every) and step % self._every == 0
-
-    def save(self, step, state, data_state):
-        assert step not in self.saved
-        self.events.append(("save", step))
-        self.saved[step] = (float(state.params["w"]), data_state and data_state[0])
-
-    def wait(self):
-        self.events.append(("wait",))
-
-
-@jax.jit
-def _step(state, batch):
-    """Adds the batch to the weight; the loss is the weight, and step s has weight s."""
-    weight = state.params["w"] + batch
-    step = state.step + 1
-    metrics = {"loss": (weight * step, step.astype(jnp.float32))}
-    return State(step=step, params={"w": weight}), metrics_lib.from_sums(metrics)
-
-
-def _start(step=0):
-    return State(step=jnp.int32(step), params={"w": jnp.float32(0)})
-
-
-def _fit(recorder, *, steps=10, every=4, batches=None, train_step=_step, hooks=(), **others):
-    recorder.batches = Numbers() if batches is None else batches
-    log = Log(recorder, every=every, work={"": Work(tokens=100, examples=2)}, hooks=hooks)
-    settings = {"checkpoints": recorder, "put": jnp.asarray} | others
-    state = settings.pop("state", _start())
-    return fit(
-        state,
-        train_steps={"": train_step},
-        batches=recorder.batches,
-        steps=steps,
-        log=log,
-        **settings,
-    )
+from t5x_like.training.loop import Log, NonFiniteError, Work
+from tests.recorded_loop import Numbers, Recorder, fit_recorded, start, step_on
 
 
 def _weight(step):
@@ -109,7 +24,7 @@ def _weight(step):
 
 def test_metrics_are_means_over_the_interval_weighted_by_their_counts():
     recorder = Recorder()
-    _fit(recorder, steps=10, every=4)
+    fit_recorded(recorder, steps=10, every=4)
     assert list(recorder.scalars) == [4, 8, 10]
     for first, last in [(1, 4), (5, 8), (9, 10)]:
         steps = np.arange(first, last + 1)
@@ -119,13 +34,13 @@ def test_metrics_are_means_over_the_interval_weighted_by_their_counts():
 
 def test_metrics_that_are_arrays_are_numbers_and_a_picture_of_each_interval_and_evaluation():
     def step(state, batch):
-        state, metrics = _step(state, batch)
+        state, metrics = step_on(state, batch)
         one = jnp.arange(4) == state.step % 4  # all tokens go to one expert, another each step
         return state, metrics | metrics_lib.from_sums({"load": (one[None] * 5.0, jnp.float32(5))})
 
     recorder, shown = Recorder(), {}
     held_out = metrics_lib.from_sums({"load": (jnp.ones((1, 2)), jnp.float32(2))})
-    _fit(
+    fit_recorded(
         recorder,
         steps=6,
         every=4,
@@ -148,34 +63,19 @@ def test_metrics_that_are_arrays_are_numbers_and_a_picture_of_each_interval_and_
 def test_rates_leave_out_the_step_that_compiles():
     recorder = Recorder()
     shown = {}
-    _fit(recorder, steps=2, every=1, hooks=[lambda step, values: shown.update({step: values})])
+    fit_recorded(
+        recorder, steps=2, every=1, hooks=[lambda step, values: shown.update({step: values})]
+    )
     assert "tokens_per_second" not in shown[1]
     assert shown[2]["tokens_per_second"] == pytest.approx(50 * shown[2]["examples_per_second"])
     assert shown[2]["seconds_left"] == 0
     assert recorder.scalars[2]["train/loss"] == shown[2]["loss"]
 
 
-def test_metrics_are_fetched_when_the_next_step_is_queued():
-    recorder = Recorder()
-
-    def step(state, batch):
-        recorder.events.append(("step",))
-        return _step(state, batch)
-
-    _fit(recorder, steps=4, every=2, checkpoints=None, train_step=step)
-    assert recorder.events == [
-        *[("step",)] * 3,
-        ("write", 2),
-        ("step",),
-        ("write", 4),
-        ("flush",),
-    ]
-
-
 def test_saves_when_due_and_once_at_the_end():
     for steps, expected in [(10, [3, 6, 9, 10]), (9, [3, 6, 9])]:
         recorder = Recorder(every=3)
-        outcome = _fit(recorder, steps=steps)
+        outcome = fit_recorded(recorder, steps=steps)
         assert list(recorder.saved) == expected
         assert recorder.events[-1] == ("wait",)
         assert int(outcome.state.step) == steps
@@ -184,7 +84,7 @@ def test_saves_when_due_and_once_at_the_end():
 
 def test_saved_position_is_that_of_the_saved_step():
     recorder = Recorder(every=3)
-    _fit(recorder, steps=7)
+    fit_recorded(recorder, steps=7)
     assert recorder.saved == {step: (_weight(step), str(step).encode()) for step in (3, 6, 7)}
 
 
@@ -194,13 +94,13 @@ def test_iterator_without_a_position_is_saved_without_one():
             return None
 
     recorder = Recorder()
-    _fit(recorder, steps=2, batches=Unpositioned())
+    fit_recorded(recorder, steps=2, batches=Unpositioned())
     assert recorder.saved == {2: (3.0, None)}
 
 
 def test_goes_on_from_the_step_of_the_state():
     recorder = Recorder(every=4)
-    outcome = _fit(recorder, state=_start(6), steps=10)
+    outcome = fit_recorded(recorder, state=start(6), steps=10)
     assert (int(outcome.state.step), recorder.batches.read) == (10, 4)
     assert list(recorder.saved) == [8, 10]
 
@@ -208,7 +108,7 @@ def test_goes_on_from_the_step_of_the_state():
 @pytest.mark.parametrize("step", [10, 11])
 def test_finished_run_does_nothing(step):
     recorder = Recorder(every=1)
-    outcome = _fit(recorder, state=_start(step), steps=10)
+    outcome = fit_recorded(recorder, state=start(step), steps=10)
     assert int(outcome.state.step) == step
     assert (recorder.saved, recorder.scalars, recorder.batches.read) == ({}, {}, 0)
 
@@ -216,7 +116,9 @@ def test_finished_run_does_nothing(step):
 @pytest.mark.parametrize("every", [0, 5])
 def test_end_of_the_data_ends_the_run_and_is_saved_once(every, caplog):
     recorder = Recorder(every=every)
-    outcome = _fit(recorder, steps=10, batches=Numbers(end=5), evaluate=lambda state: {"x": 1.0})
+    outcome = fit_recorded(
+        recorder, steps=10, batches=Numbers(end=5), evaluate=lambda state: {"x": 1.0}
+    )
     assert int(outcome.state.step) == 5
     assert not outcome.interrupted
     assert recorder.saved == {5: (15.0, b"5")}
@@ -226,7 +128,7 @@ def test_end_of_the_data_ends_the_run_and_is_saved_once(every, caplog):
 
 def test_evaluates_at_its_interval_and_at_the_end_after_saving():
     recorder = Recorder(every=4)
-    _fit(
+    fit_recorded(
         recorder,
         steps=10,
         evaluate=lambda state: {"validation/weight": float(state.params["w"])},
@@ -240,37 +142,37 @@ def test_evaluates_at_its_interval_and_at_the_end_after_saving():
 
 def test_loss_that_is_not_finite_stops_the_run_and_names_its_step():
     def step(state, batch):
-        state, metrics = _step(state, batch)
+        state, metrics = step_on(state, batch)
         broken = jnp.where(state.step >= 6, jnp.nan, metrics["loss"].total)
         return state, {"loss": metrics["loss"].replace(total=broken)}
 
     recorder = Recorder(every=5)
     with pytest.raises(FloatingPointError, match="step 6"):
-        _fit(recorder, steps=20, every=4, train_step=jax.jit(step))
+        fit_recorded(recorder, steps=20, every=4, train_step=jax.jit(step))
     assert list(recorder.saved) == [5]
 
     recorder = Recorder(every=7)
     with pytest.raises(FloatingPointError, match="step 6"):
-        _fit(recorder, steps=20, every=100, train_step=jax.jit(step))
+        fit_recorded(recorder, steps=20, every=100, train_step=jax.jit(step))
     assert not recorder.saved
 
 
 @pytest.mark.parametrize(("skipped", "stops_at"), [(9, None), (10, 13)])
 def test_too_many_steps_in_a_row_that_are_skipped_stop_the_run(skipped, stops_at):
     def step(state, batch):
-        state, metrics = _step(state, batch)
+        state, metrics = step_on(state, batch)
         bad = (state.step > 3) & (state.step <= 3 + skipped)
         metrics = jax.tree.map(lambda x: jnp.where(bad, 0, x), metrics)
         return state, metrics | {"steps_skipped": metrics_lib.from_value(bad)}
 
     recorder = Recorder(every=100)
     if stops_at is None:
-        _fit(recorder, steps=30, every=4, train_step=jax.jit(step))
+        fit_recorded(recorder, steps=30, every=4, train_step=jax.jit(step))
         assert recorder.scalars[8]["train/steps_skipped"] == 1
         assert recorder.scalars[16]["train/steps_skipped"] == 0
         return
     with pytest.raises(NonFiniteError, match="10 steps in a row were skipped up to step 13") as got:
-        _fit(recorder, steps=30, every=4, train_step=jax.jit(step))
+        fit_recorded(recorder, steps=30, every=4, train_step=jax.jit(step))
     assert got.value.step == stops_at
 
 
@@ -286,9 +188,9 @@ def test_no_step_for_too_long_ends_the_process(watchdog_ends):
     def step(state, batch):
         if batch == 3:
             assert watchdog_ends.wait(60), "nobody came"
-        return _step(state, batch)
+        return step_on(state, batch)
 
-    _fit(Recorder(), steps=4, train_step=step, step_timeout=0.2)
+    fit_recorded(Recorder(), steps=4, train_step=step, step_timeout=0.2)
 
 
 def test_compilation_evaluation_and_checkpoints_take_their_time(watchdog_ends):
@@ -303,9 +205,9 @@ def test_compilation_evaluation_and_checkpoints_take_their_time(watchdog_ends):
     def step(state, batch):
         if batch == 1:
             time.sleep(0.6)  # as long as compiling
-        return _step(state, batch)
+        return step_on(state, batch)
 
-    _fit(
+    fit_recorded(
         Slow(every=2),
         steps=4,
         train_step=step,
@@ -326,18 +228,18 @@ def test_a_step_of_several_processes_waits_for_none(monkeypatch):
     monkeypatch.setattr(jax, "make_array_from_process_local_data", absent)
     for name in ("process_allgather", "broadcast_one_to_all", "sync_global_devices"):
         monkeypatch.setattr(multihost_utils, name, absent)
-    assert int(_fit(Recorder(), steps=50).state.step) == 50
+    assert int(fit_recorded(Recorder(), steps=50).state.step) == 50
 
 
 def test_parameters_that_are_not_finite_are_not_saved():
     def step(state, batch):
-        state, metrics = _step(state, batch)
+        state, metrics = step_on(state, batch)
         broken = jnp.where(state.step == 3, jnp.inf, state.params["w"])
         return state.replace(params={"w": broken}), metrics
 
     recorder = Recorder(every=3)
     with pytest.raises(FloatingPointError, match=r"param_norm is inf.* step 3"):
-        _fit(recorder, train_step=jax.jit(step))
+        fit_recorded(recorder, train_step=jax.jit(step))
     assert not recorder.saved
 
 
@@ -351,9 +253,9 @@ def test_signal_saves_the_step_at_hand_and_ends_the_run(number):
         if int(state.step) == 4:
             os.kill(os.getpid(), number)
             during.append(signal.getsignal(signal.SIGINT))
-        return _step(state, batch)
+        return step_on(state, batch)
 
-    outcome = _fit(
+    outcome = fit_recorded(
         recorder, steps=50, train_step=step, evaluate=lambda state: pytest.fail("too slow")
     )
     assert outcome.interrupted
@@ -371,7 +273,7 @@ def test_signal_ends_an_evaluation(steps):
         os.kill(os.getpid(), signal.SIGTERM)
         pytest.fail("went on")
 
-    outcome = _fit(recorder, steps=steps, evaluate=evaluate, evaluate_every=2)
+    outcome = fit_recorded(recorder, steps=steps, evaluate=evaluate, evaluate_every=2)
     assert outcome.interrupted
     assert list(recorder.saved) == [min(steps, 3)]
 
@@ -379,13 +281,13 @@ def test_signal_ends_an_evaluation(steps):
 def test_error_leaves_the_handlers_as_they_were():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(ZeroDivisionError):
-        _fit(Recorder(), train_step=lambda state, batch: 1 / 0)
+        fit_recorded(Recorder(), train_step=lambda state, batch: 1 / 0)
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_runs_outside_of_the_main_thread():
     recorder = Recorder()
-    thread = threading.Thread(target=_fit, args=(recorder,))
+    thread = threading.Thread(target=fit_recorded, args=(recorder,))
     thread.start()
     thread.join()
     assert list(recorder.saved) == [10]

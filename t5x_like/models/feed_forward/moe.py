@@ -20,7 +20,7 @@ from t5x_like.models.dropout import make_dropout
 from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
 from t5x_like.models.linear import Initializer
 from t5x_like.names import choose
-from t5x_like.partitioning import batch_parts
+from t5x_like.partitioning import in_replica, parts
 
 # Slots and the experts' hidden layers are sharded by expert, then by group. The rows of a batch are
 # sharded over `expert` too, so between the two is an all-to-all.
@@ -265,8 +265,8 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
     """G and T: the most whole rows that fit into a group and divide the rows of a device."""
     # A row of one token is a decoding step, which other rows must not change.
     rows = 1 if length == 1 else max(1, group_size // length)
-    parts = batch_parts(jax.sharding.get_abstract_mesh().shape)
-    own = batch if batch % parts else batch // parts
+    devices = parts("activation_batch")
+    own = batch if batch % devices else batch // devices
     rows = next(n for n in range(min(rows, own), 0, -1) if own % n == 0)
     return batch // rows, rows * length
 
@@ -275,5 +275,11 @@ def _check_dropless() -> None:
     if jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1:
         raise ValueError(
             "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1 or "
+            "model.dispatch='capacity'"
+        )
+    if in_replica():
+        raise ValueError(
+            "model.dispatch='dropless' with train.microbatches above 1: JAX cannot map its product "
+            "over the replicas of mesh.data; set mesh.data=1 and mesh.fsdp, or "
             "model.dispatch='capacity'"
         )
