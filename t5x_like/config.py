@@ -63,8 +63,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "data.batch_size": (128, "rows per step, over all devices"),
     "data.shards": (
         0,
-        "pieces that the data is read in, which any number of processes may share that divides it; "
-        "0: one for each device that holds rows",
+        "pieces that the data is read in, for processes to share; 0: one per device with rows",
     ),
     "data.shuffle_buffer": (10_000, "documents in the shuffle buffer"),
     "data.allow_changed": (

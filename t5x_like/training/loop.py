@@ -156,8 +156,7 @@ def fit(
         NonFiniteError: a loss, gradient or parameter is not finite. The newest checkpoint is from
             before its step.
     """
-    step, interrupted, stopped = int(state.step), False, False
-    profile = profile or Profile()
+    step, interrupted, stopped, profile = int(state.step), False, False, profile or Profile()
     with StopSignal() as stop, Watchdog(step_timeout) as watchdog, ThreadPoolExecutor(1) as thread:
         if evaluate is not None and evaluate_first:
             with watchdog.paused(), stop.cutting_short():
@@ -173,8 +172,7 @@ def fit(
             interrupted = stop.agreed()
             last = interrupted or step == steps
             due = last or (checkpoints is not None and checkpoints.due(step))
-            # The position first, and in the same thread: it is that before the next batch.
-            position = thread.submit(batches.state) if due else None
+            position = thread.submit(batches.state) if due else None  # before the next is read
             following = None if last else thread.submit(_read, batches, put)
             log.add(metrics, task=task, step=step, steps_left=steps - step)
             if following is not None and not due and following.result() is None:
