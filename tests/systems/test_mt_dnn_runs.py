@@ -99,7 +99,7 @@ def test_the_encoder_and_the_pooler_are_berts(folder):
 
 
 @pytest.mark.slow
-def test_heads_change_in_the_steps_of_their_task_and_the_pooler_in_all(folder, run):
+def test_heads_change_in_the_steps_of_their_task_and_the_encoder_in_all(folder, run):
     choose = choose_by_step(run_tasks(completion.complete(settings(folder))), seed=0)
     log = reporting.read_log(run)
     before = stored(run, 1)["params"]
@@ -109,7 +109,7 @@ def test_heads_change_in_the_steps_of_their_task_and_the_pooler_in_all(folder, r
         assert own == choose(step - 1)
         still = {name: all(same(before["head"][name], after["head"][name])) for name in FIELDS}
         assert still == {name: name != own for name in FIELDS}
-        assert not any(same(before["head"]["summary"], after["head"]["summary"]))
+        assert not any(same(before["encoder"], after["encoder"]))
         before = after
 
 
@@ -212,9 +212,10 @@ def test_both_tasks_are_learned_and_measured_by_themselves(folder, tmp_path, mon
     for name, make in (("pairs", pairs), ("answers", multiple_choice)):
         write(tmp_path / f"{name}-train.jsonl", make, rows=1500, seed=0)
         write(tmp_path / f"{name}-validation.jsonl", make, rows=200, seed=1)
-    made = settings(tmp_path, steps=900)
+    made = settings(tmp_path, steps=450)
+    made.tasks.answers.loss = {"gamma": 10.0}  # with 1 the gradients of a ranking are small
     made.initialize = str(folder / "bert")
-    made.train.log_every = made.checkpoint.every = 300
+    made.train.log_every = made.checkpoint.every = 150
     train.train(made)
     command_flags.give(monkeypatch)
     evaluate.evaluate(config_file("run")(made.workdir))
