@@ -16,7 +16,7 @@ The downstream tasks of the table are not here.
 | how an arm's pairs are measured is not given | new heads are trained, on a frozen network |
 
 Masked tokens are predicted in the rows of the pretraining, which are pairs or single segments. Of
-the held-out pairs of next sentences 68% are random, since short documents have no sentence to follow.
+the held-out pairs of next sentences 68% are random: short documents have no sentence to follow.
 """
 
 from typing import Any
