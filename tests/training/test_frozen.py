@@ -42,7 +42,7 @@ def build(name, **settings):
 
 def loss(params, batch, rng):
     """A sum in which every parameter takes part."""
-    hidden = batch @ params["teacher"]["kernel"]
+    hidden = batch["inputs"] @ params["teacher"]["kernel"]
     for kernel in params["encoder"]["layers"]["wi"]:
         hidden = jnp.tanh(hidden @ kernel)
     outputs = (hidden * params["encoder"]["norm"]) @ params["head"]
@@ -82,13 +82,13 @@ def test_steps_leave_frozen_parameters_bit_for_bit_and_move_the_rest():
         frozen.without_gradient(loss, trained=trained), optimizer, schedule=schedule
     )
     before = state.create(draw(0), optimizer=optimizer, seed=0)
-    after, metrics = jax.jit(train)(before, jnp.ones((2, 4)))
+    after, metrics = jax.jit(train)(before, {"inputs": jnp.ones((2, 4))})
 
     def check(still, old, new):
         assert np.array_equal(old, new) == still
 
     jax.tree.map(check, STILL, before.params, after.params)
-    gradient = jax.grad(lambda p: loss(p, jnp.ones((2, 4)), None)[0] / 8)(before.params)
+    gradient = jax.grad(lambda p: loss(p, {"inputs": jnp.ones((2, 4))}, None)[0] / 8)(before.params)
     norm = optax.tree.norm([gradient["encoder"]["norm"], gradient["head"]])
     # Two programs add squares in another order.
     np.testing.assert_allclose(metrics["grad_norm"].compute(), norm, rtol=1e-5)
@@ -96,7 +96,7 @@ def test_steps_leave_frozen_parameters_bit_for_bit_and_move_the_rest():
 
 def test_the_gradient_of_what_is_frozen_is_not_computed():
     trained = frozen.trainable(optimizers.as_specs(AXES), frozen=FROZEN)
-    params, batch = draw(0), jnp.ones((2, 4))
+    params, batch = draw(0), {"inputs": jnp.ones((2, 4))}
     forward = flops.count(lambda p: loss(p, batch, None)[0], params)
     stopped = frozen.without_gradient(loss, trained=trained)
     gradient = jax.grad(lambda p: stopped(p, batch, None)[0])

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from t5x_like.training.profile import Profile
-from tests.training import test_loop
+from tests.recorded_loop import Recorder, fit_recorded, step_on
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ def test_a_profile_has_its_steps_and_ends_with_the_run(monkeypatch, first, numbe
     def step(state, batch):
         if running:
             seen.append(int(state.step) + 1)
-        return test_loop._step(state, batch)
+        return step_on(state, batch)
 
-    test_loop._fit(test_loop.Recorder(), train_step=step, profile=Profile(first, number, "folder"))
+    fit_recorded(Recorder(), train_step=step, profile=Profile(first, number, "folder"))
     assert seen == traced
     assert not running
