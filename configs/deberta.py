@@ -89,6 +89,7 @@ def _demo(size: str) -> ml_collections.ConfigDict:
     )
     if "generator_layers" in config.model:
         config.model.generator_layers = config.model.layers // 2
+        config.model.relative_buckets = 16
     config.data.lengths = {"inputs": 64}
     config.data.batch_size = 32
     config.train.steps = 1500

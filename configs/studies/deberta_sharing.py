@@ -1,0 +1,51 @@
+"""DeBERTa v3's comparison at demo size: how generator and discriminator share their embeddings.
+
+    python -m t5x_like.vocabulary --data=data/pydocs.py --kind=byte_bpe --size=4096 \
+        --output=runs/deberta_demo/vocabulary
+    python -m t5x_like.study deberta_sharing --plan
+    python -m t5x_like.study deberta_sharing
+
+He et al. 2021, section 3, table 2: shared without the discriminator's gradient (GDES) is better
+than shared with both (ES, as in ELECTRA) and than none (NES). The paper compares fine-tuned models;
+here it is the held-out loss of replaced tokens, beside the generator's of masked ones (figure 1
+there): a generator that predicts better makes the discriminator's task harder.
+"""
+
+from t5x_like.studies import Arm, Claim, Measure, Run, Study
+
+ARMS = {
+    name: Arm(changes={"pretraining": {"model.sharing": sharing}})
+    for name, sharing in {
+        "gdes": "gradient_disentangled",
+        "es": "embeddings",
+        "nes": "none",
+    }.items()
+}
+
+
+def _better(text: str, measure: str, arm: str, than: str) -> Claim:
+    return Claim(text=text, measure=measure, arm=arm, than=than)
+
+
+def get_study() -> Study:
+    """The study."""
+    number = "pydocs/{}cross_entropy"
+    return Study(
+        title="DeBERTa v3: embeddings of generator and discriminator",
+        source="He et al. 2021, table 2 and figure 1",
+        runs={"pretraining": Run(config="configs/deberta.py:v3_demo")},
+        arms=ARMS,
+        measures={
+            "generator": Measure(
+                run="pretraining", number=number.format(""), smaller_is_better=True
+            ),
+            "discriminator": Measure(
+                run="pretraining", number=number.format("discriminator/"), smaller_is_better=True
+            ),
+        },
+        claims=(
+            _better("NES' generator is better than ES'.", "generator", "nes", "es"),
+            _better("GDES' generator is better than ES'.", "generator", "gdes", "es"),
+            _better("GDES' discriminator is better than NES'.", "discriminator", "gdes", "nes"),
+        ),
+    )
