@@ -109,34 +109,6 @@ def layout(mesh: Mesh) -> Iterator[None]:
         yield
 
 
-def replicas() -> int:
-    """The replicas of the model, the size of `data`, on the mesh of the layout; 1 without one."""
-    return jax.sharding.get_abstract_mesh().shape.get("data", 1)
-
-
-def map_over_replicas(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Map a function over the first axis of its arguments, one of `replicas` places.
-
-    Each replica computes its place alone; within the function `data` shards nothing.
-    """
-
-    def mapped(*arguments: Any) -> Result:
-        rules = [(name, _without_data(axes)) for name, axes in nn.get_logical_axis_rules()]
-        with nn.logical_axis_rules(rules):
-            return jax.vmap(function, spmd_axis_name="data")(*arguments)
-
-    return mapped
-
-
-def in_replica() -> bool:
-    """Whether this is traced within `map_over_replicas`."""
-    return "data" not in mesh_axes("activation_batch")
-
-
-def _without_data(axes: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return tuple(axis for axis in _names(axes) if axis != "data") or None
-
-
 def _names(axes: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return (axes,) if isinstance(axes, str) else axes or ()
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from t5x_like import names, partitioning
+from t5x_like import names
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
@@ -50,10 +50,6 @@ def make_train_step(
     It is the gradient of (sum of the losses of the whole batch) / (sum of its weights), however
     many microbatches it is summed over: a microbatch with fewer target tokens counts less, and
     without dropout the step equals the undivided batch's up to float rounding.
-
-    Where the batch is divided over `data` and into microbatches, each replica of the model sums the
-    gradient of its own rows, and the replicas exchange it once, after the last microbatch. So the
-    rows of a replica have random numbers of their own.
 
     A memory in the state (`TrainState.carry`) goes through the loss; row r of a microbatch gets the
     memory of the same row of the batch.
@@ -237,23 +233,16 @@ def _accumulate(
     """Sums over the microbatches, one at a time, so that only one's activations are alive."""
     if microbatches == 1:
         return sums(rows, key)
-    split, replicas = _split(rows, microbatches), partitioning.replicas()
-    parts: tuple[int, ...] = ()
-    if replicas > 1 and len(jax.tree.leaves(split)[0][0]) % replicas == 0:
-        parts, sums = (replicas,), partitioning.map_over_replicas(sums)
-        split = jax.tree.map(lambda x: x.reshape(microbatches, replicas, -1, *x.shape[2:]), split)
+    split = _split(rows, microbatches)
 
     def add(gradient: Any, xs: tuple[PyTree, Array]) -> tuple[Any, Any]:
         total, after = sums(*xs)
         return jax.tree.map(jnp.add, gradient, total.gradient), (total[1:], after)
 
-    zeros = jax.tree.map(lambda p: jnp.zeros((*parts, *p.shape), jnp.float32), params)
-    keys = jax.random.split(key, (microbatches, *parts))
+    zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+    keys = jax.random.split(key, microbatches)
     gradient, (rest, after) = jax.lax.scan(add, zeros, (split, keys))
-    if parts:
-        gradient = jax.tree.map(lambda g: jnp.sum(g, axis=0), gradient)
-        after = jax.tree.map(lambda x: x.reshape(microbatches, -1, *x.shape[3:]), after)
-    rest = jax.tree.map(lambda x: jnp.sum(x, axis=tuple(range(1 + len(parts)))), rest)
+    rest = jax.tree.map(lambda x: jnp.sum(x, axis=0), rest)
     return _Total(gradient, *rest), _join(after)
 
 

@@ -20,7 +20,7 @@ from t5x_like.models.dropout import make_dropout
 from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
 from t5x_like.models.linear import Initializer
 from t5x_like.names import choose
-from t5x_like.partitioning import in_replica, parts
+from t5x_like.partitioning import parts
 
 # Slots and the experts' hidden layers are sharded by expert, then by group. The rows of a batch are
 # sharded over `expert` too, so between the two is an all-to-all.
@@ -275,11 +275,5 @@ def _check_dropless() -> None:
     if jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1:
         raise ValueError(
             "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1 or "
-            "model.dispatch='capacity'"
-        )
-    if in_replica():
-        raise ValueError(
-            "model.dispatch='dropless' with train.microbatches above 1: JAX cannot map its product "
-            "over the replicas of mesh.data; set mesh.data=1 and mesh.fsdp, or "
             "model.dispatch='capacity'"
         )
