@@ -95,7 +95,9 @@ class Layout:
             span, read_sizes, inner = _cover([sizes[axis] for axis in group], spans)
             there.append(span)
             found += read_sizes
-            within += [0 if "/" in axis else one for axis, one in zip(group, inner, strict=True)]
+            within += [
+                one.start if "/" in axis else one for axis, one in zip(group, inner, strict=True)
+            ]
         part = read(tuple(there)).reshape(found)[tuple(within)]
         return part.transpose([self._order.index(axis) for axis in self.ours])
 

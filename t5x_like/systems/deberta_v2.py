@@ -113,15 +113,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 def _heads(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
     dtype = jnp.dtype(config["dtype"])
-    return {
-        "discriminator": functools.partial(
-            ReplacedTokenHead,
-            activation=bert.GELU,
-            kernel_init=bert.INIT,
-            make_norm=functools.partial(deberta.NORM, dtype=dtype),
-            dtype=dtype,
-        )
-    }
+    make_head = functools.partial(
+        ReplacedTokenHead,
+        activation=bert.GELU,
+        kernel_init=bert.INIT,
+        make_norm=functools.partial(deberta.NORM, dtype=dtype),
+        dtype=dtype,
+    )
+    return dict.fromkeys(("pretraining", "discriminator"), make_head)
 
 
 def _pair(config: Mapping[str, Any]) -> nn.Module:
@@ -131,7 +130,7 @@ def _pair(config: Mapping[str, Any]) -> nn.Module:
             f"model.generator_layers={config['generator_layers']}: the generator has 1 or more; "
             "the paper's has half of the discriminator's"
         )
-    discriminator = deberta.network({**config, "head": "discriminator"}, heads=_heads(config))
+    discriminator = deberta.network(config, heads=_heads(config))
     generator = deberta.network(
         {**config, "head": "masked_lm", "layers": config["generator_layers"]}
     )
