@@ -35,6 +35,7 @@ def settings(folder, **changes):
             "vocabulary": "bytes:0",
             "lengths": {"inputs": 48, "targets": 48},
             "batch_size": 8,
+            "shards": 1,  # of 120 rows; each more would need epochs of its own to fill its rows
         }
     )
     tiny.train.steps = 3

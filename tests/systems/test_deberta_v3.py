@@ -22,7 +22,7 @@ TINY = deberta_v2.SIZES["v3_base"] | {
     "positions": 12,
     "relative_span": 3,
     "relative_buckets": 2,
-    "layers": 2,
+    "layers": 1,
     "generator_layers": 1,
     "d_model": 16,
     "d_ff": 24,
@@ -63,11 +63,20 @@ def batch(rows=2):
     }
 
 
-def gradients(sharing, **weights):
-    """The largest gradient of each parameter, from the generator's or the discriminator's loss."""
+@functools.cache
+def gradient_of(sharing):
+    """A function of the weights of both losses."""
     module, params = make(sharing)
-    loss = functools.partial(electra.loss, module, batch=batch(), rng=None, **weights)
-    found = jax.jit(jax.grad(lambda params: loss(params=params)[0]))(params)
+
+    def loss(params, **weights):
+        return electra.loss(module, params, batch(), None, **weights)[0]
+
+    return functools.partial(jax.jit(jax.grad(loss)), params)
+
+
+def gradients(sharing, *, generator=1.0, discriminator=50.0):
+    """The largest gradient of each parameter, from the generator's or the discriminator's loss."""
+    found = gradient_of(sharing)(generator=generator, discriminator=discriminator)
     return {path: float(jnp.abs(x).max()) for path, x in flat(found).items()}
 
 
