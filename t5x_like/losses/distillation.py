@@ -1,5 +1,7 @@
 """Losses of a student that learns from a teacher: of predictions, hidden states and attention."""
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
@@ -12,6 +14,19 @@ from t5x_like.models.types import Batch, Outputs
 # The heads under which a fine-tuned teacher has a distribution to learn from.
 DISTILLED = ("classification", "tagging", "question_answering")
 _NEVER = -1e9  # a logit of what is not there
+
+
+def settings(
+    given: Mapping[str, float | None], defaults: Mapping[str, float], *, has_teacher: bool
+) -> dict[str, float]:
+    """The settings of a loss under a task's head: those that are given, and defaults of the others.
+
+    Raises:
+        ValueError: one is given, and there is no teacher.
+    """
+    for name in (name for name, value in given.items() if value is not None and not has_teacher):
+        raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")
+    return {name: defaults[name] if value is None else value for name, value in given.items()}
 
 
 def distributions(head: str, outputs: Outputs, batch: Batch) -> Float[Array, "..."]:

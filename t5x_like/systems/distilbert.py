@@ -204,12 +204,11 @@ def fine_tuning_loss(
         ValueError: a weight or a temperature without a teacher, or a temperature not above 0.
     """
     given = {"labels": labels, "soft_targets": soft_targets, "temperature": temperature}
-    if not isinstance(module, Student):
-        for name in (name for name, value in given.items() if value is not None):
-            raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")
-        return losses.fine_tuning.loss(head, module, params, batch, rng)
     defaults = {"labels": 0.5, "soft_targets": 0.5, "temperature": 2.0}
-    chosen = {name: defaults[name] if value is None else value for name, value in given.items()}
+    has_teacher = isinstance(module, Student)
+    chosen = losses.distillation.settings(given, defaults, has_teacher=has_teacher)
+    if not has_teacher:
+        return losses.fine_tuning.loss(head, module, params, batch, rng)
     student, teacher = losses.forward(module, params, batch, rng, method="compare")
     divergence = losses.distillation.soft_targets(
         losses.distillation.distributions(head, student, batch),

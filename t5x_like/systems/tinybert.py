@@ -257,11 +257,10 @@ def task_loss(
         "labels": labels,
         "temperature": temperature,
     }
-    if not isinstance(module, LayerStudent):
-        for name in (name for name, value in given.items() if value is not None):
-            raise ValueError(f"loss.{name} is for a student with a teacher: model.teacher.folder")
+    has_teacher = isinstance(module, LayerStudent)
+    weights = losses.distillation.settings(given, _DEFAULTS, has_teacher=has_teacher)
+    if not has_teacher:
         return losses.fine_tuning.loss(head, module, params, batch, rng)
-    weights = {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
     softness = weights.pop("temperature")
     with_layers = any(weights[name] for name in _OF_LAYERS)
     student, teacher = losses.forward(
