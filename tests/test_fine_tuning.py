@@ -210,7 +210,7 @@ def test_answers_in_long_contexts_or_none(fine_tune):
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["bert", "roberta"])
 def test_the_right_one_of_some_choices(system, fine_tune):
-    changes = {"train__steps": 400, "data__batch_size": 32, "optimizer__learning_rate": 1e-3}
+    changes = {"train__steps": 600, "data__batch_size": 32, "optimizer__learning_rate": 1e-3}
     measured, predicted = fine_tune(multiple_choice, "multiple_choice", system=system, **changes)
     assert measured["accuracy"] > 0.9
     right = [row["choices"][row["answer"]] == choice for row, choice in predicted]

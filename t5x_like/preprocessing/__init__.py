@@ -21,6 +21,10 @@ def _native_messages_dropped() -> Iterator[None]:
         yield
 
 
+# Reading text has no use for oneDNN, whose search for what it could rewrite makes iterators slow to
+# create.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
 with _native_messages_dropped():
     import tensorflow as tf
 

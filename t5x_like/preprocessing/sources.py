@@ -19,6 +19,7 @@ Registering again replaces the tasks, so that a notebook can change a setting an
 
 import functools
 import inspect
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,7 @@ from t5x_like.names import choose, hint, import_file
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
+from t5x_like.preprocessing.tracing import traced
 from t5x_like.vocabularies import Vocabulary
 
 SPLITS = ("train", "validation")
@@ -141,6 +143,7 @@ class FileSource(seqio.DataSource):
         self._count = count
         self._unit_files = unit_files
         self._cycle = cycle
+        self._traced = functools.cache(self._trace)
         self.tokens: dict[str, int] = {}
 
     @property
@@ -179,23 +182,49 @@ class FileSource(seqio.DataSource):
     ) -> tf.data.Dataset:
         """The examples of a split, or of one shard of it; `shuffle` shuffles the units."""
         del unused  # seqio also passes settings that only tasks use
-        units = self.list_shards(split)
-        dataset = tf.data.Dataset.from_tensor_slices(list(units))
-        whole_units = shard_info is not None and len(units) >= shard_info.num_shards
-        if shard_info and whole_units:
-            dataset = dataset.shard(shard_info.num_shards, shard_info.index)
+        units = list(self.list_shards(split))
+        shards, shard = (shard_info.num_shards, shard_info.index) if shard_info else (1, 0)
+        whole_units = len(units) >= shards
+        read = self._traced(split, shuffle, shard_info is not None, whole_units)
+        dataset = read(
+            units=tf.constant(units, tf.string),
+            seed=tf.constant(secrets.randbits(31) if seed is None else seed, tf.int64),
+            shards=tf.constant(shards, tf.int64),
+            shard=tf.constant(shard, tf.int64),
+        )
+        dataset.traced = read  # owns the Python functions, which must live as long
+        return dataset
 
-        def read(unit: tf.Tensor) -> tf.data.Dataset:
-            rows = self._read(unit)
-            if shard_info is None or whole_units:
-                return rows
-            # Within a unit, so that the shards are disjoint even if each shuffles differently.
-            return rows.shard(shard_info.num_shards, shard_info.index)
+    def _trace(self, split: str, shuffle: bool, in_shards: bool, whole_units: bool) -> Any:
+        """The function (units, seed, shards, shard) -> examples of a split, traced."""
 
-        if shuffle:
-            dataset = dataset.shuffle(len(units), seed=seed)
-        rows = dataset.interleave(read, cycle_length=self._cycle, block_length=16)
-        return self._examples(rows, split)
+        def examples(
+            units: tf.Tensor, seed: tf.Tensor, shards: tf.Tensor, shard: tf.Tensor
+        ) -> tf.data.Dataset:
+            dataset = tf.data.Dataset.from_tensor_slices(units)
+            if in_shards and whole_units:
+                dataset = dataset.shard(shards, shard)
+
+            def read(unit: tf.Tensor) -> tf.data.Dataset:
+                rows = self._read(unit)
+                if not in_shards or whole_units:
+                    return rows
+                # Within a unit: the shards are disjoint even if each shuffles differently.
+                return rows.shard(shards, shard)
+
+            if shuffle:
+                dataset = dataset.shuffle(tf.size(units, tf.int64), seed=seed)
+            rows = dataset.interleave(read, cycle_length=self._cycle, block_length=16)
+            return self._examples(rows, split)
+
+        number = tf.TensorSpec([], tf.int64)
+        return traced(
+            examples,
+            units=tf.TensorSpec([None], tf.string),
+            seed=number,
+            shards=number,
+            shard=number,
+        )
 
 
 def add_task(

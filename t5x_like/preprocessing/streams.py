@@ -18,7 +18,7 @@ import functools
 import logging
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.conversion import Example
-from t5x_like.preprocessing import iterator_state
-
-# Examples fetched from tf.data at once: a fetch costs as much as some tens of short examples.
-_BLOCK = 32
-_BLOCKS_AHEAD = 2
+from t5x_like.preprocessing import iterator_state, tracing
 
 # At each epoch of each shard seqio warns that restarts repeat data, which is not the case here.
 logging.getLogger("absl").addFilter(
@@ -72,8 +68,8 @@ class Reading:
 class TaskReader:
     """Makes a tf.data dataset of any epoch of any shard of a task.
 
-    The preprocessors are traced once; the source's examples and the seeds, which differ between
-    epochs and shards, are arguments of the traced function.
+    The preprocessors are traced once for all readers that have the same; the source's examples and
+    the seeds, which differ between epochs and shards, are arguments of the traced function.
 
     Args:
         task: a seqio task; it need not be registered.
@@ -148,7 +144,7 @@ class TaskReader:
     def fingerprint(self) -> str:
         """A hash of the files and preprocessors; tf.data does not check that they are the same."""
         files = len(self.task.source.list_shards(self.reading.split))
-        return f"{files}-{_hash_of_operations(self._preprocess.graph.as_graph_def()):08x}"
+        return f"{files}-{tracing.hash_of_operations(self._preprocess.graph.as_graph_def()):08x}"
 
     def _seed_for(self, *use: int) -> int:
         """Derive a seed of 31 bits from the run's seed, the task and the use."""
@@ -158,35 +154,17 @@ class TaskReader:
 
     @functools.cached_property
     def _preprocess(self) -> Any:
-        # AutoGraph allows Python conditions on tensors in preprocessors. This function is not
-        # converted itself, so AutoGraph's status outside is applied to them explicitly.
-        autograph = tf.__internal__.autograph.control_status_ctx()
-
-        def preprocess(source, noise_seed, order_seed, skip):
-            with autograph, _noise_seeds_raised_by(noise_seed):
-                dataset = self._examples(source)
-            if self.reading.shuffle and self.task.shuffle_buffer_size is not None:
-                dataset = dataset.shuffle(
-                    self.buffer, seed=order_seed, reshuffle_each_iteration=False
-                )
-            return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
-
-        number = tf.TensorSpec([], tf.int64)
-        return tf.function(preprocess, autograph=False).get_concrete_function(
-            tf.data.DatasetSpec(self.source(shard=0, epoch=0).element_spec),
-            noise_seed=number,
-            order_seed=number,
-            skip=number,
+        shuffled = self.reading.shuffle and self.task.shuffle_buffer_size is not None
+        return tracing.blocks_of(
+            tracing.Preprocessing(
+                preprocessors=tuple(self.task.preprocessors),
+                output_features=tuple(self.task.output_features.items()),
+                lengths=tuple(self.reading.lengths.items()),
+                features=self._features,
+                buffer=self.buffer if shuffled else None,
+                examples=tf.data.DatasetSpec(self.source(shard=0, epoch=0).element_spec),
+            )
         )
-
-    def _examples(self, source: tf.data.Dataset) -> tf.data.Dataset:
-        """Apply the task's preprocessors to examples of its source, in order."""
-        split = self.reading.split
-        task = self.task.replace(source=_Given(source, split=split))
-        dataset = task.get_dataset(
-            self.reading.lengths, split=split, shuffle=False, seed=0, num_epochs=1
-        )
-        return dataset.map(lambda example: {name: example[name] for name in self._features})
 
 
 class TaskStream:
@@ -327,55 +305,6 @@ def _stop(iterator: Any, blocks: tf.data.Dataset, source: tf.data.Dataset) -> No
         tf.raw_ops.MakeIterator(
             dataset=tf.data.experimental.to_variant(nothing), iterator=iterator._iterator_resource
         )
-
-
-class _Given(seqio.DataSource):
-    """A dataset as the source of a task."""
-
-    def __init__(self, dataset: tf.data.Dataset, *, split: str):
-        super().__init__(splits=[split])
-        self._dataset = dataset
-
-    @property
-    def supports_arbitrary_sharding(self) -> bool:
-        return True
-
-    def list_shards(self, split: str) -> list[str]:
-        return [split]
-
-    def get_dataset(self, *args: Any, **settings: Any) -> tf.data.Dataset:
-        del args, settings
-        return self._dataset
-
-
-def _hash_of_operations(graph: Any) -> int:
-    """Hash a graph's operations and constants, independent of their names and order."""
-    functions = [graph.node, *(function.node_def for function in graph.library.function)]
-    found = (
-        (node.op + " ").encode() + node.attr["value"].SerializeToString(deterministic=True)
-        for nodes in functions
-        for node in nodes
-    )
-    return zlib.crc32(b"".join(sorted(found)))
-
-
-@contextlib.contextmanager
-def _noise_seeds_raised_by(number: tf.Tensor) -> Iterator[None]:
-    """Make the noise of preprocessors depend on a tensor.
-
-    `seqio.map_over_dataset` counts seeds up from a Python number and passes each to
-    `tf.data.Dataset.random`; within this context `number` is added to them there.
-    """
-    original = tf.data.Dataset.random
-
-    def raised(seed: int | None = None, **options: Any) -> tf.data.Dataset:
-        return original(number + (seed or 0), **options)
-
-    tf.data.Dataset.random = raised
-    try:
-        yield
-    finally:
-        tf.data.Dataset.random = staticmethod(original)
 
 
 def _examples(block: Mapping[str, Any]) -> list[Example]:

@@ -21,6 +21,14 @@ VOCABULARY = WordVocabulary(sorted({*STORE.split(), *(f"w{n}" for n in range(50)
 LENGTHS = {"inputs": 24, "targets": 24}
 
 
+@pytest.fixture(autouse=True)
+def _objectives_are_made_anew():
+    """Since some tests replace what an objective is made of."""
+    objectives._made.cache_clear()
+    yield
+    objectives._made.cache_clear()
+
+
 def rows(name, texts, *, lengths=None, seed=0, vocabulary=VOCABULARY, **settings):
     """The examples of an objective over documents."""
     objective = objectives.build(name, **settings)

@@ -14,6 +14,9 @@ A new objective is a function that returns an `Objective`, a line in `OBJECTIVES
 `batches.objective_examples`, which declares without TensorFlow what its examples contain.
 """
 
+import dataclasses
+import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -96,9 +99,27 @@ def get(name: str) -> Callable[..., Objective]:
 def build(name: str, **settings: Any) -> Objective:
     """Make the objective `name` with the settings of a config, such as rate=0.3.
 
+    The same settings give the same object, whose preprocessors need not be traced again; except
+    where they name a file, since that may have changed.
+
     Raises:
         ValueError: no objective has this name, or it has no such setting, or a bad value.
     """
     factory = get(name)
     check_settings("data.objective_settings", factory, settings)
-    return factory(**settings)
+    if any(isinstance(value, str) and os.path.exists(value) for value in settings.values()):
+        return factory(**settings)
+    return _made(factory, _Settings(repr(sorted(settings.items())), settings))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The settings of an objective, which may contain lists, in a form that can be hashed."""
+
+    text: str
+    values: dict[str, Any] = dataclasses.field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _made(factory: Callable[..., Objective], settings: _Settings) -> Objective:
+    return factory(**settings.values)

@@ -1,0 +1,143 @@
+"""Trace functions from datasets to datasets, once for all epochs and shards of the same data.
+
+Each `map` of a tf.data dataset traces its function anew. In a function that is traced as a whole,
+this happens once; what differs from call to call, such as seeds, is an argument.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+# Examples fetched from tf.data at once: a fetch costs as much as some tens of short examples.
+_BLOCK = 32
+_BLOCKS_AHEAD = 2
+
+
+def traced(function: Callable[..., tf.data.Dataset], *arguments: Any, **named: Any) -> Any:
+    """Trace a function for arguments of the given `tf.TypeSpec`s.
+
+    The result owns the Python functions that its datasets call: keep a reference to it as long as
+    one of them is in use.
+    """
+    # AutoGraph allows Python conditions on tensors in the functions that are mapped over examples.
+    # `function` is not converted itself, so AutoGraph's status outside is applied explicitly.
+    autograph = tf.__internal__.autograph.control_status_ctx()
+
+    def call(*arguments: Any, **named: Any) -> tf.data.Dataset:
+        with autograph:
+            return function(*arguments, **named)
+
+    return tf.function(call, autograph=False).get_concrete_function(*arguments, **named)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """What the traced preprocessing of a task depends on.
+
+    Attributes:
+        preprocessors: those of the task; a function is only equal to itself.
+        output_features: (name, `seqio.Feature`) of each feature of the task.
+        lengths: (name, the largest number of tokens) of each feature.
+        features: the names of the features to keep.
+        buffer: the number of examples in the shuffle buffer; None to keep the order.
+        examples: the dataset of the source.
+    """
+
+    preprocessors: tuple[Any, ...]
+    output_features: tuple[tuple[str, seqio.Feature], ...] = dataclasses.field(hash=False)
+    lengths: tuple[tuple[str, int], ...]
+    features: tuple[str, ...]
+    buffer: int | None
+    examples: tf.data.DatasetSpec
+
+    def apply(self, source: tf.data.Dataset) -> tf.data.Dataset:
+        """Apply the preprocessors to the examples of a source, in order."""
+        task = seqio.Task(
+            "preprocessing",
+            source=_Given(source),
+            preprocessors=self.preprocessors,
+            output_features=dict(self.output_features),
+        )
+        dataset = task.get_dataset(
+            dict(self.lengths), split=_Given.SPLIT, shuffle=False, seed=0, num_epochs=1
+        )
+        return dataset.map(lambda example: {name: example[name] for name in self.features})
+
+
+# A notebook, a study or a test opens the same data many times; a trace takes 0.3 s.
+@functools.lru_cache(maxsize=16)
+def blocks_of(preprocessing: Preprocessing) -> Any:
+    """The traced function (source, noise_seed, order_seed, skip) -> blocks of examples.
+
+    noise_seed: int64, raises the seeds of the preprocessors' noise; order_seed: int64, of the
+    shuffle buffer; skip: int64, the number of examples to leave out.
+    """
+
+    def preprocess(source, noise_seed, order_seed, skip):
+        with _noise_seeds_raised_by(noise_seed):
+            dataset = preprocessing.apply(source)
+        if (buffer := preprocessing.buffer) is not None:
+            dataset = dataset.shuffle(buffer, seed=order_seed, reshuffle_each_iteration=False)
+        return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
+
+    number = tf.TensorSpec([], tf.int64)
+    return traced(
+        preprocess, preprocessing.examples, noise_seed=number, order_seed=number, skip=number
+    )
+
+
+def hash_of_operations(graph: Any) -> int:
+    """Hash a graph's operations and constants, independent of their names and order."""
+    functions = [graph.node, *(function.node_def for function in graph.library.function)]
+    found = (
+        (node.op + " ").encode() + node.attr["value"].SerializeToString(deterministic=True)
+        for nodes in functions
+        for node in nodes
+    )
+    return zlib.crc32(b"".join(sorted(found)))
+
+
+class _Given(seqio.DataSource):
+    """A dataset as the source of a task, of one split."""
+
+    SPLIT = "given"
+
+    def __init__(self, dataset: tf.data.Dataset):
+        super().__init__(splits=[self.SPLIT])
+        self._dataset = dataset
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return True
+
+    def list_shards(self, split: str) -> list[str]:
+        return [split]
+
+    def get_dataset(self, *args: Any, **settings: Any) -> tf.data.Dataset:
+        del args, settings
+        return self._dataset
+
+
+@contextlib.contextmanager
+def _noise_seeds_raised_by(number: tf.Tensor) -> Iterator[None]:
+    """Make the noise of preprocessors depend on a tensor.
+
+    `seqio.map_over_dataset` counts seeds up from a Python number and passes each to
+    `tf.data.Dataset.random`; within this context `number` is added to them there.
+    """
+    original = tf.data.Dataset.random
+
+    def raised(seed: int | None = None, **options: Any) -> tf.data.Dataset:
+        return original(number + (seed or 0), **options)
+
+    tf.data.Dataset.random = raised
+    try:
+        yield
+    finally:
+        tf.data.Dataset.random = staticmethod(original)
