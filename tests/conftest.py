@@ -39,6 +39,9 @@ jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+# Nobody reads the lines of Python from which the operations of a test's programs come.
+jax.config.update("jax_traceback_in_locations_limit", 0)
+
 # Above this many resident bytes the programs of a finished test file are dropped.
 MEMORY = 2.6e9
 

@@ -30,3 +30,5 @@ with _native_messages_dropped():
 
     # Otherwise TensorFlow reserves the memory of every GPU, which JAX needs.
     tf.config.set_visible_devices([], "GPU")
+    # Functions of single examples are too small to gain from what optimizing them takes.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

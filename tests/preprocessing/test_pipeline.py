@@ -23,6 +23,15 @@ SETTINGS = {
     "shards": 2,
     "shuffle_buffer": 40,
 }
+READING = Reading(
+    split="train",
+    lengths=LENGTHS,
+    seed=0,
+    shuffle=True,
+    repeat=True,
+    shuffle_buffer=40,
+    shards=2,
+)
 
 
 @seqio.map_over_dataset(num_seeds=1)
@@ -324,19 +333,10 @@ def test_a_stream_deleted_while_another_is_traced_leaves_it_as_it_is():
 
     task = seqio.TaskRegistry.get("pipeline_task")
     task = task.replace(preprocessors=[delete_others, *task.preprocessors])
-    reading = Reading(
-        split="train",
-        lengths=LENGTHS,
-        seed=0,
-        shuffle=True,
-        repeat=True,
-        shuffle_buffer=40,
-        shards=2,
-    )
-    before = TaskReader(task, reading=reading, features=tuple(LENGTHS)).fingerprint
+    before = TaskReader(task, reading=READING, features=tuple(LENGTHS)).fingerprint
     others.append(batches_of())
     next(others[0])
-    assert TaskReader(task, reading=reading, features=tuple(LENGTHS)).fingerprint == before
+    assert TaskReader(task, reading=READING, features=tuple(LENGTHS)).fingerprint == before
 
 
 def test_preprocessors_may_have_python_conditions():
