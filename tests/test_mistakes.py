@@ -151,8 +151,8 @@ def nothing_begins(monkeypatch):
 
 
 def files(folder):
-    """All files of a folder, with what changes when they are written."""
-    stats = ((path, path.stat()) for path in folder.rglob("*"))
+    """All files of a folder, with what changes when they are written; not what Python caches."""
+    stats = ((path, path.stat()) for path in folder.rglob("*") if "__pycache__" not in path.parts)
     return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats}
 
 
