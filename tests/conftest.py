@@ -5,7 +5,8 @@ import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -29,8 +30,11 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 
 import jax
 import pytest
+from jax.sharding import Mesh
 
-gc.set_threshold(20_000)  # imports and traces make many objects that live on, and few cycles
+from t5x_like import partitioning
+
+gc.set_threshold(100_000)  # imports and traces make many objects that live on, and few cycles
 
 # Many tests compile the same program anew. The cache lasts as long as this process: JAX writes it
 # without care for a run that is cut off, and one that was kept could fail the next.
@@ -62,6 +66,19 @@ def resident_bytes() -> float:
     if not listed.exists():
         return float("inf")
     return int(listed.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(scope="module")
+def one_device() -> Iterator[None]:
+    """Let the meshes of a test file be of one device, where it tests no layout: half the work."""
+    make_mesh = partitioning.make_mesh
+
+    def of_one(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> Mesh:
+        return make_mesh(shape, devices=devices or jax.devices()[:1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitioning, "make_mesh", of_one)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

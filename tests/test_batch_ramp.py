@@ -11,6 +11,8 @@ from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.systems import gpt3
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 PHASES = {"small": {"steps": 2, "batch_size": 8}, "large": {"steps": 3, "batch_size": 16}}
 EPOCHS = ("epochs/mixture_files_few", "epochs/mixture_files_many")
 

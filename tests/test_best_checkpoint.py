@@ -13,6 +13,8 @@ from t5x_like.evaluation.while_training import Evaluator, Schedule
 from t5x_like.experiment import reporting
 from tests.programs import command_flags, tiny_t5
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 LOSS = "text_files/cross_entropy"
 VALUES = {1: 5.0, 2: 3.0, 3: 4.0, 4: 4.5, 5: 1.0, 6: 2.0}
 

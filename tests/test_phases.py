@@ -11,6 +11,8 @@ from t5x_like import checkpoints, config, evaluate, train
 from t5x_like.experiment import command_line, model_side, reporting
 from tests.programs import tiny_t5
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 PHASES = {
     "short": {"steps": 3},
     "long": {"steps": 3, "lengths": {"inputs": 48}, "batch_size": 16},

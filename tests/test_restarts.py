@@ -18,6 +18,8 @@ from t5x_like.experiment import data_side, model_side, reporting, run_folder
 from t5x_like.experiment.workdir_lock import WorkdirLock
 from tests.programs import tiny_t5
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def settings(folder, **changes):
     made = tiny_t5.get_config(str(folder))

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import pytest
 
 from configs import transformer
@@ -9,6 +10,8 @@ from t5x_like import config, evaluate, infer, partitioning, train
 from t5x_like.experiment import data_side, reporting
 from t5x_like.inference import text_model
 from tests.programs import command_flags
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 TINY = {"layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "d_k": 8, "d_v": 8, "vocab_size": 259}
@@ -55,7 +58,7 @@ def trained(tmp_path_factory):
 
 
 def test_a_batch_of_the_config_is_packed_and_full(tmp_path):
-    mesh = partitioning.make_mesh({"data": 1, "fsdp": 8})
+    mesh = partitioning.make_mesh({"data": 1, "fsdp": 8}, devices=jax.devices())
     data = data_side.build(settings(tmp_path), mesh)
     batch = next(data.train_batches)
     assert batch["encoder_input_tokens"].shape == batch["decoder_target_tokens"].shape == (8, 48)

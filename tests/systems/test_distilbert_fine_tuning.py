@@ -17,6 +17,8 @@ from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, distilbert
 from tests.systems.test_distilbert import TEACHER, TINY, batch, initialized, settings, start
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 HEADS = {"classification": 3, "tagging": 4, "question_answering": 2}
 
 
