@@ -70,7 +70,7 @@ def resident_bytes() -> float:
 
 @pytest.fixture(scope="module")
 def one_device() -> Iterator[None]:
-    """Let the meshes of a test file be of one device, where it tests no layout: half the work."""
+    """Let the meshes of a test file be of one device, where it tests no layout: less work."""
     make_mesh = partitioning.make_mesh
 
     def of_one(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> Mesh:

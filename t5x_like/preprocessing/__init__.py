@@ -28,7 +28,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 with _native_messages_dropped():
     import tensorflow as tf
 
-    # Otherwise TensorFlow reserves the memory of every GPU, which JAX needs.
-    tf.config.set_visible_devices([], "GPU")
+    # Otherwise TensorFlow reserves the memory of every GPU, which JAX needs. It refuses this
+    # setting once it has run operations.
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
     # Functions of single examples are too small to gain from what optimizing them takes.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -12,7 +12,6 @@ generator, is read again from the start of the epoch up to the position.
 """
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -32,10 +31,6 @@ from t5x_like.preprocessing import iterator_state, tracing
 logging.getLogger("absl").addFilter(
     lambda record: "an uncached FunctionDataset" not in record.getMessage()
 )
-
-# Accelerators are for JAX. TensorFlow refuses this setting where it has already run operations.
-with contextlib.suppress(RuntimeError):
-    tf.config.set_visible_devices([], "GPU")
 
 
 class NoExampleError(ValueError):

@@ -80,13 +80,14 @@ def blocks_of(preprocessing: Preprocessing) -> Any:
     the preprocessors of this package and of seqio are kept, since they depend on nothing else; a
     function of a user's may read a global that has changed.
     """
-    modules = (getattr(_unwrapped(step), "__module__", "") for step in preprocessing.preprocessors)
-    known = all(module.partition(".")[0] in ("t5x_like", "seqio") for module in modules)
+    known = all(map(_is_known, preprocessing.preprocessors))
     return (_trace_once if known else _trace)(preprocessing)
 
 
-def _unwrapped(step: Any) -> Any:
-    return _unwrapped(step.func) if isinstance(step, functools.partial) else step
+def _is_known(step: Any) -> bool:
+    while isinstance(step, functools.partial):
+        step = step.func
+    return getattr(step, "__module__", "").partition(".")[0] in ("t5x_like", "seqio")
 
 
 def _trace(preprocessing: Preprocessing) -> Any:
