@@ -17,7 +17,7 @@ where the config asks for beam search.
 
 With --examples=N instead, N held-out examples of the config's task are shown with what the model
 predicts beside the original: the spans of a text with blanks, each right or wrong, or of a language
-model's rows the second half.
+model's rows the second half. The share of spans filled exactly is that of at least 64 examples.
 
 In a run of several tasks --task=NAME chooses the task, with its head, its data and its `decode`.
 
@@ -75,6 +75,9 @@ from t5x_like.pretrained import Pretrained, from_pretrained
 T = TypeVar("T")
 
 Line = str | Mapping[str, Any]  # a text, or the fields of a .jsonl
+
+# The least number of examples over which the share of spans filled exactly is counted.
+_COUNTED = 64
 
 # Settings of beam search, which has no text to show before its end.
 _OF_BEAMS = (
@@ -204,25 +207,30 @@ def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
 
 
 def _show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> None:
-    rows = list(itertools.islice(data_side.rows(data.eval_batches(data.eval_tasks[0])), count))
-    prompts, originals = zip(*(_prompt_of(row, model) for row in rows), strict=True)
+    """Show examples; of spans also how many are filled exactly, over enough examples to compare."""
+    rows = data_side.rows(data.eval_batches(data.eval_tasks[0]))
+    pairs = [_prompt_of(row, model) for row in itertools.islice(rows, max(count, _COUNTED))]
+    texts = [model.vocabulary.decode(model.until_end(prompt)) for prompt, _ in pairs]
+    if not any(map(example_display.SENTINEL.search, texts)):
+        pairs, texts = pairs[:count], texts[:count]
     width = shutil.get_terminal_size().columns
     spans: list[example_display.Span] = []
-    for prompt, new, original in zip(
-        prompts, model.generate_tokens(prompts), originals, strict=True
+    answers = model.generate_tokens([prompt for prompt, _ in pairs])
+    for number, (text, (prompt, original), new) in enumerate(
+        zip(texts, pairs, answers, strict=True)
     ):
-        text = model.vocabulary.decode(model.until_end(prompt))
         shown = {"inputs": text, "model": model.text(new, prompt=prompt)}
         shown["original"] = model.text(original, prompt=prompt)
-        print()
-        if example_display.SENTINEL.search(text):
-            own = example_display.spans(text, shown["model"], shown["original"])
-            print(example_display.describe_spans(text, own, width=width))
-            spans += own
-        else:
-            print(example_display.describe_fields(shown, width=width))
+        own = example_display.spans(text, shown["model"], shown["original"])
+        spans += own
+        if number < count:
+            print()
+            if own:
+                print(example_display.describe_spans(text, own, width=width))
+            else:
+                print(example_display.describe_fields(shown, width=width))
     if spans:
-        print(f"\n{example_display.describe_share(spans)}")
+        print(f"\n{example_display.describe_share(spans, examples=len(pairs))}")
 
 
 def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[list[int], list[int]]:

@@ -18,7 +18,9 @@ def test_each_blank_has_the_words_of_the_model_and_of_the_original():
     found = spans(MASKED, "<extra_id_0> big cat <extra_id_1> a", ORIGINAL)
     assert found == [Span(1, "big cat", "big cat"), Span(2, "a", "the")]
     assert [span.right for span in found] == [True, False]
-    assert describe_share(found) == "1 of 2 spans are filled exactly (50%)"
+    assert describe_share(found, examples=1) == (
+        "1 of 2 spans are filled exactly (50%), in 1 examples"
+    )
 
 
 @pytest.mark.parametrize(

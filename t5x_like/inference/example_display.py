@@ -90,10 +90,11 @@ def describe_fields(fields: Mapping[str, Any], *, width: int) -> str:
     return "\n".join(lines)
 
 
-def describe_share(found: Sequence[Span]) -> str:
-    """How many of the spans are filled exactly."""
-    right = sum(span.right for span in found)
-    return f"{right} of {len(found)} spans are filled exactly ({right / len(found):.0%})"
+def describe_share(found: Sequence[Span], *, examples: int) -> str:
+    """How many of the spans of some examples are filled exactly."""
+    right, number = sum(span.right for span in found), len(found)
+    share = f"{right} of {number} spans are filled exactly ({right / number:.0%})"
+    return f"{share}, in {examples} examples"
 
 
 def _filled(text: str) -> dict[str, str]:
