@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from t5x_like.batches.comparison_rows import DecoderComparisons, EncoderDecoderComparisons
 from t5x_like.batches.conversion import (
     Batch,
     Converter,
@@ -32,7 +33,7 @@ OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2, "reused": 1, "continued": 
 # Aligned features with several numbers for each token.
 _OF_A_WORD = {"characters": LONGEST, "backward_characters": LONGEST}
 # Places in a row, and numbers of its branches, describe a row too.
-_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right", "branches"}
+_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right", "branches", "ranks"}
 _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
 
@@ -326,6 +327,8 @@ CONVERTERS: dict[str, type[Converter]] = {
     "encoder": Encoder,
     "decoder_rows": DecoderRows,
     "encoder_rows": EncoderRows,
+    "decoder_comparisons": DecoderComparisons,
+    "encoder_decoder_comparisons": EncoderDecoderComparisons,
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+from jaxtyping import Int
 
 from t5x_like.batches.conversion import Batch, Converter, Example, Rows, Sequences
 
@@ -54,18 +55,35 @@ class DecoderRows(Converter):
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
         """Each row by itself, padded at its end."""
         tokens, numbers, *others = rows[self.side].channels
-        shape = [len(tokens), self.rows, tokens.shape[1] // self.rows]
-        segments, *found = np.zeros([2 + len(others), *shape], np.int32)
-        for row in range(self.rows):
-            here = numbers == row + 1
-            segments[:, row] = np.arange(shape[-1]) < here.sum(axis=1, keepdims=True)
-            for field, values in zip(found, (tokens, *others), strict=True):
-                field[:, row][segments[:, row] > 0] = values[here]
+        found, segments = one_by_one(np.stack([tokens, *others]), numbers, rows=self.rows)
         names = ("input_tokens", *self.aligned)
         batch = {f"{self.side}_{name}": x for name, x in zip(names, found, strict=True)}
         target = rows[self.target].channels[0][:, 0]
         batch[f"{self.side}_segment_ids"] = segments
         return batch | {self.target: target.view(np.float32) if self.target == "value" else target}
+
+
+def one_by_one(
+    channels: Int[np.ndarray, "C B N"], numbers: Int[np.ndarray, "B N"], *, rows: int
+) -> tuple[Int[np.ndarray, "C B R L"], Int[np.ndarray, "B R L"]]:
+    """Lay the rows of examples, which follow each other, out one by one, padded at their ends.
+
+    Args:
+        numbers: 1, 2, ..., the row that each place belongs to; 0 on padding.
+        rows: the most rows of an example, R; each has at most L = N / R places.
+
+    Returns:
+        The channels, 0 on padding, and 1 where there is none.
+    """
+    shape = [numbers.shape[0], rows, numbers.shape[1] // rows]
+    found = np.zeros([len(channels), *shape], np.int32)
+    segments = np.zeros(shape, np.int32)
+    for row in range(rows):
+        here = numbers == row + 1
+        segments[:, row] = np.arange(shape[-1]) < here.sum(axis=1, keepdims=True)
+        for field, values in zip(found, channels, strict=True):
+            field[:, row][segments[:, row] > 0] = values[here]
+    return found, segments
 
 
 @dataclasses.dataclass(frozen=True)

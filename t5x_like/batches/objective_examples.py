@@ -23,6 +23,7 @@ class Examples:
             first. "prefix_lm" puts targets after inputs; "encoder" needs targets that are aligned
             with the inputs token by token.
         converter_settings: settings of those converters, unless a config sets others.
+        ends_inputs: whether inputs end with the end token.
         special_tokens: whether inputs and targets begin with [CLS] and end with [SEP], or <s> and
             </s> as in BART.
     """
@@ -30,6 +31,7 @@ class Examples:
     features: tuple[str, ...]
     converters: tuple[str, ...]
     converter_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ends_inputs: bool = True
     special_tokens: bool = False
 
 
@@ -82,6 +84,19 @@ def _decoder_rows(rows: int, *, target: str = "label") -> Examples:
     )
 
 
+def _text_to_text(end_inputs: bool = True) -> Examples:
+    return dataclasses.replace(_PAIRS, ends_inputs=end_inputs)
+
+
+def _comparisons(responses: int = 2, end_inputs: bool = True) -> Examples:
+    return Examples(
+        features=(*_PAIR, "row_numbers", "ranks"),
+        converters=("decoder_comparisons", "encoder_decoder_comparisons"),
+        converter_settings={"responses": responses},
+        ends_inputs=end_inputs,
+    )
+
+
 def _decoder_choices(choices: int = 4) -> Examples:
     return _decoder_rows(choices)
 
@@ -111,11 +126,12 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
         converter_settings={"features": _STREAMS, "loss_on": "all"},
     ),
     # pairs of texts
-    "text_to_text": _PAIRS,
+    "text_to_text": _text_to_text,
     "marked_text_to_text": _FOR_BART,
     "translation": _PAIRS,
     "bart": _FOR_BART,
     "mass": Examples(features=(*_PAIR, "positions"), converters=("fragment",)),
+    "comparisons": _comparisons,
     # masked tokens
     "masked_targets": _masked("token_types"),
     "bert": _bert,

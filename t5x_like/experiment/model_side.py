@@ -370,7 +370,7 @@ def _find_task(one: RunTask) -> Task:
     if task.objective and objective != task.objective:
         where = f"tasks.{one.name}." if one.name else ""
         raise ValueError(
-            f"{where}data.objective={objective!r}: the head {one.settings.model.head!r} reads the "
+            f"{where}data.objective={objective!r}: this {one.settings.system} reads the "
             f"examples of {task.objective!r} alone"
         )
     return task

@@ -2,7 +2,8 @@
 
 The input of a language model is a start token and the prompt, and its output the continuation. The
 input of an encoder-decoder, or of a language model trained on pairs (converter prefix_lm), is the
-prompt and an end token, and its output ends with an end token, too.
+prompt and an end token (none with `end_inputs` False of text_to_text), and its output ends with an
+end token, too.
 """
 
 import contextlib
@@ -306,12 +307,12 @@ def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
             f"data.converter={data.converter!r} makes batches of {', '.join(rows)}, but the model "
             f"is {'an encoder-decoder' if encodes else 'decoder-only'}"
         )
-    closed = encodes or isinstance(converter, PrefixLM)
+    pairs = encodes or isinstance(converter, PrefixLM)
     return PromptFormat(
         length=rows["decoder"],
         inputs=rows.get("encoder", 0),
         start=converter.start,
         sees_prompt=module.visibility == "prefix",
-        ends=(closed, closed),
+        ends=(pairs and text.examples.ends_inputs, pairs),
         begin=(text.vocabulary.required_id("cls_id"),) if text.examples.special_tokens else (),
     )

@@ -1,6 +1,12 @@
-"""Every loss, as a sum and a weight: of tokens, of masked tokens, of labels, of a teacher."""
+"""Every loss, as a sum and a weight: of tokens, labels, a teacher's outputs, preferences."""
 
-from t5x_like.losses import autoregressive, distillation, fine_tuning, masked_lm
+from t5x_like.losses import (
+    autoregressive,
+    distillation,
+    fine_tuning,
+    masked_lm,
+    preferences,
+)
 from t5x_like.losses.forward import forward
 from t5x_like.losses.labels import (
     binary,
@@ -12,7 +18,7 @@ from t5x_like.losses.labels import (
 )
 from t5x_like.losses.masked_lm import MaskedTokens, predict_masked, sentence_pairs
 from t5x_like.losses.sums import LossSums, combine, weighted_sum
-from t5x_like.losses.token_cross_entropy import cross_entropy
+from t5x_like.losses.token_cross_entropy import cross_entropy, log_probs
 
 __all__ = [
     "LossSums",
@@ -25,8 +31,10 @@ __all__ = [
     "distillation",
     "fine_tuning",
     "forward",
+    "log_probs",
     "masked_lm",
     "predict_masked",
+    "preferences",
     "real_rows",
     "regression",
     "sentence_pairs",

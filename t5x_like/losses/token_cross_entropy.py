@@ -61,6 +61,18 @@ def cross_entropy(
     return loss_sum, weight_sum, metrics
 
 
+def log_probs(
+    logits: Float[Array, "*batch V"] | VocabularyProduct, targets: Int[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """The log-probability of each target in nats, float32.
+
+    Args:
+        logits: as for `cross_entropy`.
+    """
+    log_z, target_logit, *_ = _reduce(logits, targets)
+    return target_logit - log_z
+
+
 def _per_token(
     logits: Float[Array, "*batch V"] | VocabularyProduct,
     targets: Int[Array, "*batch"],

@@ -248,16 +248,27 @@ def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} lacks the config of its run")
     system, settings = config["system"], systems.complete(config["system"], config["model"])
+    part = systems.find(system).policy
+    if part:
+        own = dict(settings[part])
+        system = own.pop("system")
+        # Of settings that both have, those of the whole network count.
+        own |= {name: value for name, value in settings.items() if name in own}
+        settings = systems.complete(system, own)
     generation = implied_generation(system, settings) | stored.get("generation", {})
     model_type = stored.get("model_type", "")
     return _Checkpoint(
-        system, settings, GenerationSettings(**generation), path, average, model_type
+        system, settings, GenerationSettings(**generation), path, average, model_type, part
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Checkpoint:
-    """A checkpoint, the newest checkpoint of a run, or the mean of its newest checkpoints."""
+    """A checkpoint, the newest checkpoint of a run, or the mean of its newest checkpoints.
+
+    Attributes:
+        part: the submodule of the run's network that is read; all of it if empty.
+    """
 
     system: str
     config: dict[str, Any]
@@ -265,12 +276,16 @@ class _Checkpoint:
     path: pathlib.Path
     average: int
     model_type: str
+    part: str
 
     def available(self, wanted: Leaves) -> set[str]:
         shapes = checkpoints.parameter_shapes(self.path)
-        return {path for path, leaf in wanted.items() if shapes.get(path) == leaf.shape}
+        before = f"{self.part}/" if self.part else ""
+        return {path for path, leaf in wanted.items() if shapes.get(before + path) == leaf.shape}
 
     def read(self, wanted: Leaves, *, whole: bool) -> Leaves:
         tree = flax.traverse_util.unflatten_dict(wanted, sep="/")
+        if self.part:
+            tree, whole = {self.part: tree}, False
         params, _ = checkpoints.restore_params(self.path, tree, whole=whole, average=self.average)
-        return flax.traverse_util.flatten_dict(params, sep="/")
+        return flax.traverse_util.flatten_dict(params[self.part] if self.part else params, sep="/")

@@ -95,6 +95,9 @@ class System:
             x is <heads>/x, and no other task reads it. The network then has a field `task`,
             and `module.clone(task=x)` runs the head of x; `build` gets as `head` a mapping of the
             tasks, x -> {"head", "labels"}, and initialization makes all heads.
+        policy: the submodule for which the others are there in training alone. The folder of a run
+            is read as a model of this network, whose `system` and settings the setting of the same
+            name has.
     """
 
     name: str
@@ -108,6 +111,7 @@ class System:
     copied_rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     sums: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     heads: str = "head"
+    policy: str = ""
 
     def task(self, config: Config) -> Task:
         """The task of the head that `config` names.

@@ -38,7 +38,8 @@ SMALL = {
 # The systems whose own code has one mask for all positions, and those without dropout.
 BROADCAST = {"t5", "switch", "lamda", "palm"}
 WITHOUT = {"gopher", "chinchilla", "llama"}
-DROPPING = sorted({*systems.names()} - WITHOUT)
+OF_OTHERS = {"reward_model", "dpo"}  # made of the network of another system
+DROPPING = sorted({*systems.names()} - WITHOUT - OF_OTHERS)
 
 
 @pytest.mark.parametrize("broadcast", [True, False])

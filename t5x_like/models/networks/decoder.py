@@ -45,26 +45,34 @@ class Decoder(nn.Module):
 
         Args:
             batch: `decoder_input_tokens` [B, T], and if there are any `decoder_segment_ids`,
-                `decoder_positions`, and `decoder_causal_attention`, True in the prefix of a prefix
-                LM.
+                `decoder_positions`, and for a prefix LM `decoder_causal_attention`, True in the
+                prefix; a causal one does not read it.
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
             The logits; with `collect` the logits and the `Collected` of each tower by its name.
         """
-        product, collected = self._run(batch, deterministic=deterministic, collect=collect)
-        return (product.logits(), collected) if collect else product.logits()
+        x, collected = self._run(batch, deterministic=deterministic, collect=collect)
+        logits = self._product(x).logits()
+        return (logits, collected) if collect else logits
 
     def logits_product(self, batch: Batch, *, deterministic: bool = True) -> VocabularyProduct:
         """The logits of `__call__`, not computed yet."""
+        return self._product(self.states(batch, deterministic=deterministic))
+
+    def states(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T D"]:
+        """The output of the last layer, after the final norm: what the output layer reads."""
         return self._run(batch, deterministic=deterministic, collect=())[0]
+
+    def _product(self, x: Float[Array, "B T D"]) -> VocabularyProduct:
+        return self.lm_head.product(x, self.token_embedder.embedding)
 
     def _run(
         self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
-    ) -> tuple[VocabularyProduct, dict[str, Collected]]:
+    ) -> tuple[Float[Array, "B T D"], dict[str, Collected]]:
         tokens = batch["decoder_input_tokens"]
         segments = batch.get("decoder_segment_ids")
-        prefix = batch.get("decoder_causal_attention")
+        prefix = batch.get("decoder_causal_attention") if self.visibility == "prefix" else None
         mask = AttentionMask(
             query_segments=segments,
             key_segments=segments,
@@ -79,7 +87,7 @@ class Decoder(nn.Module):
             collect=collect,
         )
         x, collected = self.decoder(self.token_embedder(tokens), shared)
-        return self.lm_head.product(x, self.token_embedder.embedding), {"decoder": collected}
+        return x, {"decoder": collected}
 
     def prefill(
         self,

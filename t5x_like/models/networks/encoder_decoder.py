@@ -55,16 +55,24 @@ class EncoderDecoder(nn.Module):
         Returns:
             The logits; with `collect` the logits and the `Collected` of each tower by its name.
         """
-        product, collected = self._run(batch, deterministic=deterministic, collect=collect)
-        return (product.logits(), collected) if collect else product.logits()
+        x, collected = self._run(batch, deterministic=deterministic, collect=collect)
+        logits = self._product(x).logits()
+        return (logits, collected) if collect else logits
 
     def logits_product(self, batch: Batch, *, deterministic: bool = True) -> VocabularyProduct:
         """The logits of `__call__`, not computed yet."""
+        return self._product(self.states(batch, deterministic=deterministic))
+
+    def states(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T D"]:
+        """The output of the decoder's last layer: what the output layer reads."""
         return self._run(batch, deterministic=deterministic, collect=())[0]
+
+    def _product(self, x: Float[Array, "B T D"]) -> VocabularyProduct:
+        return self.lm_head.product(x, self.token_embedder.embedding)
 
     def _run(
         self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
-    ) -> tuple[VocabularyProduct, dict[str, Collected]]:
+    ) -> tuple[Float[Array, "B T D"], dict[str, Collected]]:
         memory, segments, of_encoder = self._encode(
             batch, deterministic=deterministic, collect=collect
         )
@@ -80,8 +88,7 @@ class EncoderDecoder(nn.Module):
             collect=collect,
         )
         x, of_decoder = self.decoder(self.token_embedder(tokens), shared)
-        product = self.lm_head.product(x, self.token_embedder.embedding)
-        return product, {"encoder": of_encoder, "decoder": of_decoder}
+        return x, {"encoder": of_encoder, "decoder": of_decoder}
 
     def encode(
         self, batch: Batch, *, deterministic: bool = True

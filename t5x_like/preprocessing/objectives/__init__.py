@@ -30,6 +30,7 @@ from t5x_like.preprocessing.objectives.labels import (
 from t5x_like.preprocessing.objectives.masked import encoders, masked_targets, permuted
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.pairs import (
+    comparisons,
     parallel_sentences,
     sequence_to_sequence,
     supervised,
@@ -59,6 +60,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "bart": sequence_to_sequence.bart,
     "mass": sequence_to_sequence.mass,
     "translation": parallel_sentences.translation,
+    "comparisons": comparisons.comparisons,
     "masked_targets": masked_targets.masked_targets,
     "bert": encoders.bert,
     "roberta": encoders.roberta,

@@ -12,14 +12,35 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 )
 
 
-def text_to_text() -> Objective:
+def text_to_text(*, end_inputs: bool = True) -> Objective:
     """{"inputs": string, "targets": string} -> their tokens, truncated to fit and ended by EOS.
 
     For fine-tuning and for supervised tasks in a mixture. Other features are passed on, and the
     strings are kept as "inputs_pretokenized" and "targets_pretokenized", for metrics.
+
+    Args:
+        end_inputs: whether inputs end with EOS, too. Without it inputs that are too long are
+            truncated on the left: in a decoder, the targets continue the end of a prompt.
     """
-    steps = (seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim)
-    return make("text_to_text", steps)
+    ends = seqio.preprocessors.append_eos_after_trim if end_inputs else _end_targets
+    return make("text_to_text", (seqio.preprocessors.tokenize, ends), {"end_inputs": end_inputs})
+
+
+def _end_targets(
+    dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+) -> tf.data.Dataset:
+    names = ("inputs", "targets")
+    check_features("text_to_text", names=names, lengths=sequence_length, features=output_features)
+    assert sequence_length is not None  # checked above; for the type checker
+    prompt, response = (sequence_length[name] for name in names)
+    eos = output_features["targets"].vocabulary.plain.required_id("eos_id")
+
+    def end(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        targets = example["targets"][: response - 1]
+        ended = tf.concat([targets, tf.constant([eos], targets.dtype)], axis=0)
+        return {**example, "inputs": example["inputs"][-prompt:], "targets": ended}
+
+    return dataset.map(end, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def marked_text_to_text() -> Objective:

@@ -1,0 +1,95 @@
+"""Losses of comparisons: which of the responses to a prompt people prefer."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_like.losses.forward import forward
+from t5x_like.losses.sums import LossSums
+from t5x_like.models.types import Batch
+
+
+def loss(module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None) -> LossSums:
+    """The loss of a reward model on comparisons, see `ranking`.
+
+    Args:
+        module: rows -> rewards.
+        batch: see `rows`; `ranks` [B, K].
+        rng: key of dropout; None in evaluation.
+    """
+    rewards = forward(module, params, rows(batch), rng)
+    return ranking(rewards.reshape(batch["ranks"].shape), batch["ranks"])
+
+
+def rows(batch: Batch) -> dict[str, Array]:
+    """The responses of a batch of comparisons as rows of their own.
+
+    Args:
+        batch: fields of the decoder [B, K, L], a row for each response; of an encoder [B, S], the
+            prompts.
+
+    Returns:
+        The fields of both sides, with B * K rows.
+    """
+    responses = batch["ranks"].shape[1]
+    found = {}
+    for name, values in batch.items():
+        if name.startswith("decoder_"):
+            found[name] = values.reshape(-1, *values.shape[2:])
+        elif name.startswith("encoder_"):
+            found[name] = jnp.repeat(values, responses, axis=0)
+    return found
+
+
+def pairs(ranks: Int[Array, "B K"]) -> Bool[Array, "B K K"]:
+    """Whether the first response is preferred to the second.
+
+    Args:
+        ranks: 1 for the best response, the same for responses between which there is a tie; 0
+            where there is none.
+    """
+    first, second = ranks[:, :, None], ranks[:, None, :]
+    return (first > 0) & (second > 0) & (first < second)
+
+
+def ranking(rewards: Float[Array, "B K"], ranks: Int[Array, "B K"]) -> LossSums:
+    """The loss of the ranked responses to each prompt: Ouyang et al. 2022, equation 1.
+
+    A prompt costs the mean over its pairs of -log sigmoid(r_w - r_l), r_w the reward of the
+    preferred response: 1 / C(K, 2) times their sum, where there are no ties.
+
+    Args:
+        ranks: as for `pairs`.
+
+    Returns:
+        The sum over prompts, the number of prompts with a pair, and the metrics `accuracy`, the
+        share of pairs whose preferred response has the higher reward, `margin`, the mean of
+        r_w - r_l, and `reward`, the mean reward.
+    """
+    preferred = pairs(ranks)
+    # Selected before anything is computed from them: padding may have any reward.
+    margins = jnp.where(preferred, rewards[:, :, None] - rewards[:, None, :], 0.0)
+    each = jnp.where(preferred, jax.nn.softplus(-margins), 0.0)
+    number = jnp.sum(preferred, axis=(1, 2), dtype=jnp.float32)
+    total = jnp.sum(jnp.sum(each, axis=(1, 2)) / jnp.maximum(number, 1.0))
+    there = ranks > 0
+    metrics = {
+        **pair_metrics(margins, preferred),
+        "reward": (jnp.sum(jnp.where(there, rewards, 0.0)), jnp.sum(there, dtype=jnp.float32)),
+    }
+    return total, jnp.sum(number > 0, dtype=jnp.float32), jax.lax.stop_gradient(metrics)
+
+
+def pair_metrics(
+    margins: Float[Array, "B K K"], preferred: Bool[Array, "B K K"]
+) -> dict[str, tuple[Array, Array]]:
+    """`accuracy`, the share of pairs with a margin above 0, and `margin`, their mean margin."""
+    number = jnp.sum(preferred, dtype=jnp.float32)
+    right = jnp.sum(preferred & (margins > 0), dtype=jnp.float32)
+    return {
+        "accuracy": (right, number),
+        "margin": (jnp.sum(jnp.where(preferred, margins, 0.0)), number),
+    }

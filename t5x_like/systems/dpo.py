@@ -1,0 +1,125 @@
+"""DPO: Rafailov et al. 2023, "Direct Preference Optimization" (arXiv:2305.18290)."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from t5x_like import losses, systems
+from t5x_like.losses import preferences
+from t5x_like.models.networks.policy_and_reference import PolicyAndReference
+from t5x_like.models.types import Batch
+from t5x_like.systems import gpt2
+from t5x_like.systems.system import ReadPart, System, Task
+
+# The settings of the computation, which both networks take from the pair.
+_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
+
+
+def pair_of(system: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a policy and its reference.
+
+    Args:
+        system: the system of the language model that both begin as.
+        policy: the settings of its `build`.
+    """
+    return {
+        "vocab_size": policy["vocab_size"],
+        **{name: policy[name] for name in _SHARED},
+        "policy": {"system": system, **policy},
+    }
+
+
+# Section 6: the language model of the sentiment task.
+SIZES: dict[str, dict[str, Any]] = {"gpt2_large": pair_of("gpt2", gpt2.SIZES["large"])}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the networks of a config with the keys of SIZES.
+
+    Args:
+        config: `policy` has the `system` of a network that generates text, and its settings.
+
+    Raises:
+        ValueError: no such system or setting of the policy, one that does not generate text, or
+            another number of tokens.
+    """
+    settings = {**config["policy"], **{name: config[name] for name in _SHARED}}
+    system = settings.pop("system")
+    if settings["vocab_size"] != config["vocab_size"]:
+        raise ValueError(
+            f"model.vocab_size={config['vocab_size']}, and model.policy.vocab_size="
+            f"{settings['vocab_size']}: both are of one vocabulary, set them to the same number"
+        )
+    policy = systems.build(system, settings)
+    if not hasattr(policy, "logits_product") or not policy.generates:
+        raise ValueError(
+            f"model.policy.system={system!r}: a policy is a decoder or an encoder-decoder, such as "
+            "gpt2, llama or t5"
+        )
+    return PolicyAndReference(
+        # A factory, since Flax puts the parameters of a module under the module that creates it.
+        make_network=functools.partial(systems.build, system, settings),
+        sides=policy.sides,
+    )
+
+
+def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+    """Both networks as the one in the folder of the run.
+
+    Raises:
+        ValueError: the folder has another system, or lacks a part of its network.
+    """
+    del module
+    found = read("policy", system=config["policy"]["system"])
+    return {"policy": found, "reference": found}
+
+
+def loss(
+    module: nn.Module, params: Any, batch: Batch, rng: jax.Array | None, *, beta: float = 0.1
+) -> losses.LossSums:
+    """The loss of comparisons (equation 7), the mean over the pairs of each prompt.
+
+    It is that of a reward model whose reward is beta log(p(y | x) / p_reference(y | x)), p the
+    probability of a whole response y: see `losses.preferences.ranking`, also for the metrics.
+
+    Args:
+        batch: of comparisons, see `batches.comparison_rows`.
+        rng: key of the policy's dropout; None in evaluation.
+        beta: the weight of the divergence from the reference in the objective of equation 3.
+
+    Raises:
+        ValueError: beta is not above 0.
+    """
+    if beta <= 0:
+        raise ValueError(f"loss.beta={beta} must be above 0 (the paper has 0.1 and 0.5)")
+    rows = preferences.rows(batch)
+    both = losses.forward(module, params, rows, rng, method="compare")
+    policy, reference = (
+        _of_responses(losses.log_probs(one, rows["decoder_target_tokens"]), rows) for one in both
+    )
+    rewards = beta * (policy - reference).reshape(batch["ranks"].shape)
+    return preferences.ranking(rewards, batch["ranks"])
+
+
+def _of_responses(log_probs: jax.Array, rows: Batch) -> jax.Array:
+    """The log-probability of each row's response."""
+    written = rows["decoder_loss_weights"] > 0
+    return jnp.sum(jnp.where(written, log_probs, 0.0), axis=1)
+
+
+SYSTEM = System(
+    name="dpo",
+    sizes=SIZES,
+    build=build,
+    tasks={
+        "": Task(
+            loss=loss, prediction="text", objective="comparisons", start=start, start_required=True
+        ),
+    },
+    policy="policy",
+)
