@@ -1,16 +1,18 @@
 """Comparisons: a prompt, several responses to it, and how people ranked them."""
 
-from typing import Any
+import dataclasses
 
 import numpy as np
 import tensorflow as tf
 
+from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
     OutputFeatures,
     check_features,
 )
+from t5x_like.vocabularies import Vocabulary
 
 _FIELDS = ("prompt", "responses", "ranks")
 
@@ -40,35 +42,25 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Objective:
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
     ) -> tf.data.Dataset:
-        names = ("inputs", "targets")
         check_features(
-            "comparisons", names=names, lengths=sequence_length, features=output_features
+            "comparisons",
+            names=("inputs", "targets"),
+            lengths=sequence_length,
+            features=output_features,
         )
         _check_fields(dataset.element_spec)
         assert sequence_length is not None  # checked above; for the type checker
-        vocabulary = output_features["inputs"].vocabulary.plain
-        end = [vocabulary.required_id("eos_id")]
-        for_prompt = sequence_length["inputs"] - end_inputs
-        for_response = sequence_length["targets"] // responses - 1
-        if for_response < 1:
-            raise ValueError("lengths.targets=1: a response needs 2 tokens, its end token included")
-
-        def write(prompt: bytes, given: np.ndarray, ranks: np.ndarray, _: bytes) -> list[Any]:
-            inputs = vocabulary.encode(prompt.decode())
-            inputs = inputs[max(0, len(inputs) - for_prompt) :] + end * end_inputs
-            texts = [vocabulary.encode(one.decode())[:for_response] + end for one in given]
-            numbers = np.repeat(np.arange(len(texts)) + 1, [len(one) for one in texts])
-            found = (inputs, [token for one in texts for token in one], numbers, ranks)
-            return [np.array(one, np.int32) for one in found]
-
-        # The fingerprint of a data position is made from operations and constants.
-        lengths = for_prompt, for_response
-        identity = tf.constant(f"comparisons {responses} {end_inputs} {lengths} {vocabulary}")
+        write = _Writer(
+            vocabulary=output_features["inputs"].vocabulary.plain,
+            inputs=sequence_length["inputs"],
+            targets=sequence_length["targets"] // responses,
+            end_inputs=end_inputs,
+        )
+        identity = tf.constant(str(write))  # a data position's fingerprint is made from constants
 
         def of_row(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             values = [row[name] for name in _FIELDS]
             found = tf.numpy_function(write, [*values, identity], [tf.int32] * 4)
-            features = ("inputs", "targets", "row_numbers", "ranks")
             return {
                 name: tf.ensure_shape(one, [None])
                 for name, one in zip(features, found, strict=True)
@@ -77,7 +69,38 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Objective:
         return dataset.map(of_row, num_parallel_calls=tf.data.AUTOTUNE)
 
     settings = {"responses": responses, "end_inputs": end_inputs}
+    features = examples_of("comparisons", settings).features
     return make("comparisons", (to_examples,), settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Writer:
+    """Tokenizes a comparison: the inputs, targets, row numbers and ranks of its example.
+
+    Attributes:
+        inputs, targets: the most tokens of a prompt and of a response, with their end tokens.
+        end_inputs: whether a prompt has one.
+    """
+
+    vocabulary: Vocabulary
+    inputs: int
+    targets: int
+    end_inputs: bool
+
+    def __post_init__(self) -> None:
+        if self.targets < 2:
+            raise ValueError("lengths.targets=1: a response needs 2 tokens, its end token included")
+
+    def __call__(
+        self, prompt: bytes, responses: np.ndarray, ranks: np.ndarray, _: bytes
+    ) -> list[np.ndarray]:
+        end = [self.vocabulary.required_id("eos_id")]
+        inputs, room = self.vocabulary.encode(prompt.decode()), self.inputs - self.end_inputs
+        inputs = inputs[max(0, len(inputs) - room) :] + end * self.end_inputs
+        texts = [self.vocabulary.encode(one.decode())[: self.targets - 1] for one in responses]
+        targets = [token for one in texts for token in one + end]
+        numbers = np.repeat(np.arange(len(texts)) + 1, [len(one) + 1 for one in texts])
+        return [np.array(one, np.int32) for one in (inputs, targets, numbers, ranks)]
 
 
 def _check_fields(there: object) -> None:
