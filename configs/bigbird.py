@@ -5,16 +5,23 @@
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Zaheer et al. 2020, section 4 and
 appendix E.1) and, where marked (code), the authors' run_pretraining.py, on C4 in place of its four
-corpora, and from random parameters where the paper starts from RoBERTa's:
+corpora, and unless told otherwise from random parameters where the paper starts from RoBERTa's:
 
 | paper | here |
 |---|---|
 | blocks of 64 tokens: 2 global, 3 neighboring, 3 random ones | model.block, model.random |
 | documents of up to 4096 tokens, batches of 256 | data.lengths, data.batch_size |
+| batches of 2,048 for the large size | data.batch_size |
 | 15% of the tokens; (code) whole words, no next sentence | data.objective=bert |
 | Adam, rate 1e-4, warmup of 10,000 steps, linear decay, weight decay 0.01 | optimizer |
 | (code) 100,000 steps | train.steps |
 | dropout 0.1, also in attention | model.dropout |
+
+The paper's start, from a RoBERTa in a folder whose 512 positions are repeated 8 times, with its
+vocabulary (the paper has its tokens under other ids):
+
+    python -m t5x_like.train --config=configs/bigbird.py:base --config.initialize=roberta-base \
+        --config.model.vocab_size=50265 --config.data.vocabulary=roberta-base ...
 
 The building blocks of table 1, from the same file:
 
@@ -39,7 +46,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     config = recipes.pretraining("bigbird", size)
     recipes.masked_language_modeling(config, "bert", length=4096)
     config.data.objective_settings = {"whole_word": True, "next_sentence": False}
-    config.data.batch_size = 256
+    config.data.batch_size = 2048 if size == "large" else 256
     config.train.steps = 100_000
     config.optimizer = {
         "name": "adamw",

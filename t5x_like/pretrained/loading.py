@@ -120,6 +120,7 @@ def load(
     if _kind(source.system, source.config) == _kind(system, config):
         found = _read(source, wanted, system=system, whole=not without)
     else:
+        _check_vocabulary(source, system, config)
         found = _read_known(source, module, wanted, system=system, mesh=mesh, seed=seed)
     return flax.traverse_util.unflatten_dict(found, sep="/")
 
@@ -127,6 +128,16 @@ def load(
 def _kind(system: str, config: Mapping[str, Any]) -> tuple[Any, ...]:
     """The settings that decide which parameters a model has, apart from their shapes."""
     return system, config.get("head"), config.get("labels")
+
+
+def _check_vocabulary(source: Source, system: str, config: Mapping[str, Any]) -> None:
+    """Check that a model of another system, to start from, has the same tokens."""
+    here, there = config["vocab_size"], source.config["vocab_size"]
+    if source.system != system and here != there:
+        raise ValueError(
+            f"model.vocab_size={here}: the model of system {source.system!r} to start from has "
+            f"{there} tokens; set model.vocab_size={there}, and data.vocabulary to its vocabulary"
+        )
 
 
 def _read_known(
@@ -166,11 +177,12 @@ def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves
     Where the source's table has fewer rows, the `System.copied_rows` are copied, and where it lacks
     a parameter that is one of the `System.sums`, its terms are added up.
     """
-    declared, fewer, sums = systems.find(system), {}, {}
+    declared, fewer, rows, sums = systems.find(system), {}, {}, {}
     for path in declared.copied_rows.keys() & wanted.keys():
         leaf = wanted[path]
         if path not in source.available({path: leaf}):
-            shape = (max(declared.copied_rows[path]) + 1, *leaf.shape[1:])
+            rows[path] = declared.copied_rows[path](source.config, leaf.shape[0])
+            shape = (max(rows[path]) + 1, *leaf.shape[1:])
             fewer[path] = jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=leaf.sharding)
     for path in declared.sums.keys() & wanted.keys():
         terms = dict.fromkeys(declared.sums[path], wanted[path])
@@ -178,7 +190,7 @@ def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves
             sums[path] = terms
     direct = {path: leaf for path, leaf in wanted.items() if path not in sums} | fewer
     found = source.read(functools.reduce(operator.or_, sums.values(), direct), whole=whole)
-    made = {path: found[path][jnp.array(declared.copied_rows[path])] for path in fewer}
+    made = {path: found[path][jnp.array(rows[path])] for path in fewer}
     made |= {path: sum(found.pop(term) for term in terms) for path, terms in sums.items()}
     return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in made.items()}
 

@@ -12,8 +12,7 @@ from jaxtyping import Array
 from t5x_like import losses
 from t5x_like.models.attention.block_sparse import PARTS, BlockSparseAttention, Pattern
 from t5x_like.models.attention.cores import dense_core
-from t5x_like.models.blocks.pattern_stack import PatternBlock, PatternStack
-from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.blocks.pattern_stack import PatternStack, PostNormPatternBlock
 from t5x_like.models.heads.encoder_heads import (
     FirstTokenHead,
     MaskedLMHead,
@@ -148,29 +147,41 @@ class LayerAnswerHead(nn.Module):
 
 def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     """The layers: BERT's, with the random blocks of each."""
-    pattern = _pattern(config)
-
-    def patterns(length: int) -> np.ndarray | None:
-        if not pattern.parts or pattern.is_dense(length):
-            return None
-        return pattern.choose(length, layers=config["layers"], heads=config["heads"])
-
-    make_stack = functools.partial(
-        Stack,
-        make_block=block(config),
-        layers=config["layers"],
-        loop=config["loop"],
-        remat=config["remat"],
-    )
     return functools.partial(
         Tower,
-        make_stack=functools.partial(PatternStack, make_stack=make_stack, choose=patterns),
+        make_stack=stack(config, block(config)),
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
     )
 
 
-def _pattern(config: Mapping[str, Any]) -> Pattern:
+def stack(
+    config: Mapping[str, Any], make_block: Callable[..., nn.Module]
+) -> Callable[..., nn.Module]:
+    """The layers of an encoder with block-sparse attention, each with its random blocks."""
+    sparse = pattern(config)
+
+    def choose_blocks(length: int) -> np.ndarray | None:
+        if not sparse.parts or sparse.is_dense(length):
+            return None
+        return sparse.choose(length, layers=config["layers"], heads=config["heads"])
+
+    return functools.partial(
+        PatternStack,
+        make_block=make_block,
+        layers=config["layers"],
+        loop=config["loop"],
+        remat=config["remat"],
+        choose=choose_blocks,
+    )
+
+
+def pattern(config: Mapping[str, Any]) -> Pattern:
+    """The blocks that the queries of a block attend to.
+
+    Raises:
+        ValueError: see `build`.
+    """
     parts = choose("model.attention_parts", config["attention_parts"], ATTENTION_PARTS)
     if config["block"] < 1 or config["random"] < 0:
         raise ValueError(
@@ -187,11 +198,11 @@ def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     """BERT's layer with the approximate GELU and block-sparse attention."""
     dtype = jnp.dtype(config["dtype"])
     return functools.partial(
-        PatternBlock,
+        PostNormPatternBlock,
         make_norm=functools.partial(bert.NORM, dtype=dtype),
         make_self_attention=functools.partial(
             BlockSparseAttention,
-            pattern=_pattern(config),
+            pattern=pattern(config),
             heads=config["heads"],
             width=config["d_model"] // config["heads"],
             core=dense_core,
@@ -209,6 +220,26 @@ def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
 
 
+def _repeated_positions(folder: Mapping[str, Any], rows: int) -> tuple[int, ...]:
+    """The positions of a RoBERTa or a BERT, over and over (section 4).
+
+    Raises:
+        ValueError: the last copy would not be whole.
+    """
+    if rows % folder["positions"]:
+        raise ValueError(
+            f"model.positions={rows} must be a multiple of the {folder['positions']} positions of "
+            "the model to start from, which are repeated"
+        )
+    first = folder.get("padding", -1) + 1  # RoBERTa's rows before that of position 0
+    return tuple(first + row % folder["positions"] for row in range(rows))
+
+
+def _repeated_token_types(folder: Mapping[str, Any], rows: int) -> tuple[int, ...]:
+    """RoBERTa's only segment, for each of ours."""
+    return tuple(row % folder["token_types"] for row in range(rows))
+
+
 SYSTEM = System(
     name="bigbird",
     sizes=SIZES,
@@ -217,5 +248,9 @@ SYSTEM = System(
         "pretraining": Task(loss=bert.loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
+    },
+    copied_rows={
+        "embeddings/position/embedding": _repeated_positions,
+        "embeddings/token_type/embedding": _repeated_token_types,
     },
 )

@@ -87,8 +87,9 @@ class System:
             the folder that a run starts from lacks them; `head/` need not be listed.
         new_rows: embedding tables, by path, that may have fewer rows in that folder -> the
             settings of its model whose sum is the number of rows. The rest is randomly initialized.
-        copied_rows: embedding tables, by path, that may have fewer rows in that folder -> for each
-            row here the row there that it is a copy of.
+        copied_rows: embedding tables, by path, that may have fewer rows in that folder -> a
+            function of the settings of its model and the number of rows here: for each row here
+            the row there that it is a copy of.
         sums: parameters, by path, that a folder may lack -> those there whose sum they are: a
             network of two that were trained together, and share parameters in part.
         heads: for runs of several tasks, the path of the heads in the parameters: the head of task
@@ -108,7 +109,7 @@ class System:
     generation: Mapping[str, str] = dataclasses.field(default_factory=dict)
     new_parameters: tuple[str, ...] = ()
     new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    copied_rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    copied_rows: Mapping[str, Callable[[Config, int], tuple[int, ...]]] = dataclasses.field(default_factory=dict)
     sums: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     heads: str = "head"
     policy: str = ""

@@ -14,8 +14,10 @@ from t5x_like import partitioning
 from t5x_like.losses import forward
 from t5x_like.models.attention.block_sparse import BlockSparseAttention, Pattern
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.pretrained.loading import load
 from t5x_like.pretrained.model import Pretrained
-from t5x_like.systems import bigbird
+from t5x_like.pretrained.weight_source import open_source
+from t5x_like.systems import bigbird, roberta
 
 # Hugging Face's counts for `google/bigbird-roberta-base` and `-large`. BigBirdForMaskedLM has
 # 590,592 more, a pooler that it does not read.
@@ -183,6 +185,71 @@ def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5), found, expected
     )
+
+
+@pytest.fixture(scope="module")
+def roberta_folder(tmp_path_factory):
+    """A RoBERTa of 16 positions as Hugging Face stores it, and its model."""
+    same = ("vocab_size", "layers", "d_model", "d_ff", "heads", "dropout")
+    config = roberta.SIZES["base"] | {name: TINY[name] for name in same} | {"positions": 16}
+    module = roberta.build(config)
+    params = nn.unbox(jax.jit(module.init)(jax.random.key(3), module.example_batch()))["params"]
+    params = jax.tree.map(lambda x: x * 5, params)
+    model = Pretrained(module, params, system="roberta", config=config)
+    model.save_pretrained(folder := tmp_path_factory.mktemp("roberta"))
+    return folder, model
+
+
+def start_from(folder, config):
+    module = bigbird.build(config)
+    source = open_source(folder)
+    found = load(source, module, system="bigbird", config=config, dtype=np.float32, mesh=None)
+    return module, found
+
+
+def test_it_starts_from_roberta_with_repeated_positions(roberta_folder):
+    folder, model = roberta_folder
+    module, params = start_from(folder, TINY | {"attention_parts": "all"})
+    expected = model.params
+    found = params["embeddings"]["position"]["embedding"]
+    rows = expected["embeddings"]["position"]["embedding"][2:]  # two are of padding
+    assert rows.shape == (16, 16)
+    np.testing.assert_array_equal(found, np.concatenate([rows] * 4))
+    types = expected["embeddings"]["token_type"]["embedding"]
+    np.testing.assert_array_equal(
+        params["embeddings"]["token_type"]["embedding"], np.repeat(types, 2, axis=0)
+    )
+    for part in ("encoder", "head"):
+        jax.tree.map(np.testing.assert_array_equal, params[part], expected[part])
+    np.testing.assert_array_equal(
+        params["embeddings"]["token"]["embedding"], expected["embeddings"]["token"]["embedding"]
+    )
+
+    rows = batch(length=12)
+    logits = jax.jit(lambda p, rows: forward(module, p, rows, None)["logits"])
+    own = logits(params, rows)
+    theirs = jax.jit(lambda p: forward(model.module, p, rows, None)["logits"])(expected)
+    # The approximate GELU and another epsilon of the norms, of logits with a deviation of 3.
+    assert np.abs(own - theirs).max() < 0.02 < theirs.std()
+    # Behind the first 16 positions come the same again.
+    positions = np.broadcast_to(np.arange(12), (2, 12))
+    first, second = (logits(params, rows | {"encoder_positions": positions + n}) for n in (0, 32))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"vocab_size": 40},
+            r"model\.vocab_size=40: the model of system 'roberta' to start from has 32 tokens; set",
+        ),
+        ({"positions": 40}, r"model\.positions=40 must be a multiple of the 16 positions"),
+    ],
+)
+def test_a_roberta_that_does_not_fit_is_refused(roberta_folder, settings, message):
+    with pytest.raises(ValueError, match=message):
+        start_from(roberta_folder[0], TINY | settings)
 
 
 def test_an_ablation_has_no_class_at_hugging_face(tmp_path):

@@ -61,10 +61,7 @@ FORMAT = HuggingFaceFormat(
     derive_settings=_derive_settings,
     derive_config=_derive_config,
     weights={
-        **{
-            path.replace("encoder/layers/", "encoder/layers/stack/"): line
-            for path, line in bert_encoder("bert").items()
-        },
+        **bert_encoder("bert"),
         **dense("head/summary/dense", "bert.pooler"),
         **dense("head/masked_lm/transform", "cls.predictions.transform.dense"),
         **norm("head/masked_lm/norm", "cls.predictions.transform.LayerNorm"),
