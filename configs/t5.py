@@ -46,6 +46,25 @@ The best checkpoint is that with the largest F1 of words on validation data, dec
 
     python -m t5x_like.evaluate --config=configs/run.py:runs/summaries --checkpoint=best
 
+`adapters` and `gradual_unfreezing` train a part of the parameters (section 3.5.1), with the other
+settings of `fine_tuning`:
+
+| section 3.5.1, table 10 | here |
+|---|---|
+| adapter layers, d = 32, 128, 512 or 2048 | model.d_adapter |
+| only adapters and layer norms are updated | optimizer.trained=("adapter", "*norm") |
+| 12 episodes of 2^18 / 12 steps, one more layer each | optimizer.unfreeze_steps, all the steps |
+
+`multi_task` pretrains the base size on C4 and GLUE at once, each batch of one of them (section
+3.5.3); `fine_tuning` or `glue` then starts from that run. Tasks named in
+`--config.tasks.glue.data.settings.leave_out="('glue_rte',)"` are left out, to be fine-tuned on
+alone (leave-one-out).
+
+| section 3.5.3, table 12 | here |
+|---|---|
+| in proportion to examples, at most K = 2^19 of a task | tasks.denoising.share, tasks.glue.share |
+| 2^19 steps before 2^18 of fine-tuning | train.steps |
+
 `glue` and `super_glue` fine-tune in the same way on the mixture of a benchmark (data/glue.py and
 docs/tasks.md), and keep the checkpoint with the best average of its validation sets:
 
@@ -98,15 +117,23 @@ _AVERAGES = {
 }
 
 
+# The training examples of GLUE's mixture, none above 2^19.
+_GLUE_EXAMPLES = 8_551 + 67_349 + 3_668 + 363_846 + 5_749 + 392_702 + 104_743 + 2_490
+
+
 def get_config(size: str = "small") -> ml_collections.ConfigDict:
     """The config of one of the sizes above."""
     if size == "demo":
         return _demo()
-    if size == "fine_tuning":
-        return _fine_tuning()
+    if size == "multi_task":
+        return _multi_task()
+    if size in _FINE_TUNING:
+        return _FINE_TUNING[size]()
     if size in _AVERAGES:
         return _benchmark(size)
-    config = recipes.pretraining("t5", size, others=("demo", "fine_tuning", *_AVERAGES))
+    config = recipes.pretraining(
+        "t5", size, others=("demo", "multi_task", *_FINE_TUNING, *_AVERAGES)
+    )
     config.loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
     config.train.steps = 2**19
     config.optimizer = {"name": "adafactor", **recipes.rsqrt()}
@@ -135,6 +162,28 @@ def _fine_tuning() -> ml_collections.ConfigDict:
     return config
 
 
+def _adapters() -> ml_collections.ConfigDict:
+    config = _fine_tuning()
+    config.workdir = "runs/t5_adapters"
+    config.model.d_adapter = 512
+    config.optimizer.trained = ("adapter", "*norm")
+    return config
+
+
+def _gradual_unfreezing() -> ml_collections.ConfigDict:
+    config = _fine_tuning()
+    config.workdir = "runs/t5_gradual_unfreezing"
+    config.optimizer.unfreeze_steps = recipes.steps(config)
+    return config
+
+
+_FINE_TUNING = {
+    "fine_tuning": _fine_tuning,
+    "adapters": _adapters,
+    "gradual_unfreezing": _gradual_unfreezing,
+}
+
+
 def _benchmark(name: str) -> ml_collections.ConfigDict:
     config = _fine_tuning()
     config.workdir = f"runs/{name}"
@@ -148,6 +197,29 @@ def _benchmark(name: str) -> ml_collections.ConfigDict:
     config.evaluate.averages = {name: _AVERAGES[name]}
     config.checkpoint.best = f"{name}/average"
     config.decode.max_new_tokens = 32
+    return config
+
+
+def _multi_task() -> ml_collections.ConfigDict:
+    config = get_config("v1_0_base")
+    config.workdir = "runs/t5_multi_task"
+    loss = config.loss.to_dict()
+    config.tasks = {
+        "denoising": {"share": float(2**19), "loss": loss},
+        "glue": {
+            "share": float(_GLUE_EXAMPLES),
+            "loss": loss,
+            "data": {
+                "module": "data/glue.py",
+                "task": "glue",
+                "objective": "text_to_text",
+                "settings": {"folder": "", "leave_out": (), "rate_settings": {"limit": 2**19}},
+                "lengths": {"inputs": 512, "targets": 62},
+                "pack": True,
+            },
+            "evaluate": {"tasks": tuple(sorted(f"glue_{task}" for task in _AVERAGES["glue"]))},
+        },
+    }
     return config
 
 

@@ -68,6 +68,7 @@ def register(
     packages: Sequence[str] | None = None,
     rate: str = "examples_proportional",
     rate_settings: Mapping[str, Any] | None = None,
+    leave_out: Sequence[str] = (),
     share: float = 1.0,
     labels: Sequence[str] = (),
 ) -> None:
@@ -85,12 +86,13 @@ def register(
         rate, rate_settings: of the mixture, see t5x_like.preprocessing.mixtures; in proportion to
             the rows with a limit of 8,000, so that `ranking`, which has four texts a row, does not
             outweigh the others.
+        leave_out: tasks that the mixture is without, such as ("pyglue_topic",).
         share: of the documents of `pyglue_text`, the first ones; or of the training rows of the
             tasks, at equal distances.
         labels: the names of the labels, which a run keeps; they are the tasks'.
 
     Raises:
-        ValueError: no such rate, share or package, or rows without a task.
+        ValueError: no such rate, share, task or package, or rows without a task.
     """
     del labels
     _check_share(share)
@@ -113,7 +115,8 @@ def register(
     if objective.name in TEXT_TO_TEXT:
         limit = {"limit": _made.MOST["train"]} if rate == "examples_proportional" else {}
         made = mixtures.rate(rate, **(limit | dict(rate_settings or {})))
-        mixtures.mixture("pyglue", [f"pyglue_{name}" for name in names], rate=made)
+        mixed = mixtures.without([f"pyglue_{name}" for name in names], leave_out)
+        mixtures.mixture("pyglue", mixed, rate=made)
 
 
 def documents(

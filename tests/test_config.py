@@ -46,7 +46,10 @@ def test_a_config_survives_being_written(tmp_path):
     assert json.loads(path.read_text())["model"]["d_model"] == 768
 
 
-@pytest.mark.parametrize("size", ["demo", *SIZES])
+OTHERS = ("demo", "fine_tuning", "adapters", "gradual_unfreezing", "multi_task", "glue")
+
+
+@pytest.mark.parametrize("size", [*OTHERS, *SIZES])
 def test_the_configs_of_t5_are_valid(size):
     config.check(t5.get_config(size))
 

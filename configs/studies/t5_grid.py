@@ -7,8 +7,9 @@
 
 Raffel et al. 2020, sections 3.2 to 3.4: architecture x objective (table 2), no pretraining
 (table 1), objectives (tables 4 and 5), corruption rates (table 6), lengths of spans (table 7), data
-repeated up to 4,096 times (table 9). `--arms=baseline,decoder` runs some of the arms. The training
-strategies of section 3.5 are not here.
+repeated up to 4,096 times (table 9), and of section 3.5 fine-tuning of a part of the parameters
+(table 10) and multi-task pretraining (table 12; all but training without fine-tuning). The arms of
+table 10 share the baseline's pretraining. `--arms=baseline,decoder` runs some of the arms.
 
 | the paper | here |
 |---|---|
@@ -16,6 +17,8 @@ strategies of section 3.5 are not here.
 | C4, 2^35 tokens | documentation strings, 2,000 batches of 32 rows of 64 tokens |
 | fine-tuned on each benchmark, 2^18 steps | fine-tuned on the mixture of nine tasks, 1,000 steps |
 | the best checkpoint of each task | the last one |
+| adapters of d = 32, 128, 512 in a network of width 768 | of 8, 32, 128 in one of 128 |
+| one task left out in turn, and fine-tuned on alone | `span` left out, then the mixture of all |
 | GLUE, SQuAD, CNN/Daily Mail | the average of PyGLUE, its tasks span and summary |
 
 The language-modeling rows of table 2 are prefix language modeling where there is a prefix (section
@@ -36,6 +39,27 @@ _EPOCHS = 2.5
 _TARGETS = {0.10: 16, 0.15: 22, 0.25: 34, 0.50: 66}
 _WHOLE = {"data.lengths": {"inputs": _LENGTH, "targets": _LENGTH}}
 _CONCATENATED = {"data.converter": "prefix_lm"}
+
+
+_PRETRAINING = {
+    "train.phases": (),
+    "phases": {},
+    "train.steps": _STEPS,
+    "train.log_every": 100,
+    "data.module": "data/pyglue.py",
+    "data.task": "pyglue_text",
+    "data.settings": {},
+    "data.vocabulary": "runs/studies/pyglue_vocabulary.model",
+    "data.batch_size": 32,
+    "evaluate.every": 0,
+    "checkpoint.keep": 1,
+}
+_FINE_TUNING = {
+    "train.steps": 1000,
+    "data.lengths": {"inputs": 112, "targets": 24},
+    "decode": {"max_new_tokens": 24, "num_beams": 1},
+    "evaluate.every": 1000,
+}
 
 
 def _objective(name: str, *, targets: int = _LENGTH, **settings: Any) -> dict[str, Any]:
@@ -68,12 +92,16 @@ def _arm(
     squad: float,
     *,
     network: dict[str, Any] | None = None,
+    fine_tuning: dict[str, Any] | None = None,
     **more: Any,
 ) -> Arm:
     network = network or {}
     concatenated = {name: network[name] for name in _CONCATENATED if name in network}
     return Arm(
-        changes={"pretraining": {**network, **objective}, "fine_tuning": concatenated},
+        changes={
+            "pretraining": {**network, **objective},
+            "fine_tuning": concatenated | (fine_tuning or {}),
+        },
         paper={"average": glue, "span": squad, "summary": cnn_dm},
         part=part,
         **more,
@@ -84,6 +112,34 @@ def _repeated(times: int) -> dict[str, Any]:
     return {"data.settings": {"share": _EPOCHS / times}}
 
 
+def _adapted(width: int) -> dict[str, Any]:
+    return {"model.d_adapter": width, "optimizer.trained": ("adapter", "*norm")}
+
+
+def _mixed(*tasks: str, **settings: Any) -> dict[str, Any]:
+    """Pretraining on several tasks, in proportion to examples with K = 8,000 (section 3.5.3)."""
+    loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
+    supervised = {
+        "task": "pyglue",
+        "objective": "text_to_text",
+        "objective_settings": {},
+        "settings": settings,
+        "lengths": _FINE_TUNING["data.lengths"],
+    }
+    known = {
+        "denoising": {"share": 8_000.0, "loss": loss},
+        "pyglue": {"share": 66_000.0, "loss": loss, "data": supervised},
+    }
+    return {"tasks": {task: known[task] for task in tasks}}
+
+
+_STRATEGIES = {
+    "adapters_8": (_adapted(8), 80.52, 15.08, 79.32),
+    "adapters_32": (_adapted(32), 81.51, 16.62, 79.47),
+    "adapters_128": (_adapted(128), 81.54, 17.78, 79.18),
+    "unfreezing": ({"optimizer.unfreeze_steps": 1000}, 82.50, 18.95, 79.17),
+}
+
 _PREFIX = _objective("prefix_lm")
 _NEXT = {"data.objective": "language_modeling", "data.lengths": {"targets": _LENGTH}}
 _ALONE = {"data.converter": "decoder"}
@@ -93,6 +149,8 @@ _TABLE_2 = "Table 2: architectures and objectives"
 _TABLE_5 = "Table 5: simpler objectives"
 _TABLE_7 = "Table 7: lengths of spans"
 _TABLE_9 = "Table 9: data repeated"
+_TABLE_10 = "Table 10: fine-tuning a part of the parameters"
+_TABLE_12 = "Table 12: multi-task pretraining, then fine-tuning"
 
 ARMS = {
     "baseline": _arm(_TABLE_2, _noise(0.15), 83.28, 19.24, 80.88),
@@ -129,6 +187,19 @@ ARMS = {
     "repeated_256": _arm(_TABLE_9, _noise(0.15) | _repeated(256), 82.62, 19.20, 79.78),
     "repeated_1024": _arm(_TABLE_9, _noise(0.15) | _repeated(1024), 79.55, 18.57, 76.27),
     "repeated_4096": _arm(_TABLE_9, _noise(0.15) | _repeated(4096), 76.34, 18.33, 70.92),
+    **{
+        name: _arm(_TABLE_10, _noise(0.15), *paper, fine_tuning=fine_tuning)
+        for name, (fine_tuning, *paper) in _STRATEGIES.items()
+    },
+    "multi_task": _arm(
+        _TABLE_12, _noise(0.15) | _mixed("denoising", "pyglue"), 83.11, 19.12, 80.26
+    ),
+    "leave_one_out": _arm(
+        _TABLE_12,
+        _noise(0.15) | _mixed("denoising", "pyglue", leave_out=("pyglue_span",)),
+        *(81.98, 19.05, 79.97),
+    ),
+    "supervised": _arm(_TABLE_12, _noise(0.15) | _mixed("pyglue"), 79.93, 18.96, 77.38),
 }
 
 
@@ -163,34 +234,29 @@ CLAIMS = (
     _as_good("64 repetitions do little harm (3.4.2).", "repeated_64", "baseline"),
     _better("1,024 repetitions hurt.", "baseline", "repeated_1024"),
     _better("4,096 repetitions hurt more.", "repeated_1024", "repeated_4096"),
+    _better(
+        "Training all parameters is better than small adapters (3.5.1).", "baseline", "adapters_8"
+    ),
+    _better("... and than larger ones.", "baseline", "adapters_128"),
+    _better("Larger adapters are better than small ones.", "adapters_128", "adapters_8"),
+    _as_good("Gradual unfreezing does nearly as well.", "unfreezing", "baseline"),
+    _as_good("Multi-task pretraining does as well (3.5.3).", "multi_task", "baseline"),
+    _better("Supervised pretraining alone is worse.", "baseline", "supervised"),
+    Claim(
+        text="A task left out of pretraining does nearly as well.",
+        measure="span",
+        arm="leave_one_out",
+        than="multi_task",
+        within=1.0,
+    ),
 )
-
-_PRETRAINING = {
-    "train.phases": (),
-    "phases": {},
-    "train.steps": _STEPS,
-    "train.log_every": 100,
-    "data.module": "data/pyglue.py",
-    "data.task": "pyglue_text",
-    "data.settings": {},
-    "data.vocabulary": "runs/studies/pyglue_vocabulary.model",
-    "data.batch_size": 32,
-    "evaluate.every": 0,
-    "checkpoint.keep": 1,
-}
-_FINE_TUNING = {
-    "train.steps": 1000,
-    "data.lengths": {"inputs": 112, "targets": 24},
-    "decode": {"max_new_tokens": 24, "num_beams": 1},
-    "evaluate.every": 1000,
-}
 
 
 def get_study() -> Study:
     """The study."""
     return Study(
         title="The comparisons of T5 at demo size",
-        source="Raffel et al. 2020, tables 1, 2, 4 to 7 and 9",
+        source="Raffel et al. 2020, tables 1, 2, 4 to 7, 9, 10 and 12",
         runs={
             "pretraining": Run(config="configs/t5.py:demo", changes=_PRETRAINING),
             "fine_tuning": Run(

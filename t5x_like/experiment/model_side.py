@@ -385,9 +385,8 @@ def _loss(
     given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
     names.check_settings("loss", task.loss, settings, given=given)
     loss: Callable[..., Any] = functools.partial(task.loss, module, **settings)
-    if still := config.optimizer.get("frozen"):
-        loss = frozen.without_gradient(loss, trained=frozen.trainable(axes, frozen=still))
-    return loss
+    trained = frozen.mask_of(config.optimizer, axes)
+    return loss if trained is None else frozen.without_gradient(loss, trained=trained)
 
 
 def _init(module: nn.Module, *, seed: int) -> PyTree:

@@ -96,6 +96,17 @@ def mixture(name: str, tasks: Sequence[str], *, rate: Rate | Mapping[str, float]
     return seqio.MixtureRegistry.add(name, rates)
 
 
+def without(tasks: Sequence[str], left_out: Sequence[str]) -> list[str]:
+    """The tasks of a mixture without some of them, for leave-one-out training (section 3.5.3).
+
+    Raises:
+        ValueError: one to leave out is not among them; the message has the nearest.
+    """
+    for task in left_out:
+        choose("data.settings.leave_out", task, dict.fromkeys(tasks))
+    return [task for task in tasks if task not in left_out]
+
+
 def shares(provider: Provider, *, split: str) -> dict[str, float]:
     """The share of the examples from each task that has the split; shares sum to 1.
 

@@ -1,5 +1,6 @@
 """Load a model with its parameters from a Hugging Face folder or a checkpoint."""
 
+import fnmatch
 import functools
 import operator
 import os
@@ -18,6 +19,7 @@ from t5x_like import partitioning, systems
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
+from t5x_like.systems.system import System
 
 _HEAD = "head/"  # parameters of a head may be new where the folder has another head
 
@@ -127,7 +129,7 @@ def load(
 
 def _kind(system: str, config: Mapping[str, Any]) -> tuple[Any, ...]:
     """The settings that decide which parameters a model has, apart from their shapes."""
-    return system, config.get("head"), config.get("labels")
+    return system, *(config.get(name) for name in systems.find(system).structure)
 
 
 def _check_vocabulary(source: Source, system: str, config: Mapping[str, Any]) -> None:
@@ -145,11 +147,10 @@ def _read_known(
 ) -> Leaves:
     """Read the parameters that the source has, and initialize the others."""
     declared, available = systems.find(system), source.available(wanted)
-    may_be_new = (_HEAD, *declared.new_parameters)
     new = {
         path: leaf
         for path, leaf in wanted.items()
-        if path.startswith(may_be_new) and path not in available
+        if path not in available and _may_be_new(path, declared)
     }
     shorter = {
         path: _first_rows(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)
@@ -163,6 +164,11 @@ def _read_known(
         table = jnp.concatenate([found[path], initial[path][leaf.shape[0] :]])
         found[path] = jax.device_put(table, wanted[path].sharding)
     return found
+
+
+def _may_be_new(path: str, declared: System) -> bool:
+    beginnings = (_HEAD, *declared.new_parameters)
+    return any(fnmatch.fnmatchcase(path, f"{beginning}*") for beginning in beginnings)
 
 
 def _first_rows(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStruct:

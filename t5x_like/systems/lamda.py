@@ -53,6 +53,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "scale_tied_logits": True,
         "relative_buckets": 32,
         "relative_max_distance": 128,
+        "d_adapter": 0,
     }
     return t5.build({**config, **t5_config})
 

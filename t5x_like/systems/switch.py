@@ -208,6 +208,8 @@ SYSTEM = System(
     sizes=SIZES,
     build=build,
     later=t5.SYSTEM.later,
+    structure=t5.SYSTEM.structure,
+    new_parameters=t5.SYSTEM.new_parameters,
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -83,8 +83,10 @@ class System:
         tasks: by the `head` of the settings; a system without heads has one, "".
         generation: generation settings that follow from the model's settings: `eos_token_id` ->
             the model setting with this id.
+        structure: the settings that decide which parameters a network has, apart from their shapes.
         new_parameters: beginnings of the paths of parameters that are randomly initialized where
-            the folder that a run starts from lacks them; `head/` need not be listed.
+            the folder that a run starts from lacks them, "*" for any text; `head/` need not be
+            listed. It needs another `structure`: a folder of the same is complete.
         new_rows: embedding tables, by path, that may have fewer rows in that folder -> the
             settings of its model whose sum is the number of rows. The rest is randomly initialized.
         copied_rows: embedding tables, by path, that may have fewer rows in that folder -> a
@@ -107,6 +109,7 @@ class System:
     tasks: Mapping[str, Task]
     later: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     generation: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    structure: tuple[str, ...] = ("head", "labels")
     new_parameters: tuple[str, ...] = ()
     new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     copied_rows: Mapping[str, Callable[[Config, int], tuple[int, ...]]] = dataclasses.field(default_factory=dict)

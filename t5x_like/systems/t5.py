@@ -16,6 +16,7 @@ from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_position_bias import RelativePositionBias
 from t5x_like.models.attention.selection import select_core
+from t5x_like.models.blocks.adapted import AdaptedBlock
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
@@ -38,6 +39,7 @@ _COMMON: dict[str, Any] = {
     "dropout_broadcast": True,
     "relative_buckets": 32,
     "relative_max_distance": 128,
+    "d_adapter": 0,
     "attention": "auto",
     "dtype": "float32",
     "loop": "scan",
@@ -81,6 +83,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         config: its `architecture` is `encoder_decoder`, `shared_encoder_decoder` (one set of
             parameters for both), `decoder` (a language model) or `prefix_decoder` (a prefix LM),
             as in section 3.2; or `encoder`, which outputs hidden states and is not trained here.
+            `d_adapter` is the inner dimension of adapter layers (section 3.5.1), 0 for none.
 
     Raises:
         ValueError: no such architecture or feed-forward.
@@ -131,10 +134,14 @@ def network(
         dtype=dtype,
     )
 
+    make_block: Any = PreNormBlock
+    if config["d_adapter"]:
+        make_block = functools.partial(AdaptedBlock, make_adapter=_adapter(config))
+
     def tower(layers: int, **cross_attention: Any) -> Any:
         blocks = tuple(
             functools.partial(
-                PreNormBlock,
+                make_block,
                 make_norm=functools.partial(RMSNorm, dtype=dtype),
                 make_self_attention=attention,
                 make_feed_forward=make_feed_forward,
@@ -151,6 +158,19 @@ def network(
         encoder=tower(config["encoder_layers"]),
         decoder=tower(config["decoder_layers"]),
         reader=tower(config["decoder_layers"], make_cross_attention=attention),
+    )
+
+
+def _adapter(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The adapter of a layer: dense, ReLU, dense, with an output of 0 at first."""
+    return functools.partial(
+        MLP,
+        hidden=config["d_adapter"],
+        wi_init=nn.initializers.normal(config["d_model"] ** -0.5),
+        wo_init=nn.initializers.zeros,
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+        dtype=jnp.dtype(config["dtype"]),
     )
 
 
@@ -217,7 +237,14 @@ SYSTEM = System(
     name="t5",
     sizes=SIZES,
     build=build,
-    later={"dropout_broadcast": True, "relative_buckets": 32, "relative_max_distance": 128},
+    later={
+        "dropout_broadcast": True,
+        "relative_buckets": 32,
+        "relative_max_distance": 128,
+        "d_adapter": 0,
+    },
+    structure=("d_adapter",),
+    new_parameters=("*/adapter/", "*/adapter_norm/"),
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

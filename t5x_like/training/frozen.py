@@ -1,6 +1,7 @@
 """Frozen parameters, named by their paths: no gradient, no optimizer state, no update."""
 
-from collections.abc import Callable, Sequence
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,31 +11,52 @@ import optax
 from t5x_like.names import hint
 
 
-def trainable(tree: Any, *, frozen: Sequence[str]) -> Any:
+def mask_of(settings: Mapping[str, Any], tree: Any) -> Any:
+    """The mask of `trainable` from an optimizer's settings; None if all parameters are trained."""
+    chosen = {name: settings.get(name) or () for name in ("frozen", "trained")}
+    return trainable(tree, **chosen) if any(chosen.values()) else None
+
+
+def trainable(tree: Any, *, frozen: Sequence[str] = (), trained: Sequence[str] = ()) -> Any:
     """A mask of the trained parameters: a tree of booleans like `tree`.
 
     Args:
         tree: the parameters or something of their structure, such as their logical axes.
         frozen: paths of parameters, or of modules with all their parameters, such as `teacher` or
             `encoder/layers`. Scanned layers are one parameter: frozen together or not at all.
+        trained: names of modules, wherever they are, that alone are trained, "*" for any text:
+            `adapter`, `*norm`. Empty: all.
 
     Raises:
-        ValueError: a path has no parameters, or no parameter is left to train.
+        ValueError: a path or name has no parameters, or no parameter is left to train.
     """
-    if isinstance(frozen, str):
-        raise ValueError(f"optimizer.frozen={frozen!r} must be a tuple of paths: ({frozen!r},)")
+    for setting, value in (("frozen", frozen), ("trained", trained)):
+        if isinstance(value, str):
+            kind = "paths" if setting == "frozen" else "names"
+            raise ValueError(
+                f"optimizer.{setting}={value!r} must be a tuple of {kind}: ({value!r},)"
+            )
     paths = [_path(keys) for keys, _ in jax.tree.leaves_with_path(tree)]
     for prefix in frozen:
         if not any(_under(path, prefix) for path in paths):
             near = hint(prefix, _siblings(prefix, paths))
             raise ValueError(f"optimizer.frozen has {prefix!r}, but no parameter is there.{near}")
+    for name in trained:
+        if not any(_within(path, name) for path in paths):
+            near = hint(name, {part for path in paths for part in path.split("/")})
+            raise ValueError(f"optimizer.trained has {name!r}, but no module has this name.{near}")
 
     def is_trained(keys: Any, _: Any) -> bool:
-        return not any(_under(_path(keys), prefix) for prefix in frozen)
+        path = _path(keys)
+        chosen = not trained or any(_within(path, name) for name in trained)
+        return chosen and not any(_under(path, prefix) for prefix in frozen)
 
     mask = jax.tree.map_with_path(is_trained, tree)
     if not any(jax.tree.leaves(mask)):
-        raise ValueError(f"optimizer.frozen={tuple(frozen)!r} leaves no parameter to train")
+        settings = f"optimizer.frozen={tuple(frozen)!r}"
+        if trained:
+            settings += f" with optimizer.trained={tuple(trained)!r}"
+        raise ValueError(f"{settings} leaves no parameter to train")
     return mask
 
 
@@ -93,6 +115,11 @@ def _path(keys: Any) -> str:
 
 def _under(path: str, prefix: str) -> bool:
     return f"{path}/".startswith(f"{prefix.rstrip('/')}/")
+
+
+def _within(path: str, name: str) -> bool:
+    """Whether a parameter is in a module with this name."""
+    return any(fnmatch.fnmatchcase(part, name) for part in path.split("/"))
 
 
 def _siblings(prefix: str, paths: Sequence[str]) -> set[str]:

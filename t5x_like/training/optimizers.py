@@ -21,6 +21,7 @@ from t5x_like.training.factored_moments import Factored, scale_by_factored_rms
 from t5x_like.training.layer_decay import scale_by_layer
 from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
 from t5x_like.training.task_parameters import by_task, keep_absent_heads
+from t5x_like.training.unfreezing import unfreeze_from_top
 
 _SCHEDULE_SETTINGS = ("learning_rate", "warmup_steps", "decay_steps", "end_learning_rate")
 _FIRST_MOMENTS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -33,6 +34,8 @@ _COMMON_SETTINGS = (
     *_DECAY_SETTINGS,
     "layer_decay",
     "frozen",
+    "trained",
+    "unfreeze_steps",
 )
 
 
@@ -50,8 +53,10 @@ def build(
             `layer_decay`, the rate of a layer as a share of the rate of the next (see
             `layer_decay.scale_by_layer`), 1 for one rate; `frozen`, a tuple of paths of parameters
             that never change (see `frozen.trainable`): they have no optimizer state and are not
-            part of any norm; and the keywords of the optimizer's own function below. A setting
-            that is None has its default.
+            part of any norm; `trained`, names of the modules that alone change; `unfreeze_steps`,
+            the steps over which layers are unfrozen (see `unfreezing.unfreeze_from_top`), 0 to
+            train all from the beginning; and the keywords of the optimizer's own function below. A
+            setting that is None has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
         owners: for a run of several tasks, whose heads follow the steps of their own task (see
@@ -69,9 +74,8 @@ def build(
         **{key: settings[key] for key in _SCHEDULE_SETTINGS if key in settings},
     )
     axes = everything = as_specs(axes)
-    trained = None
-    if settings.get("frozen"):
-        trained = frozen.trainable(axes, frozen=settings["frozen"])
+    trained = frozen.mask_of(settings, axes)
+    if trained is not None:
         axes = frozen.select(axes, trained=trained)
         owners = None if owners is None else frozen.select(owners, trained=trained)
     make = functools.partial(make, **own)
@@ -89,6 +93,12 @@ def build(
     if (decay := settings.get("layer_decay", 1)) != 1:
         by_layer = scale_by_layer(decay, axes=everything, heads=heads, trained=trained)
         optimizer = optax.chain(optimizer, by_layer)
+    if (steps := settings.get("unfreeze_steps", 0)) != 0:
+        if type(steps) is not int or steps < 0:
+            raise ValueError(
+                f"optimizer.unfreeze_steps={steps!r} must be a whole number of steps, 0 for none"
+            )
+        optimizer = optax.chain(optimizer, unfreeze_from_top(steps, axes=everything))
     return optimizer, schedule
 
 

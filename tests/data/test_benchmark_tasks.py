@@ -236,6 +236,12 @@ def test_the_mixture_follows_the_examples_and_its_settings(folders):
     rows("super_glue", "super_glue_wsc", folders, splits={"train": "train[:16]"}, **warm)
     own = mixtures.shares(seqio.get_mixture_or_task("super_glue"), split="train")
     assert own["super_glue_cb"] / own["super_glue_wsc"] == pytest.approx(2**0.5)
+    rows("glue", "glue_cola", folders, leave_out=("glue_rte", "glue_mnli"))
+    left = {task.name for task in seqio.get_mixture_or_task("glue").tasks}
+    every = {f"glue_{task}" for task in MODULES["glue"].MIXED}
+    assert left == every - {"glue_rte", "glue_mnli"}
+    with pytest.raises(ValueError, match=r"leave_out='glue_wnli' does not exist"):
+        rows("glue", "glue_cola", folders, leave_out=("glue_wnli",))
     with pytest.raises(ValueError, match=r"rate='equl' does not exist\. Did you mean 'equal'"):
         rows("glue", "glue_cola", folders, rate="equl")
 

@@ -18,6 +18,7 @@ SHAPES = {
     "encoder": {"layers": {"wi": (3, 4, 4)}, "norm": (4,)},
     "head": (4, 4),
 }
+AXES_AS_SPECS = optimizers.as_specs(AXES)
 FROZEN = ("teacher", "encoder/layers")
 STILL = {
     "teacher": {"kernel": True},
@@ -119,6 +120,31 @@ def test_the_gradient_of_what_is_frozen_is_not_computed():
 def test_paths_that_do_not_fit_are_named(paths, message):
     with pytest.raises(ValueError, match=message):
         build("adamw", frozen=paths)
+
+
+def test_the_modules_named_as_trained_are_those_that_are_not_frozen():
+    mask = frozen.trainable(AXES_AS_SPECS, trained=("n*m", "head"))
+    assert mask == {
+        "teacher": {"kernel": False},
+        "encoder": {"layers": {"wi": False}, "norm": True},
+        "head": True,
+    }
+    both = frozen.mask_of({"trained": ("encoder",), "frozen": ("encoder/norm",)}, AXES_AS_SPECS)
+    assert jax.tree.leaves(both).count(True) == 1
+    assert both["encoder"]["layers"]["wi"]
+    assert frozen.mask_of({"trained": (), "frozen": None}, AXES_AS_SPECS) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("norms",), r"trained has 'norms', but no module has this name. Did you mean 'norm'\?"),
+        ("norm", r"trained='norm' must be a tuple of names: \('norm',\)"),
+    ],
+)
+def test_names_that_no_module_has_are_refused(names, message):
+    with pytest.raises(ValueError, match=message):
+        build("adamw", trained=names)
 
 
 @pytest.mark.parametrize("none", [None, (), []])

@@ -61,6 +61,7 @@ _SUPPORTED: dict[str, tuple] = {
     # Where this is false, transformers 5 initializes the embeddings at random.
     "tied_head": (True,),
     "scale_tied_logits": (True,),
+    "d_adapter": (0,),
 }
 # Hugging Face's capacity is always a number; one above any number of tokens drops none.
 _SLOTS_FOR_ALL = 2**20

@@ -126,6 +126,11 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
             f"model.architecture={settings['architecture']!r}: Hugging Face's T5 supports only "
             "'encoder_decoder' and 'encoder'"
         )
+    if settings["d_adapter"]:
+        raise ValueError(
+            f"model.d_adapter={settings['d_adapter']}: Hugging Face's T5 has no adapter layers; a "
+            "run with them stays in its own format"
+        )
     (feed_forward,) = (
         name for name, ours in _FEED_FORWARDS.items() if ours == settings["feed_forward"]
     )

@@ -47,9 +47,7 @@ class PreNormBlock(nn.Module):
         """
         x, own, scores = self._self_attend(x, shared, cache)
         x, memory, cross_scores = self._cross_attend(x, shared, cache)
-        y = self._sublayer_input(x, self.feed_forward_norm)
-        y = self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
-        x = self._sublayer_output(x, y, self.feed_forward_norm, shared)
+        x = self._feed_forward(x, shared)
         if shared.collect:
             return x, shared.collected(x, scores, cross_scores)
         return x, None if own is None else LayerCache(own=own, memory=memory)
@@ -84,6 +82,12 @@ class PreNormBlock(nn.Module):
             with_scores=shared.with_scores,
         )
         return self._sublayer_output(x, y, self.cross_attention_norm, shared), memory, scores
+
+    def _feed_forward(self, x: Array, shared: Shared) -> Array:
+        """The residual path after what follows attention."""
+        y = self._sublayer_input(x, self.feed_forward_norm)
+        y = self.feed_forward(y, tokens=shared.tokens, deterministic=shared.deterministic)
+        return self._sublayer_output(x, y, self.feed_forward_norm, shared)
 
     def _sublayer_input(self, x: Array, norm: nn.Module) -> Array:
         """The input of a sublayer, from the residual path x."""

@@ -53,6 +53,7 @@ class Suite:
         data_dir: str | None = None,
         rate: str = "examples_proportional",
         rate_settings: Mapping[str, Any] | None = None,
+        leave_out: Sequence[str] = (),
         splits: Mapping[str, str] | None = None,
         labels: Sequence[str] = (),
     ) -> None:
@@ -65,12 +66,14 @@ class Suite:
             data_dir: the folder of prepared data sets; None: `~/tensorflow_datasets`.
             rate: of a task in the mixture: equal, examples_proportional or temperature.
             rate_settings: settings of the rate, such as limit=2**19 (the paper's K).
+            leave_out: tasks that the mixture is without, such as ("glue_cola",).
             splits: for all tasks, in place of the table's: "train" or "validation" -> a file's
                 name, or a part of it: {"train": "train[:1000]", "validation": "train[1000:]"}.
             labels: the names of the labels, which a run keeps; they are the table's.
 
         Raises:
-            ValueError: there is no such rate, it has no such setting, or a split is no split.
+            ValueError: there is no such rate, it has no such setting, a task to leave out is not
+                in the mixture, or a split is no split.
                 Missing data and bad rows are errors when a task is read.
         """
         del labels
@@ -94,7 +97,8 @@ class Suite:
             )
         if self._mixture and objective.name in TEXT_TO_TEXT:
             share = mixtures.rate(rate, **(rate_settings or {}))
-            mixtures.mixture(self._mixture, self._mixed, rate=share)
+            mixed = mixtures.without(self._mixed, leave_out)
+            mixtures.mixture(self._mixture, mixed, rate=share)
 
     def documents(
         self,
