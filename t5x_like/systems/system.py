@@ -112,7 +112,9 @@ class System:
     structure: tuple[str, ...] = ("head", "labels")
     new_parameters: tuple[str, ...] = ()
     new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    copied_rows: Mapping[str, Callable[[Config, int], tuple[int, ...]]] = dataclasses.field(default_factory=dict)
+    copied_rows: Mapping[str, Callable[[Config, int], tuple[int, ...]]] = dataclasses.field(
+        default_factory=dict
+    )
     sums: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     heads: str = "head"
     policy: str = ""

@@ -114,7 +114,5 @@ SYSTEM = System(
     },
     generation={"eos_token_id": "sep_id"},
     # The authors' code initializes each language model's segments with BERT's two (section 2.4).
-    copied_rows={
-        "embeddings/token_type/embedding": lambda folder, rows: (0, 1, 0, 0, 0, 1)
-    },
+    copied_rows={"embeddings/token_type/embedding": lambda folder, rows: (0, 1, 0, 0, 0, 1)},
 )

@@ -45,7 +45,7 @@ def unfreeze_from_top(steps: int, *, axes: Any) -> optax.GradientTransformation:
     def update(updates: Any, state: Unfreezing, params: Any = None) -> tuple[Any, Unfreezing]:
         del params
         shapes = {path: leaf.shape for path, leaf in by_path(updates).items()}
-        begins = {}
+        begins: dict[str, np.ndarray] = {}
         for tower in found:
             below = below_top(shapes, specs, tower=tower)
             layers = max(int(np.max(places)) for places in below.values())

@@ -9,7 +9,7 @@ from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.shared import Shared
 
 
-class AdaptedBlock(PreNormBlock, kw_only=True):
+class AdaptedBlock(PreNormBlock, kw_only=True):  # type: ignore[call-arg]
     """A pre-norm layer, and then x + adapter(norm(x)).
 
     Bapna & Firat 2019, as Raffel et al. 2020 have it (section 3.5.1): an additional sublayer after
