@@ -14,7 +14,7 @@ from t5x_like.training.layer_places import below_top, by_path, path_of, towers
 class Unfreezing(NamedTuple):
     """The number of updates so far."""
 
-    count: Int[Array, ""]
+    number: Int[Array, ""]
 
 
 def unfreeze_from_top(steps: int, *, axes: Any) -> optax.GradientTransformation:
@@ -55,9 +55,9 @@ def unfreeze_from_top(steps: int, *, axes: Any) -> optax.GradientTransformation:
             if (begin := begins.get(path_of(keys))) is None:
                 return own
             # Any number plus -0.0 is that number bit for bit; -0.0 + 0.0 would be 0.0.
-            return jnp.where(begin <= state.count, own, -0.0).astype(own.dtype)
+            return jnp.where(begin <= state.number, own, -0.0).astype(own.dtype)
 
         updates = jax.tree.map_with_path(moved, updates)
-        return updates, Unfreezing(optax.safe_increment(state.count))
+        return updates, Unfreezing(optax.safe_increment(state.number))
 
     return optax.GradientTransformation(lambda params: Unfreezing(jnp.zeros([], jnp.int32)), update)
