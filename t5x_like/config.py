@@ -112,10 +112,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "optimizer": (
         {"name": "adafactor"},
-        "settings of the optimizer and its schedule; frozen: paths of parameters not to train; "
-        "trained: names of the modules that alone are trained; unfreeze_steps: steps over which "
-        "layers are unfrozen from the top; layer_decay: the learning rate of a layer as a share of "
-        "that of the next",
+        "settings of the optimizer and its schedule; frozen, trained, unfreeze_steps: what is "
+        "trained, and when; layer_decay: the rate of a layer as a share of that of the next",
     ),
     "mesh.data": (-1, "data parallelism: copies of the model; -1: all remaining devices"),
     "mesh.fsdp": (1, "data parallelism with sharded parameters: parts that they are sharded into"),
