@@ -134,14 +134,10 @@ def network(
         dtype=dtype,
     )
 
-    make_block: Any = PreNormBlock
-    if config["d_adapter"]:
-        make_block = functools.partial(AdaptedBlock, make_adapter=_adapter(config))
-
     def tower(layers: int, **cross_attention: Any) -> Any:
         blocks = tuple(
             functools.partial(
-                make_block,
+                _block(config),
                 make_norm=functools.partial(RMSNorm, dtype=dtype),
                 make_self_attention=attention,
                 make_feed_forward=make_feed_forward,
@@ -159,6 +155,12 @@ def network(
         decoder=tower(config["decoder_layers"]),
         reader=tower(config["decoder_layers"], make_cross_attention=attention),
     )
+
+
+def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    if config["d_adapter"]:
+        return functools.partial(AdaptedBlock, make_adapter=_adapter(config))
+    return PreNormBlock
 
 
 def _adapter(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
