@@ -17,6 +17,7 @@ PAPER_SYSTEMS = sorted(
 # What a file has besides the sizes of its system.
 OTHERS = {
     "deberta": ("v3_demo", "v3_base"),
+    "bigbird_pegasus": ("xsum", "cnn_dailymail"),
     "bart": ("pairs", "translation", "translation_base", "translation_all"),
     "electra": ("demo_first_stage", "demo_second_stage", "small_first_stage", "large_second_stage"),
     "gpt": ("classification", "entailment", "similarity", "multiple_choice"),

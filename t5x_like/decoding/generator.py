@@ -191,7 +191,7 @@ def _unrolled_factory(value: Any) -> Any:
     if not isinstance(value, functools.partial):
         return value
     keywords = {name: _unrolled_factory(one) for name, one in value.keywords.items()}
-    if value.func is Stack:
+    if isinstance(value.func, type) and issubclass(value.func, Stack):
         keywords["loop"] = "unroll"
     if all(value.keywords.get(name) is one for name, one in keywords.items()):
         return value

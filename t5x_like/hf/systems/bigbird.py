@@ -11,9 +11,10 @@ from t5x_like.systems.bigbird import SIZES
 _PARTS = {"block_sparse": "window|random|global", "original_full": "all"}
 
 
-def _derive_settings(
+def derive_settings(
     config: Settings, settings: Settings, names: Collection[str]
 ) -> dict[str, Any]:
+    """The attention of a config.json, see `DeriveSettings`."""
     del settings, names
     kind = config.get("attention_type", "block_sparse")
     one_of(*_PARTS).check("attention_type", kind)
@@ -21,7 +22,8 @@ def _derive_settings(
     return {"attention_parts": _PARTS[kind], "random_blocks": "first"}
 
 
-def _derive_config(settings: Settings) -> dict[str, Any]:
+def derive_config(settings: Settings) -> dict[str, Any]:
+    """The `attention_type` of a config.json, see `DeriveConfig`."""
     kinds = {parts: kind for kind, parts in _PARTS.items()}
     if settings["attention_parts"] not in kinds:
         raise ValueError(
@@ -58,8 +60,8 @@ FORMAT = HuggingFaceFormat(
         "tie_word_embeddings": True,
     },
     multiples={"hidden_size": "num_attention_heads"},
-    derive_settings=_derive_settings,
-    derive_config=_derive_config,
+    derive_settings=derive_settings,
+    derive_config=derive_config,
     weights={
         **bert_encoder("bert"),
         **dense("head/summary/dense", "bert.pooler"),

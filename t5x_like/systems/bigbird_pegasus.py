@@ -1,0 +1,183 @@
+"""BigBird-Pegasus: the encoder-decoder of Zaheer et al. 2020 (arXiv:2007.14062), section 4.1."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.block_sparse import BlockSparseAttention
+from t5x_like.models.attention.cores import dense_core
+from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.selection import select_core
+from t5x_like.models.blocks.pattern_stack import PatternBlock
+from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
+from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
+from t5x_like.models.networks.tower import Tower
+from t5x_like.models.norms import LayerNorm
+from t5x_like.systems import bert, bigbird
+from t5x_like.systems.system import System, Task
+
+# Appendix E.5, table 17; the vocabulary, the start token and the missing biases are the released
+# code's.
+SIZES: dict[str, dict[str, Any]] = {
+    "large": {
+        "vocab_size": 96103,
+        "start_id": 2,
+        "end_id": 1,
+        "padding": 0,
+        "positions": 4096,
+        "encoder_layers": 16,
+        "decoder_layers": 16,
+        "d_model": 1024,
+        "d_ff": 4096,
+        "heads": 16,
+        "attention_parts": "window|random|global",
+        "block": 64,
+        "random": 3,
+        "random_blocks": "fixed",
+        "attention_bias": False,
+        "logits_bias": False,
+        "dropout": 0.1,
+        "dropout_broadcast": False,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+}
+
+NORM = functools.partial(LayerNorm, epsilon=1e-5)
+loss = autoregressive.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES: Pegasus with a sparse encoder.
+
+    Args:
+        config: `attention_parts`, `block`, `random` and `random_blocks` are of the encoder, as for
+            `bigbird.build`; `attention`, of the decoder, is dense. `start_id` is the decoder's
+            first input.
+
+    Raises:
+        ValueError: no such attention, or a block of no tokens.
+    """
+    return EncoderDecoder(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=config["d_model"],
+            lookup=config["embedding_lookup"],
+            embedding_init=bert.INIT,
+            dtype=jnp.dtype(config["dtype"]),
+        ),
+        make_encoder=encoder(config),
+        make_decoder=decoder(config),
+        make_head=functools.partial(TiedHead, use_bias=config["logits_bias"]),
+    )
+
+
+def encoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """Pre-norm layers with block-sparse attention."""
+    attention = functools.partial(
+        BlockSparseAttention, pattern=bigbird.pattern(config), core=dense_core
+    )
+    block = functools.partial(
+        PatternBlock, make_self_attention=_attention(config, attention), **_layer(config)
+    )
+    sizes = {**config, "layers": config["encoder_layers"]}
+    return _tower(config, bigbird.stack(sizes, block))
+
+
+def decoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """Pre-norm layers with dense attention, causal and to the encoder's output."""
+    core = select_core(
+        config["attention"], dtype=jnp.dtype(config["dtype"]), dropout=config["dropout"]
+    )
+    attention = _attention(config, functools.partial(Attention, core=core))
+    block = functools.partial(
+        PreNormBlock,
+        make_self_attention=attention,
+        make_cross_attention=attention,
+        **_layer(config),
+    )
+    stack = functools.partial(
+        Stack,
+        make_block=block,
+        layers=config["decoder_layers"],
+        loop=config["loop"],
+        remat=config["remat"],
+    )
+    return _tower(config, stack)
+
+
+def _attention(
+    config: Mapping[str, Any], make: Callable[..., nn.Module]
+) -> Callable[..., nn.Module]:
+    return functools.partial(
+        make,
+        heads=config["heads"],
+        width=config["d_model"] // config["heads"],
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+        use_bias=config["attention_bias"],
+        query_init=bert.INIT,
+        kernel_init=bert.INIT,
+        out_init=bert.INIT,
+        dtype=jnp.dtype(config["dtype"]),
+    )
+
+
+def _layer(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a layer besides its attention."""
+    return {
+        "make_norm": functools.partial(NORM, dtype=jnp.dtype(config["dtype"])),
+        "make_feed_forward": bert.feed_forward(config, activation=bigbird.GELU),
+        "dropout": config["dropout"],
+        "dropout_broadcast": config["dropout_broadcast"],
+    }
+
+
+def _tower(
+    config: Mapping[str, Any], make_stack: Callable[..., nn.Module]
+) -> Callable[..., nn.Module]:
+    """Scaled embeddings plus positions, layers, and a norm without dropout after it."""
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
+        Tower,
+        make_entrance=functools.partial(
+            AddPositions,
+            make_positions=functools.partial(
+                LearnedPositions,
+                length=config["positions"],
+                features=config["d_model"],
+                embedding_init=bert.INIT,
+                dtype=dtype,
+            ),
+            scale=config["d_model"] ** 0.5,
+        ),
+        make_stack=make_stack,
+        make_exit=functools.partial(NORM, dtype=dtype),
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+    )
+
+
+SYSTEM = System(
+    name="bigbird_pegasus",
+    sizes=SIZES,
+    build=build,
+    tasks={"": Task(loss=loss, prediction="text")},
+    generation={
+        "decoder_start_token_id": "start_id",
+        "eos_token_id": "end_id",
+        "pad_token_id": "padding",
+    },
+    new_parameters=("lm_head/bias",),
+)
