@@ -102,8 +102,8 @@ def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
         )
     if str(_settings(path).get("tokenizer_class")).startswith("Pegasus"):
         raise ValueError(
-            f"vocabulary={spec!r} has the pieces of Pegasus under other ids than the network's: take "
-            "tokenizer.json of the same model."
+            f"vocabulary={spec!r} has the pieces of Pegasus under other ids than the network's: "
+            "take tokenizer.json of the same model."
         )
     model = path.read_bytes()
     try:

@@ -11,9 +11,7 @@ from t5x_like.systems.bigbird import SIZES
 _PARTS = {"block_sparse": "window|random|global", "original_full": "all"}
 
 
-def derive_settings(
-    config: Settings, settings: Settings, names: Collection[str]
-) -> dict[str, Any]:
+def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
     """The attention of a config.json, see `DeriveSettings`."""
     del settings, names
     kind = config.get("attention_type", "block_sparse")

@@ -31,7 +31,7 @@ def _layers(here: str, **names: str) -> WeightMap:
         names: our names of a layer's attentions -> Hugging Face's.
     """
     layer, theirs = f"{here}/layers/{{layer}}", f"model.{here}.layers.{{layer}}"
-    weights: WeightMap = {
+    weights: dict[str, Any] = {
         f"{here}/entrance/position/embedding": f"model.{here}.embed_positions.weight",
         **dense(f"{layer}/feed_forward/wi", f"{theirs}.fc1"),
         **dense(f"{layer}/feed_forward/wo", f"{theirs}.fc2"),
@@ -49,7 +49,10 @@ def _decoder_attention(ours: str, name: str) -> WeightMap:
     return attention(f"decoder/layers/{{layer}}/{ours}", *kernels)
 
 
-_ENCODER_ATTENTION = "model.encoder.layers.{layer}.self_attn"
+def _encoder_attention() -> WeightMap:
+    theirs = "model.encoder.layers.{layer}.self_attn"
+    kernels = (f"{theirs}.{name}" for name in ("self.query", "self.key", "self.value", "output"))
+    return attention("encoder/layers/{layer}/self_attention", *kernels)
 
 
 def _derive_settings(
@@ -111,11 +114,7 @@ FORMAT = HuggingFaceFormat(
     weights={
         "token_embedder/embedding": "model.shared.weight",
         **_layers("encoder", self_attention="self_attn"),
-        **attention(
-            "encoder/layers/{layer}/self_attention",
-            *(f"{_ENCODER_ATTENTION}.self.{name}" for name in ("query", "key", "value")),
-            f"{_ENCODER_ATTENTION}.output",
-        ),
+        **_encoder_attention(),
         **_layers("decoder", self_attention="self_attn", cross_attention="encoder_attn"),
         **_decoder_attention("self_attention", "self_attn"),
         **_decoder_attention("cross_attention", "encoder_attn"),
