@@ -50,6 +50,8 @@ EXTRAS = {
     "tpu": ["jax[tpu]>=0.10"],
     "cuda": ["jax[cuda13]>=0.10"],
     "plan": PLAN,
+    # The tasks of `evaluate --harness`. It does not install PyTorch, which they do not need.
+    "harness": ["lm-eval>=0.4.9"],
     "dev": [
         *PLAN,
         "ipykernel>=6.29",

@@ -20,6 +20,11 @@ prompts with examples (docs/evaluation.md). It evaluates runs, checkpoints and H
 
     python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
+
+With --harness the tasks of the package lm-eval are run in place of the config's measures:
+
+    python -m t5x_like.evaluate --config=configs/pretrained.py --config.initialize=FOLDER \
+        --harness=hellaswag,piqa
 """
 
 if __name__ == "__main__":
@@ -31,6 +36,10 @@ if __name__ == "__main__":
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
         average=(1, "newest checkpoints to average"),
+        harness=(None, "A,B: tasks of lm-eval, in place of the config's measures"),
+        harness_folder=(None, "YAML files of tasks of your own for --harness"),
+        harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
+        harness_limit=(0, "examples of each task of --harness, the first ones; 0: all"),
     )
     command_line.keep_compiled_programs(CONFIG)
 
@@ -46,18 +55,22 @@ from absl import flags
 
 from t5x_like import checkpoints, config, partitioning
 from t5x_like.config import one_line_errors
-from t5x_like.evaluation import evaluated_numbers, measures
+from t5x_like.evaluation import evaluated_numbers, harness, measures
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, model_side
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.hf import folder as files
+from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained, from_pretrained
 
 
 def evaluate(settings: ml_collections.ConfigDict) -> None:
     """Evaluate the parameters of a checkpoint, and write the numbers."""
     partitioning.connect_processes()
+    if flags.FLAGS.harness:
+        _run_harness(settings)
+        return
     results: dict[str, dict[str, float]] = {}
     predictions: list[dict[str, Any]] = []
     with one_line_errors():
@@ -86,6 +99,29 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
         with one_line_errors(OSError):
             _write(results, step, settings)
             _write_predictions(predictions, settings)
+
+
+def _run_harness(settings: ml_collections.ConfigDict) -> None:
+    """Run tasks of lm-eval on the model, and write their numbers."""
+    given = flags.FLAGS
+    tasks = [task for task in given.harness.split(",") if task]
+    with one_line_errors():
+        manager = harness.check_tasks(tasks, folder=given.harness_folder)
+        settings = completion.complete(settings)
+        command_line.check_file("--output", _output(settings))
+        path = completion.model_folder(settings, checkpoint=given.checkpoint)
+        pretrained, step = _model(path, settings)
+        model = text_model.build(pretrained, settings)
+        results = harness.run(
+            harness.Answers(model, hugging_face=files.is_hugging_face(path)),
+            tasks,
+            manager=manager,
+            shots=given.harness_shots if given.harness_shots >= 0 else None,
+            limit=given.harness_limit or None,
+        )
+    if jax.process_index() == 0:
+        with one_line_errors(OSError):
+            _write(results, step, settings)
 
 
 def _model(path: pathlib.Path, settings: ml_collections.ConfigDict) -> tuple[Pretrained, int]:

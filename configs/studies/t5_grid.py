@@ -128,7 +128,12 @@ def _mixed(*tasks: str, **settings: Any) -> dict[str, Any]:
     }
     known = {
         "denoising": {"share": 8_000.0, "loss": loss},
-        "pyglue": {"share": 66_000.0, "loss": loss, "data": supervised},
+        "pyglue": {
+            "share": 66_000.0,
+            "loss": loss,
+            "data": supervised,
+            "evaluate": {"measures": {"loss": {}}},
+        },
     }
     return {"tasks": {task: known[task] for task in tasks}}
 

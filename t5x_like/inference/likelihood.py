@@ -61,7 +61,8 @@ class PromptFormat:
         length: tokens of a row of the decoder at most: the continuation, and without an encoder the
             prompt before it.
         inputs: tokens of the encoder's row at most; 0 for a network without an encoder.
-        start: the token that the decoder reads first.
+        start: the token that the decoder reads first; None for a decoder whose prompts begin with
+            it, so that no token of them is predicted without one before it.
         sees_prompt: the tokens of a prompt see each other, those after it too (a prefix LM).
         ends: (of the prompt, of the continuation) an end token follows, as it did in training.
         begin: tokens that both begin with, in an encoder-decoder that was trained so.
@@ -69,7 +70,7 @@ class PromptFormat:
 
     length: int
     inputs: int = 0
-    start: int = 0
+    start: int | None = 0
     sees_prompt: bool = False
     ends: tuple[bool, bool] = (False, False)
     begin: tuple[int, ...] = ()
@@ -79,12 +80,12 @@ class PromptFormat:
         own, after = len(pair.prompt), len(pair.continuation)
         if self.inputs:
             return max(own - self.inputs, after - self.length, 0)
-        return max(own + after - self.length, 0)
+        return max(sum(self.sizes(pair)) - self.length, 0)
 
     def sizes(self, pair: Pair) -> tuple[int, int]:
         """The tokens in the decoder's row and in the encoder's."""
         own, after = len(pair.prompt), len(pair.continuation)
-        return (after, own) if self.inputs else (own + after, 0)
+        return (after, own) if self.inputs else (own + after - (self.start is None), 0)
 
     def lay_out(self, pairs: Sequence[Pair], *, rows: int) -> Batch:
         """Pad pairs on the right to one of a few lengths: a batch of [rows, L] int32.
@@ -111,7 +112,11 @@ class PromptFormat:
                 batch["encoder_input_tokens"][row, :own] = pair.prompt
                 batch["encoder_segment_ids"][row, :own] = 1
             targets = pair.continuation if self.inputs else [*pair.prompt, *pair.continuation]
-            batch["decoder_input_tokens"][row, : len(targets)] = [self.start, *targets[:-1]]
+            first = self.start
+            if first is None:
+                first, *targets = targets
+                own -= 1
+            batch["decoder_input_tokens"][row, : len(targets)] = [first, *targets[:-1]]
             batch["decoder_target_tokens"][row, : len(targets)] = targets
             batch["decoder_segment_ids"][row, : len(targets)] = 1
             batch["decoder_causal_attention"][row, : own + 1] = 1

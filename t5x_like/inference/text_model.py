@@ -50,7 +50,7 @@ class TextModel:
         batch_size: int,
         decode: Mapping[str, Any],
     ):
-        self.pretrained, self.vocabulary, self._batch_size = pretrained, vocabulary, batch_size
+        self.pretrained, self.vocabulary, self.batch_size = pretrained, vocabulary, batch_size
         ends = pretrained.generation.eos_token_id
         # A folder's list of several end tokens takes precedence over the vocabulary's single one.
         if vocabulary.eos_id is not None and not isinstance(ends, Sequence):
@@ -150,10 +150,10 @@ class TextModel:
             ValueError: `decode` has a bad setting, or leaves no room for a prompt.
         """
         written: list[list[int]] = []
-        for first in range(0, len(prompts), self._batch_size):
-            some = prompts[first : first + self._batch_size]
+        for first in range(0, len(prompts), self.batch_size):
+            some = prompts[first : first + self.batch_size]
             # All batches have the same number of rows, so that they share a compiled program.
-            rows = [*some, *[some[0]] * (self._batch_size - len(some))]
+            rows = [*some, *[some[0]] * (self.batch_size - len(some))]
             tokens, mask = self.lay_out(rows)
             out = self.pretrained.generate(tokens, mask, **self.decode)
             new = out[:, 1 if self.encodes else tokens.shape[1] :]
@@ -197,8 +197,9 @@ class TextModel:
         rows = self._read(prompts)
         places = self.length
         if not self.encodes:
-            rows = [[self.prompt_format.start, *row] for row in rows]
-            places += 1 - self.new_tokens
+            start = self.prompt_format.start
+            rows = rows if start is None else [[start, *row] for row in rows]
+            places += (start is not None) - self.new_tokens
         width = 1 << (max(max(map(len, rows)), _SHORTEST) - 1).bit_length()
         tokens = np.zeros((len(rows), min(width, places)), np.int32)
         mask = np.zeros_like(tokens)

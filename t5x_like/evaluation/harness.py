@@ -1,0 +1,264 @@
+"""The tasks of lm-eval, EleutherAI's Language Model Evaluation Harness, over a text model.
+
+`Answers` computes what the harness asks of a model; `run` runs the tasks of the package, which is
+installed by the extra `harness` and needs no PyTorch.
+"""
+
+import collections
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from t5x_like.inference.likelihood import Pair
+from t5x_like.inference.text_model import TextModel
+from t5x_like.names import choose, hint
+
+_MOST_NEW = 256  # tokens that are generated where a task does not say how many
+# The settings of generation that tasks give, by their names in `decode`.
+_SAMPLING = ("temperature", "top_k", "top_p")
+_GENERATION = ("do_sample", *_SAMPLING, "num_beams", "repetition_penalty")
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_IGNORED = ("until", "max_length", *_LENGTHS)
+
+
+class Answers:
+    """What the harness asks: log-likelihoods of continuations and of texts, and generated texts.
+
+    Texts are tokenized, truncated and cut as by the harness's own class for Hugging Face's models
+    (`lm_eval.models.huggingface`, version 0.4.13), so that numbers compare.
+
+    Args:
+        model: the text model.
+        hugging_face: the model is a folder of Hugging Face's. Its decoder reads a start token
+            before a text where its tokenizer has one for that alone (LLaMA's, not GPT-2's), and
+            predicts that token, too, in whole texts, both as in the harness. A run's decoder always
+            reads its start token, as in training, and never predicts it.
+
+    The requests are the same on all processes, and so are the answers.
+    """
+
+    def __init__(self, model: TextModel, *, hugging_face: bool):
+        own, self._vocabulary = model.prompt_format, model.vocabulary
+        begins, ends = self._vocabulary.bos_id, self._vocabulary.eos_id
+        first = begins if hugging_face else own.start
+        reads_start = (
+            not model.encodes and first is not None and (first != ends or not hugging_face)
+        )
+        self._leads = [first] if reads_start else []
+        self._predicts_start = hugging_face
+        ids = (*self._leads, begins, ends, own.start)
+        self._prefix = next(one for one in ids if one is not None)
+        # A decoder's start is the first token of its prompts.
+        self._format = own if model.encodes else dataclasses.replace(own, start=None)
+        self._model = self._with(model.decode, model)
+
+    def _with(self, decode: Mapping[str, Any], model: TextModel) -> TextModel:
+        return TextModel(
+            model.pretrained,
+            model.vocabulary,
+            self._format,
+            batch_size=model.batch_size,
+            decode=decode,
+        )
+
+    def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        """Of each (context, continuation) the natural log p, and whether greedy decoding gives it.
+
+        Raises:
+            ValueError: a continuation has no token, or is longer than the model reads.
+        """
+        found = self._model.score_tokens([self._pair(*one) for one in pairs])
+        return [(one.total, one.greedy) for one in found]
+
+    def loglikelihood_rolling(self, texts: Sequence[str]) -> list[float]:
+        """The natural log p of each whole text, in windows that predict each token once."""
+        windows = [list(self._windows(text)) for text in texts]
+        scores = iter(self._model.score_tokens([one for own in windows for one in own]))
+        return [sum(next(scores).total for _ in own) for own in windows]
+
+    def generate_until(self, requests: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+        """The text generated after each context, up to the first of its stops.
+
+        Args:
+            requests: contexts, and settings of generation: `until`, the stops; `max_gen_toks`;
+                `do_sample`, `temperature` and others of Hugging Face's.
+
+        Raises:
+            ValueError: a setting that is not known, or more new tokens than a row has.
+        """
+        groups = collections.defaultdict(list)
+        for place, (_, settings) in enumerate(requests):
+            groups[json.dumps(dict(settings), sort_keys=True)].append(place)
+        texts: dict[int, str] = {}
+        for places in groups.values():
+            settings = requests[places[0]][1]
+            found = self._generate([requests[place][0] for place in places], settings)
+            texts |= dict(zip(places, found, strict=True))
+        return [texts[place] for place in range(len(requests))]
+
+    def _generate(self, contexts: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+        """The texts of requests with the same settings; batches have prompts of similar length."""
+        model = self._with({**self._model.decode, **_decoding(settings)}, self._model)
+        room = model.length if model.encodes else model.length - model.new_tokens
+        if room < 1:
+            raise ValueError(
+                f"a task of the harness generates {model.new_tokens} tokens (max_gen_toks), and a "
+                f"row of this model has {model.length}: at most {model.length - 1} are possible"
+            )
+        prompts = [self._read(text)[-room:] for text in contexts]
+        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+        written = model.generate_tokens([prompts[place] for place in order])
+        special = {*self._vocabulary.special_ids, self._vocabulary.pad_id}
+        texts = [""] * len(prompts)
+        for place, tokens in zip(order, written, strict=True):
+            text = self._vocabulary.decode([one for one in tokens if one not in special])
+            texts[place] = _until(text, settings.get("until"))
+        return texts
+
+    def _read(self, text: str) -> list[int]:
+        """A context as the model reads it, with the special tokens of its tokenizer."""
+        if self._format.ends[0]:
+            return [*self._leads, *self._model.tokens(text, end=True)]
+        return [*self._leads, *self._vocabulary.encode(text)]
+
+    def _pair(self, context: str, continuation: str) -> Pair:
+        """The tokens of a context and its continuation, to which blanks at the end of it belong."""
+        bare = context.rstrip()
+        continuation = context[len(bare) :] + continuation
+        if not bare:
+            after = self._vocabulary.encode(continuation)
+            own = [self._prefix] if after[:1] != [self._prefix] else []
+            return self._fitting([*own, *after], split=1, where=continuation)
+        own = self._read(bare)
+        if self._format.ends[0]:
+            whole = [*own, *self._vocabulary.encode(continuation)]
+        else:
+            whole = self._read(bare + continuation)
+        return self._fitting(whole, split=len(own), where=continuation)
+
+    def _fitting(self, tokens: Sequence[int], *, split: int, where: str) -> Pair:
+        """The tokens before and after `split`; what is too much of the first is left out."""
+        pair = Pair(tokens[:split], tokens[split:])
+        if not pair.continuation:
+            raise ValueError(f"the continuation {where!r:.80} of a task has no token of its own")
+        if len(pair.continuation) > self._format.length:
+            raise ValueError(
+                f"the continuation {where!r:.80} of a task has {len(pair.continuation)} tokens, "
+                f"and a row of this model {self._format.length}"
+            )
+        return Pair(pair.prompt[self._format.excess(pair) :], pair.continuation)
+
+    def _windows(self, text: str) -> Iterator[Pair]:
+        """A text in windows that predict each token once, after as many as there is room for."""
+        tokens, length = self._read(text), self._format.length
+        if not self._predicts_start:
+            tokens = tokens[len(self._leads) :]
+        for first in range(0, len(tokens), length):
+            last = min(first + length, len(tokens))
+            before = tokens[last - length - 1 : first] if first else [self._prefix]
+            yield Pair(before, tokens[first:last])
+
+
+def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of `decode` for those of a request: greedy, unless it samples."""
+    for name in settings:
+        choose("generation_kwargs of the task", name, dict.fromkeys((*_GENERATION, *_IGNORED)))
+    most = next((settings[name] for name in _LENGTHS if name in settings), _MOST_NEW)
+    found = {name: settings[name] for name in _GENERATION if settings.get(name) is not None}
+    if not found.setdefault("do_sample", found.get("temperature", 0.0) > 0):
+        found = {name: value for name, value in found.items() if name not in _SAMPLING}
+    return {"num_beams": 1, **found, "max_new_tokens": int(most)}
+
+
+def _until(text: str, stops: str | Sequence[str] | None) -> str:
+    """The text before the first of the stops."""
+    for stop in [stops] if isinstance(stops, str) else stops or ():
+        if stop:
+            text = text.partition(stop)[0]
+    return text
+
+
+def language_model(answers: Answers) -> Any:
+    """The `lm_eval.api.model.LM` that answers; the package must be installed."""
+    from lm_eval.api.model import LM
+
+    class Model(LM):
+        """Passes the arguments of requests on, and their answers to the harness's cache."""
+
+        def _ask(self, kind: str, requests: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+            found = getattr(answers, kind)(arguments)
+            for request, answer in zip(requests, found, strict=True):
+                self.cache_hook.add_partial(kind, request.args, answer)
+            return found
+
+        def loglikelihood(self, requests: Any, **unused: Any) -> list[tuple[float, bool]]:
+            return self._ask("loglikelihood", requests, [one.args for one in requests])
+
+        def loglikelihood_rolling(self, requests: Any, **unused: Any) -> list[float]:
+            return self._ask("loglikelihood_rolling", requests, [one.args[0] for one in requests])
+
+        def generate_until(self, requests: Any, **unused: Any) -> list[str]:
+            return self._ask("generate_until", requests, [one.args for one in requests])
+
+    return Model()
+
+
+def check_tasks(tasks: Sequence[str], *, folder: str | None) -> Any:
+    """The harness's manager of tasks, which knows all of these.
+
+    Args:
+        tasks: names of tasks, groups or tags.
+        folder: of the user's own tasks, YAML files; None for those of the package alone.
+
+    Raises:
+        ValueError: lm-eval is not installed, there is no such folder, or a task does not exist.
+    """
+    try:
+        from lm_eval.tasks import TaskManager
+    except ImportError as error:
+        raise ValueError(
+            f"--harness needs the package lm-eval: pip install 't5x_like[harness]' ({error})"
+        ) from error
+    if folder and not pathlib.Path(folder).is_dir():
+        raise ValueError(f"--harness_folder={folder!r} is no folder")
+    manager = TaskManager(include_path=folder or None)
+    known = dict.fromkeys(manager.all_tasks)
+    for task in tasks:
+        if task not in known:
+            near = hint(task, known).partition(" Allowed: ")[0]
+            raise ValueError(f"--harness has the task {task!r}, which does not exist.{near}")
+    return manager
+
+
+def run(
+    answers: Answers, tasks: Sequence[str], *, manager: Any, shots: int | None, limit: int | None
+) -> dict[str, dict[str, float]]:
+    """The numbers of each task, by their names in the harness: `acc`, `acc_stderr`, ...
+
+    Args:
+        manager: from `check_tasks`.
+        shots: examples in a prompt; None for those of the task.
+        limit: examples of a task, the first ones; None for all.
+    """
+    from lm_eval import simple_evaluate
+
+    found = simple_evaluate(
+        model=language_model(answers),
+        tasks=list(tasks),
+        num_fewshot=shots,
+        limit=limit,
+        task_manager=manager,
+        log_samples=False,
+    )
+    return {task: numbers(own) for task, own in found["results"].items()}
+
+
+def numbers(found: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a task without the name of the filter where it is "none": "acc,none"."""
+    return {
+        name.removesuffix(",none").replace(",", "/"): float(value)
+        for name, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
