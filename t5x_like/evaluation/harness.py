@@ -43,10 +43,9 @@ class Answers:
         own, self._vocabulary = model.prompt_format, model.vocabulary
         begins, ends = self._vocabulary.bos_id, self._vocabulary.eos_id
         first = begins if hugging_face else own.start
-        reads_start = (
-            not model.encodes and first is not None and (first != ends or not hugging_face)
-        )
-        self._leads = [first] if reads_start else []
+        self._leads: list[int] = []
+        if not model.encodes and first is not None and not (hugging_face and first == ends):
+            self._leads = [first]
         self._predicts_start = hugging_face
         ids = (*self._leads, begins, ends, own.start)
         self._prefix = next(one for one in ids if one is not None)
