@@ -4,7 +4,8 @@ r"""Run a study: arms with several seeds, a table with the paper's numbers, a ve
     python -m t5x_like.study t5_grid --processes=2 --write=docs/studies
     python -m t5x_like.study t5_grid --arms=baseline,prefix_lm --seeds=0 --config.train.steps=20
 
-The study is a name in configs/studies/, or a file. Each cell, an arm with a seed, is one training
+The study is a name in configs/studies/, or a file, and for some an argument after a colon
+(`fine_tuning_grid:topic`). Each cell, an arm with a seed, is one training
 run or several, such as pretraining and fine-tuning; a run that several cells have in common is
 trained once. Runs are in OUTPUT/ARM/SEED/RUN, each a process of its own with its output in
 output.txt. Ctrl-C, SIGTERM or a kill lose nothing but the steps since the last checkpoints: the
@@ -78,7 +79,8 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     for run in runs:  # what is wrong with a network or a vocabulary is an error now
         estimate.of_run(run)
     for vocabulary in dict.fromkeys(run.config.data.vocabulary for run in runs):
-        vocabularies.load(vocabulary)
+        if vocabulary:  # else that of the folder in `initialize`
+            vocabularies.load(vocabulary)
     if given.plan:
         rate, source = (given.rate, "--rate") if given.rate else estimate.measured_rate(runs)
         lines = estimate.table(found, rate=rate, source=source, processes=given.processes)

@@ -3,6 +3,6 @@
 A file in configs/studies/ defines one with the classes that are exported here.
 """
 
-from t5x_like.studies.definition import Arm, Claim, Measure, Run, Study
+from t5x_like.studies.definition import Arm, Claim, Measure, Run, Study, grid
 
-__all__ = ["Arm", "Claim", "Measure", "Run", "Study"]
+__all__ = ["Arm", "Claim", "Measure", "Run", "Study", "grid"]

@@ -1,6 +1,8 @@
 """What a study is made of: runs, arms, measures, claims, as a file in configs/studies/ has them."""
 
 import dataclasses
+import inspect
+import itertools
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,8 @@ from typing import Any
 from t5x_like.names import choose, hint, import_file
 
 _FOLDER = "configs/studies"
-_NAME = re.compile(r"[\w-]+")
+_NAME = re.compile(r"[\w-][\w.-]*")
+CENTERS = ("mean", "median")
 
 Changes = Mapping[str, Any]  # settings, "train.steps" -> a value
 
@@ -95,6 +98,8 @@ class Study:
         runs, arms, measures: by name, in order.
         claims: what is asked.
         seeds: `train.seed` and `data.seed` of every run of a cell.
+        center: what the table has of the seeds of an arm, "mean" or "median".
+        best_by: the measure whose center decides which arm is the best; "" to name none.
     """
 
     title: str
@@ -104,12 +109,19 @@ class Study:
     measures: Mapping[str, Measure]
     claims: Sequence[Claim] = ()
     seeds: Sequence[int] = (0, 1, 2)
+    center: str = "mean"
+    best_by: str = ""
 
     def __post_init__(self) -> None:
+        choose("center", self.center, dict.fromkeys(CENTERS))
+        if self.best_by:
+            choose("best_by", self.best_by, self.measures)
         for kind in ("runs", "arms", "measures"):
             for name in getattr(self, kind) or {"": None}:
                 if not _NAME.fullmatch(name):
-                    raise ValueError(f"{kind}: {name!r} must be a name of letters, digits, _ and -")
+                    raise ValueError(
+                        f"{kind}: {name!r} must be a name of letters, digits, _, - and ."
+                    )
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds={tuple(self.seeds)} must be one or more, each once")
         self._check_runs()
@@ -136,15 +148,32 @@ class Study:
                 choose(f"measure of arms.{name}.paper", measure_name, self.measures)
 
 
+def grid(run: str, settings: Mapping[str, Sequence[Any]]) -> dict[str, Arm]:
+    """An arm for each combination of some values of settings, `learning_rate-0.001_batch_size-16`.
+
+    Args:
+        run: the name of the run that has them.
+        settings: "optimizer.learning_rate" -> its values, and so on.
+    """
+    arms = {}
+    for values in itertools.product(*settings.values()):
+        changes = dict(zip(settings, values, strict=True))
+        parts = [f"{key.rpartition('.')[2]}-{value}" for key, value in changes.items()]
+        arms["_".join(parts)] = Arm(changes={run: changes})
+    return arms
+
+
 def load(name: str) -> tuple[str, Study]:
     """The name and the study of a file: what its function `get_study` returns.
 
     Args:
-        name: a file, or the name of one in configs/studies/.
+        name: a file, or the name of one in configs/studies/; after a colon the argument of
+            `get_study`, which becomes a part of the study's name.
 
     Raises:
         ValueError: there is no such file or function, or the study is not right.
     """
+    name, _, argument = name.partition(":")
     path = pathlib.Path(name if name.endswith(".py") else f"{_FOLDER}/{name}.py")
     if not path.is_file():
         files = [one.stem for one in pathlib.Path(_FOLDER).glob("*.py")]
@@ -153,7 +182,9 @@ def load(name: str) -> tuple[str, Study]:
     get_study = getattr(module, "get_study", None)
     if get_study is None:
         raise ValueError(f"{path} has no function get_study")
-    found = get_study()
+    if argument and not inspect.signature(get_study).parameters:
+        raise ValueError(f"{path} is one study: leave out {':' + argument!r}")
+    found = get_study(*([argument] if argument else []))
     if not isinstance(found, Study):
         raise ValueError(f"get_study of {path} returns a {type(found).__name__}, and no Study")
-    return path.stem, found
+    return f"{path.stem}_{argument}" if argument else path.stem, found

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,9 @@ def write(study: Study, name: str, found: Sequence[Cell], folder: pathlib.Path) 
     judged = verdicts.judge(study, values)
     folder.mkdir(parents=True, exist_ok=True)
     draw(study, values, folder / f"{name}.png")
-    (folder / f"{name}.json").write_text(json.dumps(_to_json(values, judged), indent=2) + "\n")
+    (folder / f"{name}.json").write_text(
+        json.dumps(_to_json(study, values, judged), indent=2) + "\n"
+    )
     page = folder / f"{name}.md"
     page.write_text("\n".join(lines(study, name, values, judged)) + "\n")
     return page
@@ -50,7 +52,11 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
         yield f"{done} of {len(study.arms)} arms have a finished cell."
     yield from _table(study, values)
     yield ""
-    yield f"Mean ± standard deviation over seeds. ![Each seed, and the paper's numbers]({name}.png)"
+    kind = "Mean ± standard deviation" if study.center == "mean" else "Median (least to most)"
+    yield f"{kind} over seeds. ![Each seed, and the paper's numbers]({name}.png)"
+    if arm := best(study, values):
+        yield ""
+        yield _of_best(study, arm, values)
     if judged:
         yield ""
         yield "| claim | verdict | difference | 95% interval | seeds |"
@@ -61,6 +67,31 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
             "Difference: first arm minus second, the mean over seeds, with Student's t interval of "
             "the paired differences."
         )
+
+
+def best(study: Study, values: Values) -> str:
+    """The finished arm that is best by the center of `study.best_by`; "" if there is none."""
+    if not study.best_by:
+        return ""
+    found = {arm: own[study.best_by].values() for arm, own in values.items()}
+    centers = {arm: _center(study, own) for arm, own in found.items() if own}
+    choose = min if study.measures[study.best_by].smaller_is_better else max
+    return choose(centers, key=centers.__getitem__, default="")
+
+
+def _of_best(study: Study, arm: str, values: Values) -> str:
+    numbers = ", ".join(
+        f"{name} {_center(study, own.values()):.2f}" for name, own in values[arm].items() if own
+    )
+    seeds = len(values[arm][study.best_by])
+    return (
+        f"Best by the {study.center} of `{study.best_by}`: **{arm}**, of {seeds} seeds with "
+        f"{study.center}s {numbers}."
+    )
+
+
+def _center(study: Study, found: Collection[float]) -> float:
+    return float(np.median(list(found)) if study.center == "median" else np.mean(list(found)))
 
 
 def _listed(seeds: Sequence[int]) -> str:
@@ -81,18 +112,21 @@ def _table(study: Study, values: Values) -> Iterator[str]:
             yield "|---" * (1 + len(heads)) + "|"
         row = []
         for name, measure in study.measures.items():
-            row.append(_mean(values[arm][name].values()))
+            row.append(_shown(study, values[arm][name].values()))
             if measure.in_paper:
                 row.append(f"{settings.paper[name]:.2f}" if name in settings.paper else "")
         yield f"| {arm} | {' | '.join(row)} |"
 
 
-def _mean(found: Any) -> str:
-    own = list(found)
-    if not own:
+def _shown(study: Study, found: Collection[float]) -> str:
+    if not found:
         return ""
-    spread = f" ± {np.std(own, ddof=1):.2f}" if len(own) > 1 else ""
-    return f"{np.mean(own):.2f}{spread}"
+    center = f"{_center(study, found):.2f}"
+    if len(found) == 1:
+        return center
+    if study.center == "median":
+        return f"{center} ({min(found):.2f} to {max(found):.2f})"
+    return f"{center} ± {np.std(list(found), ddof=1):.2f}"
 
 
 def _claim(one: Verdict) -> str:
@@ -105,7 +139,7 @@ def _claim(one: Verdict) -> str:
     return f"| {claim.text} | {verdict} | {one.difference:+.2f} | {interval} | {one.seeds} |"
 
 
-def _to_json(values: Values, judged: Sequence[Verdict]) -> dict[str, Any]:
+def _to_json(study: Study, values: Values, judged: Sequence[Verdict]) -> dict[str, Any]:
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
@@ -115,7 +149,8 @@ def _to_json(values: Values, judged: Sequence[Verdict]) -> dict[str, Any]:
         | {"interval": [finite(bound) for bound in one.interval]}
         for one in judged
     ]
-    return {"values": values, "claims": claims}
+    chosen = {"best": best(study, values)} if study.best_by else {}
+    return {"values": values, "claims": claims} | chosen
 
 
 def draw(study: Study, values: Values, path: pathlib.Path) -> None:
