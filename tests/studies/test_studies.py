@@ -25,7 +25,6 @@ from t5x_like.studies import (
     cells,
     definition,
     estimate,
-    grid,
     page,
     verdicts,
 )
@@ -324,66 +323,6 @@ def test_bad_arguments_are_one_line(arguments, message, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert re.search(message, error), error
-
-
-def test_a_grid_has_an_arm_for_each_combination():
-    arms = grid(
-        "fine_tuning", {"optimizer.learning_rate": (1e-4, 0.01), "data.batch_size": (8, 16)}
-    )
-    assert list(arms) == [
-        "learning_rate-0.0001_batch_size-8",
-        "learning_rate-0.0001_batch_size-16",
-        "learning_rate-0.01_batch_size-8",
-        "learning_rate-0.01_batch_size-16",
-    ]
-    expected = {"fine_tuning": {"optimizer.learning_rate": 0.01, "data.batch_size": 8}}
-    assert arms["learning_rate-0.01_batch_size-8"].changes == expected
-    toy_study.get_study(arms=arms, claims=())
-
-
-@pytest.mark.parametrize(("center", "best"), [("median", "deep"), ("mean", "shallow")])
-def test_the_best_arm_is_chosen_by_the_center_of_one_measure_and_has_all_numbers(center, best):
-    measures = {
-        name: Measure(run="fine_tuning", number=name, smaller_is_better=True)
-        for name in ("validation", "test")
-    }
-    study = toy_study.get_study(
-        measures=measures,
-        claims=(),
-        arms={"shallow": Arm(), "deep": Arm(), "none": Arm()},
-        center=center,
-        best_by="validation",
-        seeds=(0, 1, 2),
-    )
-    values = {
-        "shallow": {"validation": {0: 3.0, 1: 4.0, 2: 5.0}, "test": {0: 7.0, 1: 8.0, 2: 9.0}},
-        "deep": {"validation": {0: 2.0, 1: 3.0, 2: 9.0}, "test": {0: 9.0, 1: 9.5, 2: 11.5}},
-        "none": {"validation": {}, "test": {}},
-    }
-    assert page.best(study, values) == best
-    text = "\n".join(page.lines(study, "toy", values, []))
-    if center == "median":
-        assert "| deep | 3.00 (2.00 to 9.00) | 9.50 (9.00 to 11.50) |" in text
-        assert "**deep**, of 3 seeds with medians validation 3.00, test 9.50." in text
-    else:
-        assert "| deep | 4.67 ± 3.79 | 10.00 ± 1.32 |" in text
-        assert "**shallow**, of 3 seeds with means validation 4.00, test 8.00." in text
-
-
-def test_a_study_takes_an_argument_after_a_colon(tmp_path):
-    name, study = definition.load("fine_tuning_grid:entailment")
-    assert name == "fine_tuning_grid_entailment"
-    changes = {"initialize": "somewhere"}
-    found = cells.cells(dataclasses.replace(study, seeds=(0,)), tmp_path, changes=changes)
-    runs = cells.runs_of(found)
-    assert len(runs) == 6
-    assert {run.config.data.batch_size * run.config.train.steps for run in runs} == {24_000}
-    assert {run.config.optimizer.decay_steps for run in runs} == {750, 1500}
-    assert all(run.config.initialize == "somewhere" for run in runs)
-    with pytest.raises(ValueError, match=r"after the colon='topics'.*Did you mean 'topic'"):
-        definition.load("fine_tuning_grid:topics")
-    with pytest.raises(ValueError, match="is one study: leave out ':base'"):
-        definition.load("t5_grid:base")
 
 
 def test_every_arm_of_the_grid_has_a_valid_config_and_the_papers_numbers(tmp_path):
