@@ -21,6 +21,9 @@ prompts with examples (docs/evaluation.md). It evaluates runs, checkpoints and H
     python -m t5x_like.evaluate --config=configs/pretrained.py:last_word \
         --config.initialize=FOLDER --config.data.settings.files=lambada.jsonl
 
+With --ensemble=runs/a,runs/b the logits of several models that generate are averaged, and the
+probabilities of several with heads.
+
 With --harness the tasks of the package lm-eval are run in place of the config's measures:
 
     python -m t5x_like.evaluate --config=configs/pretrained.py --config.initialize=FOLDER \
@@ -36,6 +39,7 @@ if __name__ == "__main__":
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
         average=(1, "newest checkpoints to average"),
+        ensemble=(None, "A,B: runs, checkpoints or folders whose predictions are averaged"),
         harness=(None, "A,B: tasks of lm-eval, in place of the config's measures"),
         harness_folder=(None, "YAML files of tasks of your own for --harness"),
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
@@ -55,7 +59,7 @@ from absl import flags
 
 from t5x_like import checkpoints, config, partitioning
 from t5x_like.config import one_line_errors
-from t5x_like.evaluation import evaluated_numbers, harness, measures
+from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, model_side
@@ -78,15 +82,14 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
         command_line.check_file("--output", _output(settings))
         if settings.evaluate.predictions:
             command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
-        path = completion.model_folder(settings, checkpoint=flags.FLAGS.checkpoint)
         averages = settings.evaluate.averages.to_dict()
         places = {
-            place: measures.of_config(one.settings, data_task=task)
+            place: _measurable(measures.of_config(one.settings, data_task=task))
             for one in run_tasks(settings)
             for place, task in one.evaluated().items()
         }
         evaluated_numbers.directions(places, averages)  # a wrong name is an error now
-        pretrained, step = _model(path, settings)
+        pretrained, step, _ = _model(settings)
         experiments = functools.cache(lambda: model_side.build_tasks(settings))
         for one in run_tasks(config.phase_at(settings, step=step).settings):
             model = pretrained.for_task(one.name)
@@ -109,11 +112,10 @@ def _run_harness(settings: ml_collections.ConfigDict) -> None:
         manager = harness.check_tasks(tasks, folder=given.harness_folder)
         settings = completion.complete(settings)
         command_line.check_file("--output", _output(settings))
-        path = completion.model_folder(settings, checkpoint=given.checkpoint)
-        pretrained, step = _model(path, settings)
+        pretrained, step, is_run = _model(settings)
         model = text_model.build(pretrained, settings)
         results = harness.run(
-            harness.Answers(model, hugging_face=files.is_hugging_face(path)),
+            harness.Answers(model, hugging_face=not is_run),
             tasks,
             manager=manager,
             shots=given.harness_shots if given.harness_shots >= 0 else None,
@@ -124,19 +126,34 @@ def _run_harness(settings: ml_collections.ConfigDict) -> None:
             _write(results, step, settings)
 
 
-def _model(path: pathlib.Path, settings: ml_collections.ConfigDict) -> tuple[Pretrained, int]:
-    """The model, in a run of several tasks with all heads, and the step of its parameters."""
+def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, int, bool]:
+    """The model, the step of its parameters, and whether they are those of a run.
+
+    In a run of several tasks it has all heads.
+    """
+    given = flags.FLAGS
     mesh = partitioning.make_mesh(settings.mesh.to_dict())
     partitioning.check_batch(settings.data.batch_size, mesh.shape)
+    if given.ensemble:
+        if given.checkpoint:
+            raise ValueError("--ensemble and --checkpoint are both set: name all folders in one")
+        folders = given.ensemble.split(",")
+        pretrained, step = ensembles.load(folders, settings, mesh=mesh, average=given.average)
+        return pretrained, step, not files.is_hugging_face(pathlib.Path(folders[0]).expanduser())
+    path = completion.model_folder(settings, checkpoint=given.checkpoint)
     pretrained = from_pretrained(
         path,
         mesh=mesh,
         param_dtype="float32",
-        average=flags.FLAGS.average,
+        average=given.average,
         **settings.model.to_dict(),
     )
-    step = 0 if files.is_hugging_face(path) else checkpoints.read_metadata(path)["step"]
-    return pretrained, step
+    is_run = not files.is_hugging_face(path)
+    return pretrained, checkpoints.read_metadata(path)["step"] if is_run else 0, is_run
+
+
+def _measurable(chosen: dict[str, Measure]) -> dict[str, Measure]:
+    return ensembles.measurable(chosen) if flags.FLAGS.ensemble else chosen
 
 
 def _measure(

@@ -32,7 +32,7 @@ _NUMBERS = {
     "continuation": "accuracy",
     "ranking": "mean_reciprocal_rank",
 }
-_EVERY = 2**30  # evaluated once, at the last step
+_EVERY = 2**20  # evaluated once, at the last step
 
 
 def _arms() -> dict[str, Arm]:
@@ -56,7 +56,7 @@ def get_study(task: str = "topic") -> Study:
         "evaluate.tasks": (data, f"{data}_test"),
         "evaluate.measures": {"benchmark": {"every": _EVERY}},
         "evaluate.batches": 0,
-        "evaluate.every": 0,
+        "evaluate.every": _EVERY,
     }
 
     def measure(rows: str) -> Measure:

@@ -4,7 +4,9 @@ import pytest
 from absl import flags
 
 _UNSET = {
-    **dict.fromkeys(("checkpoint", "input", "output", "task", "harness", "harness_folder")),
+    **dict.fromkeys(
+        ("checkpoint", "input", "output", "task", "harness", "harness_folder", "ensemble")
+    ),
     "harness_shots": -1,
     "harness_limit": 0,
     "average": 1,

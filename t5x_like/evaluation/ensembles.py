@@ -1,0 +1,79 @@
+"""Load several runs or folders as one model, for `evaluate --ensemble`."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import ml_collections
+from jax.sharding import Mesh
+
+from t5x_like import checkpoints, vocabularies
+from t5x_like.evaluation.held_out import Loss
+from t5x_like.evaluation.measure import Measure
+from t5x_like.hf import folder as files
+from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained.ensemble import ensemble
+
+
+def load(
+    folders: Sequence[str], settings: ml_collections.ConfigDict, *, mesh: Mesh, average: int
+) -> tuple[Pretrained, int]:
+    """The ensemble of the models in some folders, and the step of the first one.
+
+    Args:
+        folders: runs, checkpoints or folders of Hugging Face's.
+        settings: the config of the evaluation, with the vocabulary and the names of the labels.
+        average: newest checkpoints of each run to average.
+
+    Raises:
+        ValueError: a folder has no model, another vocabulary or other labels than the config, or
+            the outputs of the models cannot be averaged.
+    """
+    if settings.tasks:
+        raise ValueError("--ensemble: runs of several tasks are not supported")
+    paths = [pathlib.Path(folder).expanduser() for folder in folders]
+    for path in paths:
+        if not path.is_dir():
+            raise ValueError(f"--ensemble: there is no folder {path}")
+    stored = [_config(path) for path in paths]
+    wanted = vocabularies.load(settings.data.vocabulary)
+    for path, own in zip(paths, stored, strict=True):
+        name = own.get("vocabulary", str(path))
+        if vocabularies.load(name) != wanted:
+            raise ValueError(
+                f"--ensemble: the vocabulary of {path}, {name!r}, is not that of the config, "
+                f"{settings.data.vocabulary!r}, so that their predictions cannot be averaged"
+            )
+        labels = [tuple(one.get("settings", {}).get("labels", ())) for one in (own, settings.data)]
+        if all(labels) and labels[0] != labels[1]:
+            raise ValueError(
+                f"--ensemble: the labels of {path} are {', '.join(map(str, labels[0]))}, and those "
+                f"of the config {', '.join(map(str, labels[1]))}"
+            )
+    models = [
+        from_pretrained(path, mesh=mesh, param_dtype="float32", average=average) for path in paths
+    ]
+    is_run = not files.is_hugging_face(paths[0])
+    return ensemble(models), checkpoints.read_metadata(paths[0])["step"] if is_run else 0
+
+
+def _config(path: pathlib.Path) -> dict[str, Any]:
+    """The settings `data` of a run; none of a folder of another kind."""
+    if files.is_hugging_face(path):
+        return {}
+    return checkpoints.read_metadata(path)["config"].get("data", {})
+
+
+def measurable(measures: dict[str, Measure]) -> dict[str, Measure]:
+    """The measures of an ensemble: all but the held-out loss, which is one model's.
+
+    Raises:
+        ValueError: there is no other.
+    """
+    found = {name: one for name, one in measures.items() if not isinstance(one, Loss)}
+    if not found:
+        raise ValueError(
+            "--ensemble: evaluate.measures has the loss alone, which is that of one model: name "
+            "another measure"
+        )
+    return found

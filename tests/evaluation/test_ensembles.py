@@ -1,0 +1,158 @@
+"""Ensembles: averaged logits and probabilities, and `evaluate` with several runs."""
+
+import json
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like import config, evaluate
+from t5x_like.checkpoints import Checkpoints
+from t5x_like.evaluation import ensembles
+from t5x_like.experiment import model_side
+from t5x_like.pretrained import Pretrained
+from t5x_like.pretrained.ensemble import ensemble
+from t5x_like.systems import t5
+from tests.programs import command_flags, tiny_encoder
+from tests.test_fine_tuning import WORDS, classification, config_file, write
+
+TINY = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 24, "heads": 2, "d_kv": 8}
+LABELS = ("animal", "color", "food")
+# Means of float32 logits of order 1, by two programs.
+TOLERANCE = 1e-5
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+def make(seed, **changes):
+    settings = t5.SIZES["small"] | TINY | {"vocab_size": 32, "dropout": 0.0} | changes
+    module = t5.build(settings)
+    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch())["params"]))
+    params = jax.tree.map(lambda x: 3 * x, init(jax.random.key(seed)))
+    return Pretrained(module, params, system="t5", config=settings)
+
+
+@pytest.fixture(scope="module")
+def members():
+    return [make(0), make(1, decoder_layers=2)]
+
+
+@pytest.fixture(scope="module")
+def together(members):
+    return ensemble(members)
+
+
+PROMPTS = np.random.default_rng(0).integers(2, 32, (3, 6)).astype(np.int32)
+
+
+def test_the_logits_of_models_that_generate_are_averaged(members, together):
+    targets = np.arange(3, 15, dtype=np.int32).reshape(3, 4)
+    own = [one(PROMPTS, decoder_input_ids=targets).logits for one in members]
+    found = together(PROMPTS, decoder_input_ids=targets).logits
+    np.testing.assert_allclose(found, (own[0] + own[1]) / 2, atol=TOLERANCE)
+    assert float(jnp.max(jnp.abs(own[0] - own[1]))) > 0.1
+
+
+def test_generation_follows_the_averaged_logits(members, together):
+    found = together.generate(PROMPTS, max_new_tokens=5, eos_token_id=None)
+    full = np.zeros((3, 6), np.int32)
+    for place in range(5):  # anew for each token, without a cache
+        logits = sum(one(PROMPTS, decoder_input_ids=full).logits for one in members)
+        full[:, place + 1] = np.argmax(logits[:, place], axis=-1)
+    np.testing.assert_array_equal(found, full)
+    beams = together.generate(PROMPTS, max_new_tokens=5, num_beams=2, eos_token_id=None)
+    assert beams.shape == (3, 6)
+
+
+def test_models_whose_outputs_do_not_fit_are_refused(members):
+    with pytest.raises(ValueError, match="an ensemble of 1: two models or more"):
+        ensemble(members[:1])
+    with pytest.raises(ValueError, match=r"have model.vocab_size=32 and 40: their outputs"):
+        ensemble([members[0], make(2, vocab_size=40)])
+    with pytest.raises(ValueError, match=r"read encoder\+decoder and decoder: choose"):
+        ensemble([members[0], make(2, architecture="decoder")])
+
+
+def run_of(folder, seed, *, words=WORDS, labels=LABELS):
+    """A run of no step of an encoder with a randomly initialized head for classes."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join([*tiny_encoder.SPECIAL_TOKENS, *words]) + "\n")
+    made = tiny_encoder.settings("bert")
+    made.model.head, made.model.labels = "classification", 3
+    made.train.seed, made.data.vocabulary = seed, str(folder / "vocab.txt")
+    made.data.settings = {"labels": labels}
+    metadata = {"config": config.to_dict(made), "data_shards": 1}
+    with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
+        state = model_side.build(made).initial_state()
+        head = jax.tree.map(lambda x: 100 * x, state.params["head"])
+        saver.save(1, state.replace(params={**state.params, "head": head}), None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ensembles")
+    write(folder / "rows.jsonl", classification, rows=24, seed=0)
+    return folder, [run_of(folder / f"run_{seed}", seed) for seed in (0, 1)]
+
+
+def settings(runs):
+    folder, members = runs
+    made = config_file("fine_tuning")("classification")
+    made.initialize, made.workdir = str(members[0]), str(folder / "evaluated")
+    made.data.settings.train = made.data.settings.validation = str(folder / "rows.jsonl")
+    made.data.settings.labels = LABELS
+    made.data.lengths.inputs, made.model.labels = 12, 3
+    return made
+
+
+def predicted(runs, monkeypatch, **flags):
+    made, (folder, _) = settings(runs), runs
+    made.evaluate.predictions = str(folder / "predictions.jsonl")
+    command_flags.give(monkeypatch, **flags)
+    evaluate.evaluate(made)
+    lines = (folder / "predictions.jsonl").read_text().splitlines()
+    return np.array([[*json.loads(line)["probabilities"].values()] for line in lines])
+
+
+def test_evaluate_averages_the_probabilities_of_heads(runs, monkeypatch, capsys):
+    folder, members = runs
+    own = [predicted(runs, monkeypatch, checkpoint=str(one)) for one in members]
+    assert "cross_entropy" in capsys.readouterr().out
+    found = predicted(runs, monkeypatch, ensemble=",".join(map(str, members)))
+    assert found.shape == (24, 3)
+    np.testing.assert_allclose(found, (own[0] + own[1]) / 2, atol=TOLERANCE)
+    assert np.max(np.abs(own[0] - own[1])) > 0.1
+    numbers = json.loads((folder / "evaluated" / "evaluation.json").read_text())["tasks"]
+    assert "predictions/accuracy" in numbers["labelled_files"]
+    assert "cross_entropy" not in capsys.readouterr().out  # the loss is that of one model
+
+
+def test_members_with_other_vocabularies_or_labels_are_refused(runs, tmp_path):
+    made, first = settings(runs), str(runs[1][0])
+    made.data.vocabulary = f"{first}/vocab.txt"
+    words = run_of(tmp_path / "words", 0, words=WORDS[::-1])
+    with pytest.raises(ValueError, match=r"the vocabulary of .*words, .* is not that of the conf"):
+        ensembles.load([first, str(words)], made, mesh=None, average=1)
+    labels = run_of(tmp_path / "labels", 0, labels=LABELS[::-1])
+    with pytest.raises(ValueError, match=r"labels of .*labels are food, color, animal, and those"):
+        ensembles.load([first, str(labels)], made, mesh=None, average=1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"ensemble": "a,b", "checkpoint": "c"}, "--ensemble and --checkpoint are both set"),
+        ({"ensemble": "nowhere,none"}, "--ensemble: there is no folder nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(flags, message, runs, monkeypatch, capsys):
+    command_flags.give(monkeypatch, **flags)
+    with pytest.raises(SystemExit) as ended:
+        evaluate.evaluate(settings(runs))
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
