@@ -12,7 +12,7 @@ from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.measure import Measure
 from t5x_like.hf import folder as files
 from t5x_like.pretrained import Pretrained, from_pretrained
-from t5x_like.pretrained.ensemble import ensemble
+from t5x_like.pretrained.combined import ensemble
 
 
 def load(

@@ -13,7 +13,7 @@ from t5x_like.checkpoints import Checkpoints
 from t5x_like.evaluation import ensembles
 from t5x_like.experiment import model_side
 from t5x_like.pretrained import Pretrained
-from t5x_like.pretrained.ensemble import ensemble
+from t5x_like.pretrained.combined import ensemble
 from t5x_like.systems import t5
 from tests.programs import command_flags, tiny_encoder
 from tests.test_fine_tuning import WORDS, classification, config_file, write
