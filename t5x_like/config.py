@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -86,6 +87,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "batch_size; after a change of batch_size alone the data continues without a restart",
     ),
     "train.microbatches": (1, "parts of a batch whose gradients are accumulated one by one"),
+    "train.minibatches": (1, "parts of a prepared batch (PPO), with an optimizer update for each"),
+    "train.inner_epochs": (1, "passes over a prepared batch, each in another order"),
     "train.log_every": (100, "steps between log lines"),
     "train.seed": (0, "seed of the initial parameters and of dropout"),
     "train.random_bits": (
@@ -156,26 +159,20 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     ),
 }
 
-# The range of each setting that is a number, where nothing but the number decides.
+# The least value of each setting that is a number, where nothing else decides, and the largest.
 _MOST = 2**31 - 1
-_RANGES = {
-    **dict.fromkeys(("train.steps", "train.microbatches", "train.log_every"), (1, _MOST)),
-    "train.profile_steps": (1, _MOST),
-    **dict.fromkeys(("data.shuffle_buffer", "data.open_rows", "checkpoint.keep"), (1, _MOST)),
-    **dict.fromkeys(("train.seed", "data.seed", "data.shards"), (0, _MOST)),
-    **dict.fromkeys(("train.step_timeout", "train.profile_at"), (0, _MOST)),
-    **dict.fromkeys(("checkpoint.every", "checkpoint.keep_every"), (0, _MOST)),
-    **dict.fromkeys(("evaluate.every", "evaluate.batches"), (0, _MOST)),
+_LEAST = {
+    **dict.fromkeys(("train.steps", "train.log_every", "train.profile_steps"), 1),
+    **dict.fromkeys(("train.microbatches", "train.minibatches", "train.inner_epochs"), 1),
+    **dict.fromkeys(("data.shuffle_buffer", "data.open_rows", "checkpoint.keep"), 1),
+    **dict.fromkeys(("train.seed", "train.step_timeout", "train.profile_at"), 0),
+    **dict.fromkeys(("data.seed", "data.shards", "checkpoint.every", "checkpoint.keep_every"), 0),
+    **dict.fromkeys(("evaluate.every", "evaluate.batches"), 0),
 }
 # Settings with a part for each name that the user gives.
 _NAMED = ("tasks", "phases", "evaluate.measures")
-_KINDS = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    tuple: "a tuple",
-}
+_KINDS = {bool: "True or False", int: "a whole number", float: "a number"}
+_KINDS |= {str: "a text", tuple: "a tuple"}
 _ON_NONFINITE = ("stop", "skip_step", "skip_data")
 
 _RENAMED = {"score": "evaluate.measures: name -> kind and settings (docs/evaluation.md)"}
@@ -215,10 +212,10 @@ def check(config: ml_collections.ConfigDict) -> None:
     """
     for key in config:
         _check_key(key, config[key])
-    for key, (least, most) in _RANGES.items():
+    for key, least in _LEAST.items():
         section, name = key.split(".")
-        if not least <= (value := config[section][name]) <= most:
-            limit = f"{least} or more" if value < least else f"at most {most}"
+        if not least <= (value := config[section][name]) <= _MOST:
+            limit = f"{least} or more" if value < least else f"at most {_MOST}"
             raise ValueError(f"{key}={value} must be {limit}")
     choose("train.on_nonfinite", config.train.on_nonfinite, dict.fromkeys(_ON_NONFINITE))
     for phase in phases(config):
@@ -226,11 +223,10 @@ def check(config: ml_collections.ConfigDict) -> None:
         batch_size = phase.settings.data.batch_size
         if batch_size < 1:
             raise ValueError(f"{where}data.batch_size={batch_size} must be 1 or more")
-        if batch_size % config.train.microbatches:
-            raise ValueError(
-                f"{where}train.microbatches={config.train.microbatches} does not divide "
-                f"data.batch_size={batch_size}"
-            )
+        parts = {name: config.train[name] for name in ("minibatches", "microbatches")}
+        if batch_size % math.prod(parts.values()):
+            found = "*".join(f"train.{name}={n}" for name, n in parts.items() if n > 1)
+            raise ValueError(f"{where}{found} does not divide data.batch_size={batch_size}")
 
 
 @dataclasses.dataclass(frozen=True)

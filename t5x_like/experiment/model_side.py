@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
-import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,16 +13,16 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from t5x_like import names, partitioning, systems
+from t5x_like import partitioning, systems
 from t5x_like.decoding.settings import GenerationSettings
-from t5x_like.experiment.tasks import RunTask, heads, run_tasks
+from t5x_like.experiment import system_tasks
+from t5x_like.experiment.starting_parameters import Reader
+from t5x_like.experiment.tasks import heads, run_tasks
 from t5x_like.pretrained import Pretrained
-from t5x_like.pretrained.loading import load, load_part
-from t5x_like.pretrained.weight_source import Source, implied_generation, open_source
+from t5x_like.pretrained.weight_source import implied_generation
 from t5x_like.systems.system import Task
 from t5x_like.training import (
     flops,
-    frozen,
     metrics,
     optimizers,
     state,
@@ -144,30 +142,74 @@ class Experiment:
 
         A head that the folder lacks is randomly initialized.
         """
-        read = _Reader(
-            self.network, self.config, self.settings, self.mesh, _open(self.config.initialize)
-        )
+        read = Reader(self.network, self.config, self.settings, self.mesh)
         if self.start is not None:
             return self.start(self.network, self.settings, read)
         return read.others()
 
     @functools.cached_property
     def train_step(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
-        """The jitted training step; it donates the state that it gets."""
-        train_step = step.make_train_step(
+        """The training step; it donates the state that it gets.
+
+        It is the program `update`, for a task that prepares its batches after the program
+        `prepare_step`.
+        """
+        if self._prepare is None:
+            return self.update
+
+        def prepare_and_update(
+            state: TrainState, batch: Mapping[str, Array]
+        ) -> tuple[TrainState, Metrics]:
+            return self.update(state, self.prepare_step(_read_only(state), batch))
+
+        return prepare_and_update
+
+    @functools.cached_property
+    def update(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
+        """The jitted update on a batch, prepared if the task prepares it; it donates the state."""
+        train = self.config.train
+        update = step.make_train_step(
             self.loss,
             self.optimizer,
             schedule=self.schedule,
-            microbatches=self.config.train.microbatches,
+            microbatches=train.microbatches,
+            minibatches=train.minibatches,
+            inner_epochs=train.inner_epochs,
             shardings=self.shardings.params,
-            prepare=self._prepare,
             task=self.name,
-            skip_nonfinite=self.config.train.on_nonfinite == "skip_step",
-            random_bits=self.config.train.random_bits,
+            skip_nonfinite=train.on_nonfinite == "skip_step",
+            random_bits=train.random_bits,
         )
         memory = partitioning.batch_sharding(self.mesh) if self.has_memory else None
         shardings = self.shardings.replace(carry=memory)
-        return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, self._everywhere))
+        return jax.jit(update, donate_argnums=0, out_shardings=(shardings, self._everywhere))
+
+    @functools.cached_property
+    def prepare_step(self) -> Callable[[TrainState, Mapping[str, Array]], dict[str, Array]]:
+        """The jitted `Task.prepare`, of a state without optimizer state and memory."""
+        assert self._prepare is not None
+        made = step.make_prepare_step(self._prepare)
+        return jax.jit(made, out_shardings=partitioning.batch_sharding(self.mesh))
+
+    def programs(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, tuple[Any, ...]]:
+        """The jitted programs of a step by name, each before the shapes of its arguments.
+
+        They are `update` alone, or `prepare` and `update`.
+
+        Args:
+            batch: the shapes and shardings of a global batch, before it is prepared.
+        """
+        state = self.abstract_state_on(batch)
+        if self._prepare is None:
+            return {"update": (self.update, state, batch)}
+        given = (self.prepare_step, _read_only(state), batch)
+        sharding = partitioning.batch_sharding(self.mesh)
+        with partitioning.layout(self.mesh):
+            prepared = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+                jax.eval_shape(*given),
+            )
+        return {"prepare": given, "update": (self.update, state, prepared)}
 
     @functools.cached_property
     def eval_step(self) -> Callable[..., tuple[Metrics, PyTree]]:
@@ -216,6 +258,9 @@ class Experiment:
 
     def flops(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
         """Model FLOPs of a training step on a global batch, without the work of `Task.prepare`."""
+        return self.config.train.inner_epochs * self._flops_of_pass(batch)
+
+    def _flops_of_pass(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
         key = jax.random.key(0)  # as in training: in evaluation a loss may measure more
         shapes, memory = self.shapes, self.abstract_carry(batch)
         if self._prepare is not None:
@@ -247,39 +292,6 @@ class Experiment:
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Put this process's rows of a batch onto the mesh, as global arrays."""
         return partitioning.shard_batch(batch, self.mesh)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Reader:
-    """Reads the parameters of a run's network: a `systems.system.ReadPart`."""
-
-    network: nn.Module
-    config: ml_collections.ConfigDict
-    settings: Mapping[str, Any]
-    mesh: Mesh
-    source: Source
-
-    def __call__(self, part: str, *, system: str, folder: str = "") -> PyTree:
-        source = _open(folder) if folder else self.source
-        return load_part(
-            source, self.network, part=part, system=system, dtype=np.float32, mesh=self.mesh
-        )
-
-    def others(self, *parts: str) -> PyTree:
-        return load(
-            self.source,
-            self.network,
-            system=self.config.system,
-            config=self.settings,
-            dtype=np.float32,
-            mesh=self.mesh,
-            seed=self.config.train.seed,
-            without=parts,
-        )
-
-
-def _open(folder: str) -> Source:
-    return open_source(pathlib.Path(folder).expanduser())
 
 
 def build(
@@ -317,7 +329,7 @@ def build_tasks(
     run, with_heads = run_tasks(config), heads(config)
     settings = config.model.to_dict() | ({"head": with_heads} if with_heads else {})
     network = systems.build(config.system, settings)
-    tasks = {one.name: _find_task(one) for one in run}
+    tasks = {one.name: system_tasks.find(one) for one in run}
     mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=devices)
     boxed = jax.eval_shape(lambda: _init(network, seed=0))
     params_axes = nn.get_partition_spec(boxed)
@@ -340,7 +352,7 @@ def build_tasks(
     models = {}
     for one in run:
         task, module = tasks[one.name], network.clone(task=one.name) if with_heads else network
-        loss = _loss(one.settings, task, module, params_axes)
+        loss = system_tasks.loss(one.settings, task, module, params_axes)
         models[one.name] = make(
             name=one.name, config=one.settings, module=module, task=task, loss=loss
         )
@@ -357,36 +369,9 @@ def _optimizer(
     return optimizers.build(config.optimizer.to_dict(), axes=axes, owners=owners, heads=folder)
 
 
-def _find_task(one: RunTask) -> Task:
-    """The system's task for a task of a run.
-
-    Raises:
-        ValueError: the system does not train such a head, or the run lacks a setting for it.
-    """
-    task = systems.find(one.settings.system).task(one.settings.model.to_dict())
-    if task.start_required and not one.settings.initialize:
-        raise ValueError("initialize is not set: name the folder of the model to start from")
-    objective = one.settings.data.objective
-    if task.objective and objective != task.objective:
-        where = f"tasks.{one.name}." if one.name else ""
-        raise ValueError(
-            f"{where}data.objective={objective!r}: this {one.settings.system} reads the "
-            f"examples of {task.objective!r} alone"
-        )
-    return task
-
-
-def _loss(
-    config: ml_collections.ConfigDict, task: Task, module: nn.Module, axes: PyTree
-) -> Callable[..., Any]:
-    """The loss of a task, with its settings."""
-    settings = config.loss.to_dict()
-    # A loss gets the module, parameters, batch and key, and perhaps a memory: no settings.
-    given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
-    names.check_settings("loss", task.loss, settings, given=given)
-    loss: Callable[..., Any] = functools.partial(task.loss, module, **settings)
-    trained = frozen.mask_of(config.optimizer, axes)
-    return loss if trained is None else frozen.without_gradient(loss, trained=trained)
+def _read_only(state: TrainState) -> TrainState:
+    """What `Task.prepare` sees of a state."""
+    return state.replace(opt_state=None, carry=None)
 
 
 def _init(module: nn.Module, *, seed: int) -> PyTree:

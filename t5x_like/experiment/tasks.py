@@ -163,9 +163,10 @@ def _check_keys(where: str, keys: Iterable[str], allowed: Iterable[str]) -> None
 
 
 def _check_batch_size(settings: ml_collections.ConfigDict, *, where: str) -> None:
-    rows, parts = settings.data.batch_size, settings.train.microbatches
-    if rows < 1 or rows % parts:
+    rows, train = settings.data.batch_size, settings.train
+    if rows < 1 or rows % (train.minibatches * train.microbatches):
+        own = "" if train.minibatches == 1 else f"train.minibatches={train.minibatches}*"
         raise ValueError(
             f"{where}: data.batch_size={rows} must be a positive multiple of "
-            f"train.microbatches={parts}"
+            f"{own}train.microbatches={train.microbatches}"
         )

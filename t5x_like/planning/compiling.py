@@ -1,4 +1,4 @@
-"""Compile the training step of a config for devices that need not be attached, and analyse it."""
+"""Compile the programs of a training step for devices that need not be attached; analyse them."""
 
 import dataclasses
 import itertools
@@ -17,6 +17,7 @@ from t5x_like.planning.chips import Topology
 from t5x_like.planning.collectives import Collective
 from t5x_like.planning.program import Program, parse
 from t5x_like.training import flops
+from t5x_like.training.state import TrainState
 
 _METADATA = re.compile(r", metadata=\{[^{}]*\}")
 _TABLES = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)$")
@@ -58,16 +59,20 @@ def on_mesh(fields: Batch, mesh: Mesh) -> Batch:
     }
 
 
-def compile_step(model: Experiment, fields: Batch) -> Compiled:
-    """Compile the training step.
+def compile_step(model: Experiment, fields: Batch) -> dict[str, Compiled]:
+    """Compile the programs of a training step, see `Experiment.programs`.
 
     Raises:
         TooLargeError: the step does not fit into memory; the message is the compiler's.
     """
+    programs = model.programs(on_mesh(fields, model.mesh))
+    return {name: _compile(model, *program) for name, program in programs.items()}
+
+
+def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
     start = time.perf_counter()
-    step: Any = model.train_step
     with partitioning.layout(model.mesh):
-        lowered = step.lower(model.abstract_state_on(fields), on_mesh(fields, model.mesh))
+        lowered = jitted.lower(*arguments)
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
@@ -81,26 +86,33 @@ def compile_step(model: Experiment, fields: Batch) -> Compiled:
         text=text,
         flops=products.flops(program),
         memory_bytes=products.memory_bytes(program),
-        memory=_memory(model, compiled.memory_analysis(), program),
+        memory=_memory(model, compiled.memory_analysis(), program, state=arguments[0]),
         collectives=collectives.collect(program, model.mesh),
         unknown_loops=sum(trips is None for _, trips in program.loops),
         seconds=seconds,
     )
 
 
-def _memory(model: Experiment, stats: Any, program: Program) -> dict[str, int]:
+def _memory(
+    model: Experiment, stats: Any, program: Program, *, state: TrainState
+) -> dict[str, int]:
     """Bytes of one device by kind of buffer.
 
     `arguments` are parameters, optimizer state and batch; `temporaries` are all buffers within the
-    step, and `activations` those among them that are kept for the backward pass; `peak` is the sum
-    of all that is alive at once, the program and the outputs that reuse no argument included.
+    program, and `activations` those among them that are kept for the backward pass; `peak` is the
+    sum of all that is alive at once, the program and the outputs that reuse no argument included.
+
+    Args:
+        state: the argument of the program. The optimizer state is alive where it has none, too.
     """
     shardings = model.shardings
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
+    optimizer = counting.device_bytes(model.shapes.opt_state, shardings.opt_state)
+    beside = optimizer if state.opt_state is None else 0
     parts = {
         "parameters": counting.device_bytes(model.shapes.params, shardings.params),
-        "optimizer": counting.device_bytes(model.shapes.opt_state, shardings.opt_state),
-        "arguments": stats.argument_size_in_bytes,
+        "optimizer": optimizer,
+        "arguments": stats.argument_size_in_bytes + beside,
         "activations": _activations(model, program),
         "temporaries": stats.temp_size_in_bytes,
         "outputs": outputs,

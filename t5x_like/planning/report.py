@@ -75,7 +75,7 @@ def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
     with partitioning.layout(model.mesh):
         return {
             "model": model.flops(fields),
-            "step": flops.count(model.train_step, model.abstract_state_on(fields), fields),
+            "step": flops.count(*model.programs(fields)["update"]),
         }
 
 
@@ -103,8 +103,15 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
         compiled = compiling.compile_step(model, fields)
     except TooLargeError as error:
         return plan | layout | _refused(model, memory, why=_reason(error))
-    measured = _measured(plan, compiled, topology, devices)
-    return plan | layout | {"memory_per_device": memory} | measured | decide(compiled, memory)
+    update = compiled.pop("update")
+    found = _measured(plan, update, topology, devices) | decide(update, memory)
+    for name, other in compiled.items():  # the work before the update
+        of_other = _measured(plan, other, topology, devices)
+        del of_other["flops_ratio"]
+        of_other.pop("utilization_ceiling", None)
+        found[name] = of_other | decide(other, memory)
+        found["fits"] = found["fits"] and found[name]["fits"]
+    return plan | layout | {"memory_per_device": memory} | found
 
 
 def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
@@ -189,8 +196,12 @@ def text(plan: Plan) -> str:
     lines = [*_model_lines(plan), *_flops_lines(plan)]
     if "topology" in plan:
         lines += _layout_lines(plan)
+    if "prepare" in plan:  # a program of its own
+        before = plan["prepare"] | {"memory_per_device": plan["memory_per_device"]}
+        lines += ["", "before the update: sampling, rewards, a teacher's answers"]
+        lines += [*_measured_lines(before), "", verdict(before), "", "the update"]
     if "collectives" in plan:
-        lines += [*_memory_lines(plan), *_collective_lines(plan), *_time_lines(plan)]
+        lines += _measured_lines(plan)
     if "fits" in plan:
         lines += ["", verdict(plan)]
     return "\n".join(lines)
@@ -237,6 +248,10 @@ def _layout_lines(plan: Plan) -> list[str]:
     ]
 
 
+def _measured_lines(plan: Plan) -> list[str]:
+    return [*_memory_lines(plan), *_collective_lines(plan), *_time_lines(plan)]
+
+
 def _memory_lines(plan: Plan) -> list[str]:
     memory, limit = plan["bytes_per_device"], plan["memory_per_device"]
     of = f" of {_size(limit)}" if limit else ""
@@ -266,12 +281,14 @@ def _time_lines(plan: Plan) -> list[str]:
     if "step_seconds" not in plan:
         return lines
     bounds = ", ".join(f"{name} {value:.3g} s" for name, value in plan["step_seconds"].items())
-    return [
-        *lines,
+    lines.append(
         f"{'a step takes at least':<24}{plan['step_seconds_lower_bound']:.3g} s: {bounds}; "
-        f"without overlap {plan['step_seconds_without_overlap']:.3g} s",
-        f"{'utilization at most':<24}{plan['utilization_ceiling']:.1%} of the peak in model FLOPs",
-    ]
+        f"without overlap {plan['step_seconds_without_overlap']:.3g} s"
+    )
+    if "utilization_ceiling" in plan:
+        share = f"{plan['utilization_ceiling']:.1%}"
+        lines.append(f"{'utilization at most':<24}{share} of the peak in model FLOPs")
+    return lines
 
 
 def verdict(plan: Plan) -> str:

@@ -12,8 +12,13 @@ from t5x_like.names import hint
 
 
 def mask_of(settings: Mapping[str, Any], tree: Any) -> Any:
-    """The mask of `trainable` from an optimizer's settings; None if all parameters are trained."""
+    """The mask of `trainable` from an optimizer's settings; None if all parameters are trained.
+
+    A `moving_average` is not trained either.
+    """
     chosen = {name: settings.get(name) or () for name in ("frozen", "trained")}
+    if averages := settings.get("moving_average"):
+        chosen["frozen"] = (*chosen["frozen"], *averages)
     return trainable(tree, **chosen) if any(chosen.values()) else None
 
 
@@ -38,7 +43,7 @@ def trainable(tree: Any, *, frozen: Sequence[str] = (), trained: Sequence[str] =
             )
     paths = [_path(keys) for keys, _ in jax.tree.leaves_with_path(tree)]
     for prefix in frozen:
-        if not any(_under(path, prefix) for path in paths):
+        if not any(under(path, prefix) for path in paths):
             near = hint(prefix, _siblings(prefix, paths))
             raise ValueError(f"optimizer.frozen has {prefix!r}, but no parameter is there.{near}")
     for name in trained:
@@ -49,7 +54,7 @@ def trainable(tree: Any, *, frozen: Sequence[str] = (), trained: Sequence[str] =
     def is_trained(keys: Any, _: Any) -> bool:
         path = _path(keys)
         chosen = not trained or any(_within(path, name) for name in trained)
-        return chosen and not any(_under(path, prefix) for prefix in frozen)
+        return chosen and not any(under(path, prefix) for prefix in frozen)
 
     mask = jax.tree.map_with_path(is_trained, tree)
     if not any(jax.tree.leaves(mask)):
@@ -113,7 +118,8 @@ def _path(keys: Any) -> str:
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
-def _under(path: str, prefix: str) -> bool:
+def under(path: str, prefix: str) -> bool:
+    """Whether a path is `prefix`, or that of a part of the module there."""
     return f"{path}/".startswith(f"{prefix.rstrip('/')}/")
 
 
@@ -126,8 +132,8 @@ def _siblings(prefix: str, paths: Sequence[str]) -> set[str]:
     """The alternatives to the first part of a path that does not exist."""
     parts = prefix.split("/")
     depth = next(
-        n for n in range(len(parts)) if not any(_under(p, "/".join(parts[: n + 1])) for p in paths)
+        n for n in range(len(parts)) if not any(under(p, "/".join(parts[: n + 1])) for p in paths)
     )
     parent = "/".join(parts[:depth])
-    beside = paths if not depth else [path for path in paths if _under(path, parent)]
+    beside = paths if not depth else [path for path in paths if under(path, parent)]
     return {"/".join(path.split("/")[: depth + 1]) for path in beside}

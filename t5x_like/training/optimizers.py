@@ -16,14 +16,20 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array
 
 from t5x_like import names
-from t5x_like.training import frozen, schedules
+from t5x_like.training import frozen, moving_average, schedules
 from t5x_like.training.factored_moments import Factored, scale_by_factored_rms
 from t5x_like.training.layer_decay import scale_by_layer
 from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
 from t5x_like.training.task_parameters import by_task, keep_absent_heads
 from t5x_like.training.unfreezing import unfreeze_from_top
 
-_SCHEDULE_SETTINGS = ("learning_rate", "warmup_steps", "decay_steps", "end_learning_rate")
+_SCHEDULE_SETTINGS = (
+    "learning_rate",
+    "warmup_steps",
+    "decay_steps",
+    "end_learning_rate",
+    "start_learning_rate",
+)
 _FIRST_MOMENTS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 _DECAY_SETTINGS = ("weight_decay", "weight_decay_power")
 _COMMON_SETTINGS = (
@@ -36,6 +42,8 @@ _COMMON_SETTINGS = (
     "frozen",
     "trained",
     "unfreeze_steps",
+    "moving_average",
+    "moving_average_decay",
 )
 
 
@@ -46,17 +54,19 @@ def build(
 
     Args:
         config: `name`, in OPTIMIZERS; `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`,
-            `end_learning_rate` (see `schedules.build`); `clip_norm`, the largest global gradient
-            norm, 0 for no limit; `weight_decay`, the part of a matrix that a step
-            takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases are
-            spared), 0 for none; `weight_decay_power`, 2 for times its square (PaLM; not in lamb);
-            `layer_decay`, the rate of a layer as a share of the rate of the next (see
+            `end_learning_rate`, `start_learning_rate` (see `schedules.build`); `clip_norm`, the
+            largest global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that
+            a step takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases
+            are spared), 0 for none; `weight_decay_power`, 2 for times its square (PaLM; not in
+            lamb); `layer_decay`, the rate of a layer as a share of the rate of the next (see
             `layer_decay.scale_by_layer`), 1 for one rate; `frozen`, a tuple of paths of parameters
             that never change (see `frozen.trainable`): they have no optimizer state and are not
             part of any norm; `trained`, names of the modules that alone change; `unfreeze_steps`,
             the steps over which layers are unfrozen (see `unfreezing.unfreeze_from_top`), 0 to
-            train all from the beginning; and the keywords of the optimizer's own function below. A
-            setting that is None has its default.
+            train all from the beginning; `moving_average`, a dict of the paths of parameters to the
+            paths of those whose moving average they are, with `moving_average_decay` (see
+            `moving_average.follow`): they have no optimizer state either; and the keywords of the
+            optimizer's own function below. A setting that is None has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
         owners: for a run of several tasks, whose heads follow the steps of their own task (see
@@ -74,6 +84,7 @@ def build(
         **{key: settings[key] for key in _SCHEDULE_SETTINGS if key in settings},
     )
     axes = everything = as_specs(axes)
+    follow = _moving_average(settings, axes=axes)
     trained = frozen.mask_of(settings, axes)
     if trained is not None:
         axes = frozen.select(axes, trained=trained)
@@ -99,7 +110,7 @@ def build(
                 f"optimizer.unfreeze_steps={steps!r} must be a whole number of steps, 0 for none"
             )
         optimizer = optax.chain(optimizer, unfreeze_from_top(steps, axes=everything))
-    return optimizer, schedule
+    return optimizer if follow is None else optax.chain(optimizer, follow), schedule
 
 
 def adafactor(
@@ -312,6 +323,21 @@ def _own_settings(
     names.check_settings("optimizer", make, of_make, given=("axes",))
     names.check_settings("optimizer", schedules.build, of_schedule, given=("name",))
     return make, of_make
+
+
+def _moving_average(
+    settings: Mapping[str, Any], *, axes: Any
+) -> optax.GradientTransformation | None:
+    """The last transformation, of the settings `moving_average`; None without averages."""
+    averages, decay = settings.get("moving_average"), settings.get("moving_average_decay")
+    if (not averages) != (decay is None):
+        raise ValueError(
+            f"optimizer.moving_average={dict(averages or {})} and "
+            f"optimizer.moving_average_decay={decay}: set both of them, or neither"
+        )
+    if not averages or decay is None:
+        return None
+    return moving_average.follow(averages, decay=decay, axes=axes)
 
 
 def _not_negative(settings: Mapping[str, Any], key: str) -> float:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import optax
@@ -16,6 +17,7 @@ def build(
     warmup_steps: int = 0,
     decay_steps: int | None = None,
     end_learning_rate: float = 0.0,
+    start_learning_rate: float = 0.0,
 ) -> optax.Schedule:
     """Make the schedule with this name.
 
@@ -27,10 +29,12 @@ def build(
 
     In these two `learning_rate` is a factor and not the peak.
 
-    The others rise linearly from 0 to `learning_rate` at step `warmup_steps`. Then `constant`
-    stays, `linear` and `cosine` fall to `end_learning_rate` at step `decay_steps`, counted from
-    step 0 and including the warmup (usually the length of the run), and stay there. `rsqrt`,
-    `warmup_rsqrt` and `constant` ignore `decay_steps` and `end_learning_rate`.
+    The others rise linearly from `start_learning_rate` to `learning_rate` at step `warmup_steps`.
+    Then `constant` stays, `linear` and `cosine` fall to `end_learning_rate` at step `decay_steps`,
+    counted from step 0 and including the warmup (usually the length of the run), and stay there.
+
+    `rsqrt`, `warmup_rsqrt` and `constant` ignore `decay_steps` and `end_learning_rate`, and the
+    first two `start_learning_rate`.
 
     Raises:
         ValueError: the name is unknown, or a setting is out of its range.
@@ -45,28 +49,36 @@ def build(
             f"optimizer.end_learning_rate is {end_learning_rate}; it must lie between 0 and "
             f"optimizer.learning_rate, {learning_rate}"
         )
-    return make(learning_rate, warmup_steps, decay_steps, end_learning_rate)
+    if not 0 <= start_learning_rate <= learning_rate:
+        raise ValueError(
+            f"optimizer.start_learning_rate is {start_learning_rate}; it must lie between 0 and "
+            f"optimizer.learning_rate, {learning_rate}"
+        )
+    rates = _Rates(learning_rate, start_learning_rate, end_learning_rate)
+    return make(rates, warmup_steps, decay_steps)
 
 
-def _rsqrt(
-    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
-) -> optax.Schedule:
+class _Rates(NamedTuple):
+    peak: float
+    start: float
+    end: float
+
+
+def _rsqrt(rates: _Rates, warmup_steps: int, decay_steps: int | None) -> optax.Schedule:
     _check_root("rsqrt", warmup_steps, example="T5: 10000")
 
     def schedule(step):
-        return learning_rate / jnp.sqrt(jnp.maximum(jnp.asarray(step, jnp.float32), warmup_steps))
+        return rates.peak / jnp.sqrt(jnp.maximum(jnp.asarray(step, jnp.float32), warmup_steps))
 
     return schedule
 
 
-def _warmup_rsqrt(
-    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
-) -> optax.Schedule:
+def _warmup_rsqrt(rates: _Rates, warmup_steps: int, decay_steps: int | None) -> optax.Schedule:
     _check_root("warmup_rsqrt", warmup_steps, example="the Transformer: 4000")
 
     def schedule(step):
         number = jnp.asarray(step, jnp.float32) + 1
-        return learning_rate * jnp.minimum(number**-0.5, number * warmup_steps**-1.5)
+        return rates.peak * jnp.minimum(number**-0.5, number * warmup_steps**-1.5)
 
     return schedule
 
@@ -79,35 +91,26 @@ def _check_root(name: str, warmup_steps: int, *, example: str) -> None:
         )
 
 
-def _constant(
-    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
-) -> optax.Schedule:
-    return _after_warmup(optax.constant_schedule(learning_rate), learning_rate, warmup_steps)
+def _constant(rates: _Rates, warmup_steps: int, decay_steps: int | None) -> optax.Schedule:
+    return _after_warmup(optax.constant_schedule(rates.peak), rates, warmup_steps)
 
 
-def _linear(
-    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
-) -> optax.Schedule:
+def _linear(rates: _Rates, warmup_steps: int, decay_steps: int | None) -> optax.Schedule:
     steps = _steps_of_decay(warmup_steps, decay_steps)
-    decay = optax.linear_schedule(learning_rate, end_learning_rate, steps)
-    return _after_warmup(decay, learning_rate, warmup_steps)
+    decay = optax.linear_schedule(rates.peak, rates.end, steps)
+    return _after_warmup(decay, rates, warmup_steps)
 
 
-def _cosine(
-    learning_rate: float, warmup_steps: int, decay_steps: int | None, end_learning_rate: float
-) -> optax.Schedule:
+def _cosine(rates: _Rates, warmup_steps: int, decay_steps: int | None) -> optax.Schedule:
     steps = _steps_of_decay(warmup_steps, decay_steps)
-    floor = end_learning_rate / learning_rate
-    decay = optax.cosine_decay_schedule(learning_rate, steps, alpha=floor)
-    return _after_warmup(decay, learning_rate, warmup_steps)
+    decay = optax.cosine_decay_schedule(rates.peak, steps, alpha=rates.end / rates.peak)
+    return _after_warmup(decay, rates, warmup_steps)
 
 
-def _after_warmup(
-    schedule: optax.Schedule, learning_rate: float, warmup_steps: int
-) -> optax.Schedule:
+def _after_warmup(schedule: optax.Schedule, rates: _Rates, warmup_steps: int) -> optax.Schedule:
     if warmup_steps == 0:
         return schedule
-    warmup = optax.linear_schedule(0.0, learning_rate, warmup_steps)
+    warmup = optax.linear_schedule(rates.start, rates.peak, warmup_steps)
     return optax.join_schedules([warmup, schedule], [warmup_steps])
 
 
@@ -120,7 +123,7 @@ def _steps_of_decay(warmup_steps: int, decay_steps: int | None) -> int:
     return decay_steps - warmup_steps
 
 
-SCHEDULES: dict[str, Callable[[float, int, int | None, float], optax.Schedule]] = {
+SCHEDULES: dict[str, Callable[[_Rates, int, int | None], optax.Schedule]] = {
     "rsqrt": _rsqrt,
     "warmup_rsqrt": _warmup_rsqrt,
     "constant": _constant,

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -28,9 +29,9 @@ SKIPPED = "steps_skipped"
 # hardware, faster on TPUs, whose numbers depend on both, and whose keys are not mixed as well.
 RANDOM_BITS = ("threefry", "unsafe_rbg")
 
-# Folded into the key of a state to get the keys of `prepare`: larger than the number of any step,
-# with which the same key is folded for dropout.
-_PREPARING = 2**32 - 1
+# Folded into the key of a state to get the keys of `prepare` and of the order of rows: larger than
+# the number of any step, with which the same key is folded for dropout.
+_PREPARING, _SHUFFLING = 2**32 - 1, 2**32 - 2
 
 
 def make_train_step(
@@ -39,8 +40,9 @@ def make_train_step(
     *,
     schedule: optax.Schedule,
     microbatches: int = 1,
+    minibatches: int = 1,
+    inner_epochs: int = 1,
     shardings: PyTree = None,
-    prepare: Prepare | None = None,
     task: str = "",
     skip_nonfinite: bool = False,
     random_bits: str = "threefry",
@@ -62,10 +64,15 @@ def make_train_step(
     is not finite is passed on to `loss` and `grad_norm`, for `metrics.require_finite` to stop the
     run.
 
+    With minibatches the optimizer updates the parameters several times in one step. The metrics are
+    then those of all updates together.
+
     Args:
+        minibatches: parts that the rows of a batch are divided into, in random order, an update of
+            the optimizer for each. Such a loss has no memory.
+        inner_epochs: how often a step goes through the batch, each time in another order.
         shardings: of the parameters. Their gradients get them at once, so that devices which share
             a parameter exchange parts of its gradient, and never the whole; None on one device.
-        prepare: completes the batch first, from the parameters before the step.
         task: whose loss it is, in a run of several; the parameters of the heads of other tasks, and
             their optimizer state, stay as they are.
         skip_nonfinite: whether a step whose loss or gradient is not finite changes nothing but the
@@ -79,15 +86,16 @@ def make_train_step(
             no such generator.
     """
     names.choose("train.random_bits", random_bits, dict.fromkeys(RANDOM_BITS))
-    if microbatches < 1:
-        raise ValueError(f"train.microbatches is {microbatches}; it must be 1 or more")
-    update = optax.with_extra_args_support(optimizer).update
+    parts = {"microbatches": microbatches, "minibatches": minibatches, "inner_epochs": inner_epochs}
+    for name, number in parts.items():
+        if number < 1:
+            raise ValueError(f"train.{name} is {number}; it must be 1 or more")
+    updates_a_step = minibatches * inner_epochs
+    optimize = optax.with_extra_args_support(optimizer).update
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        batch = _prepared(prepare, state, batch)
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-        if random_bits == "unsafe_rbg":
-            key = _hardware_key(key)
+    def update(
+        state: TrainState, batch: Batch, key: Array, number: Int[Array, ""] | int
+    ) -> tuple[TrainState, Metrics]:
         memory = _memory(state.carry, task)
         sums = functools.partial(_sums, loss, state.params, shardings)
         total, memory = _accumulate(
@@ -96,25 +104,76 @@ def make_train_step(
         # Where nothing has a weight the sum is 0 as well.
         divisor = jnp.where(total.weight == 0, 1.0, total.weight)
         gradient = _sharded(jax.tree.map(lambda g: g / divisor, total.gradient), shardings)
-        updates, opt_state = update(gradient, state.opt_state, state.params, task=task)
+        updates, opt_state = optimize(gradient, state.opt_state, state.params, task=task)
         params = optax.apply_updates(state.params, updates)
         metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
         values = {
             "grad_norm": optax.tree.norm(gradient),
             "param_norm": optax.tree.norm(state.params),
-            "learning_rate": schedule(state.step),
+            "learning_rate": schedule(state.step * updates_a_step + number),
         }
         metrics |= {name: metrics_lib.from_value(value) for name, value in values.items()}
         metrics |= metrics_lib.from_sums(_filled(batch))
         new = state.replace(
-            step=state.step + 1,
             params=params,
             opt_state=opt_state,
             carry=_with_memory(state.carry, task, memory),
         )
         return _unless_nonfinite(state, new, metrics) if skip_nonfinite else (new, metrics)
 
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+        if random_bits == "unsafe_rbg":
+            key = _hardware_key(key)
+        if updates_a_step == 1:
+            new, metrics = update(state, batch, key, 0)
+        else:
+            order = _order(state, batch, minibatches=minibatches, inner_epochs=inner_epochs)
+            new, metrics = _over_minibatches(update, state, batch, key, order=order)
+        return new.replace(step=state.step + 1), metrics
+
     return step
+
+
+def _order(
+    state: TrainState, batch: Batch, *, minibatches: int, inner_epochs: int
+) -> Int[Array, "U R"]:
+    """The rows of each update's minibatch: all rows once in an epoch, in random order."""
+    rows = len(next(iter(batch.values())))
+    if rows % minibatches:
+        raise ValueError(
+            f"train.minibatches is {minibatches}, which does not divide the batch of {rows} "
+            "(data.batch_size)"
+        )
+    key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), _SHUFFLING)
+    keys = jax.random.split(jax.random.fold_in(key, state.step), inner_epochs)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, rows))(keys)
+    return orders.reshape(inner_epochs * minibatches, -1)
+
+
+def _over_minibatches(
+    update: Callable[..., tuple[TrainState, Metrics]],
+    state: TrainState,
+    batch: Batch,
+    key: Array,
+    *,
+    order: Int[Array, "U R"],
+) -> tuple[TrainState, Metrics]:
+    """Update the state with some rows of the batch after the others; the metrics add up."""
+
+    def one(state: TrainState, xs: tuple[Array, Array, Array]) -> tuple[TrainState, Metrics]:
+        number, rows, key = xs
+        return update(state, jax.tree.map(lambda x: _spread(x[rows]), batch), key, number)
+
+    updates = len(order)
+    keys = jax.random.split(key, updates)
+    state, metrics = jax.lax.scan(one, state, (jnp.arange(updates), order, keys))
+    return state, jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
+
+
+def _spread(rows: Array) -> Any:
+    """Rows as the devices of the mesh share those of a batch."""
+    return nn.with_logical_constraint(rows, ("activation_batch", *[None] * (rows.ndim - 1)))
 
 
 def _filled(batch: Batch) -> Sums:
@@ -135,13 +194,21 @@ def _hardware_key(key: Array) -> Array:
 def _unless_nonfinite(
     state: TrainState, new: TrainState, metrics: Metrics
 ) -> tuple[TrainState, Metrics]:
-    """The result of a step; the state before it, one step on, where it is not finite."""
+    """The result of an update; the state before it where it is not finite."""
     watched = jnp.stack([metrics[name].total for name in ("loss", "grad_norm")])
     finite = jnp.all(jnp.isfinite(watched))
-    same = state.replace(step=new.step)
-    new = jax.tree.map(lambda x, before: jnp.where(finite, x, before), new, same)
+    new = jax.tree.map(lambda x, before: jnp.where(finite, x, before), new, state)
     metrics = jax.tree.map(lambda x: jnp.where(finite, x, 0), metrics)
     return new, metrics | {SKIPPED: metrics_lib.from_value(~finite)}
+
+
+def make_prepare_step(prepare: Prepare) -> Callable[[TrainState, Batch], Batch]:
+    """Make `step(state, batch) -> batch`, which completes a batch before `make_train_step`'s.
+
+    It is a program of its own: sampling and scoring then hold no memory when the optimizer works,
+    and the state, which it only reads, can be donated to the update.
+    """
+    return functools.partial(_prepared, prepare)
 
 
 def make_eval_step(

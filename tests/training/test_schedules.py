@@ -33,6 +33,15 @@ def test_warmup_rises_linearly_to_the_peak(name):
     np.testing.assert_allclose(values, [0.0, 0.1, 0.2, 0.3, 0.4], rtol=1e-6)
 
 
+def test_the_warmup_may_begin_above_0():
+    settings = {"learning_rate": 0.4, "warmup_steps": 4, "decay_steps": 8}
+    schedule = schedules.build("constant", start_learning_rate=0.04, **settings)
+    found = [float(schedule(step)) for step in (0, 2, 4, 9)]
+    np.testing.assert_allclose(found, [0.04, 0.22, 0.4, 0.4], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"start_learning_rate is 0.5; it must lie between 0 and"):
+        schedules.build("constant", start_learning_rate=0.5, **settings)
+
+
 @pytest.mark.parametrize("warmup_steps", [0, 4])
 @pytest.mark.parametrize(("name", "middle"), [("constant", 0.4), ("linear", 0.3), ("cosine", 0.3)])
 def test_decay_ends_at_its_step_and_stays(name, middle, warmup_steps):

@@ -98,6 +98,48 @@ def test_a_step_that_is_not_finite_is_skipped_where_that_is_asked_for(params, ba
     assert metrics.compute(found) == metrics.compute(others)
 
 
+def test_minibatches_are_steps_on_some_rows_after_the_others(params, batch):
+    settings = {"name": "adamw", "schedule": "linear", "learning_rate": 0.1, "decay_steps": 10}
+    optimizer, schedule = optimizers.build(settings, axes=AXES)
+    start = jax.jit(lambda params: state.create(params, optimizer=optimizer, seed=0))(params)
+    several = step.make_train_step(
+        loss, optimizer, schedule=schedule, minibatches=4, inner_epochs=2, microbatches=2
+    )
+    one = jax.jit(step.make_train_step(loss, optimizer, schedule=schedule, microbatches=2))
+    order = np.asarray(step._order(start, batch, minibatches=4, inner_epochs=2))
+    epochs = order.reshape(2, -1)
+    np.testing.assert_array_equal(np.sort(epochs), [np.arange(B)] * 2)
+    assert not np.array_equal(*epochs)
+    after, found = jax.jit(several)(start, batch)
+    alone, each = start, []
+    for rows in order:
+        alone, values = one(alone, {name: x[rows] for name, x in batch.items()})
+        each.append(values)
+    assert (int(after.step), int(alone.step)) == (1, 8)
+    # Two programs add float32 in another order; Adam's first updates depend on signs alone.
+    for x, y in zip(*map(jax.tree.leaves, (after.params, alone.params)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+    jax.tree.map(lambda x, y: x.shape == y.shape, after.opt_state, alone.opt_state)
+    assert metrics.compute(found) == pytest.approx(metrics.compute(metrics.merge(each)), rel=1e-4)
+    second = step._order(after, batch, minibatches=4, inner_epochs=2)
+    assert not np.array_equal(order, second)
+
+
+def test_an_update_that_is_not_finite_is_skipped_alone(params, batch):
+    optimizer, schedule = optimizers.build(
+        {"name": "sgd", "schedule": "constant", "learning_rate": 0.5}, axes=AXES
+    )
+    several = step.make_train_step(
+        loss, optimizer, schedule=schedule, minibatches=B, skip_nonfinite=True
+    )
+    start = jax.jit(lambda params: state.create(params, optimizer=optimizer, seed=0))(params)
+    batch["noise"][0] = np.nan
+    after, found = jax.jit(several)(start, batch)
+    assert float(found["steps_skipped"].compute()) == 1 / B
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(after.params))
+    assert not np.array_equal(after.params["kernel"], params["kernel"])
+
+
 def test_metrics_of_a_step(params, batch):
     start, train_step = make(params, clip_norm=1e-3)
     middle, _ = train_step(start, batch)
@@ -258,6 +300,8 @@ def test_microbatches_must_divide_the_batch(params, batch):
         train_step(start, batch)
     with pytest.raises(ValueError, match="microbatches is 0"):
         make(params, microbatches=0)
+    with pytest.raises(ValueError, match=r"minibatches is 3.*batch of 8"):
+        step._order(start, batch, minibatches=3, inner_epochs=1)
 
 
 def test_a_few_steps_of_adafactor_learn(params, batch):
