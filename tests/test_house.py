@@ -29,9 +29,9 @@ MAY_IMPORT = {
     "preprocessing": ("names", "vocabularies", "batches"),
     "models": ("names", "partitioning"),
     "losses": ("names", "partitioning", "models"),
-    "systems": ("names", "partitioning", "models", "losses"),
-    "training": ("names", "partitioning"),
     "decoding": ("names", "partitioning", "models"),
+    "systems": ("names", "partitioning", "models", "losses", "decoding"),
+    "training": ("names", "partitioning"),
     "checkpoints": ("names", "partitioning"),
     "hf": ("names", "models", "systems", "decoding"),
     "pretrained": (

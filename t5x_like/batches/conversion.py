@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -38,7 +38,13 @@ class Rows:
 
 
 class Converter(abc.ABC):
-    """How examples become batches. A frozen dataclass whose fields are its settings."""
+    """How examples become batches. A frozen dataclass whose fields are its settings.
+
+    Attributes:
+        packs: several examples may share a row, unless a feature describes the row.
+    """
+
+    packs: ClassVar[bool] = True
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> dict[str, Any]:

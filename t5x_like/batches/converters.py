@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from t5x_like.batches.comparison_rows import DecoderComparisons, EncoderDecoderComparisons
+from t5x_like.batches import comparison_rows, prompt_rows
 from t5x_like.batches.conversion import (
     Batch,
     Converter,
@@ -327,8 +327,10 @@ CONVERTERS: dict[str, type[Converter]] = {
     "encoder": Encoder,
     "decoder_rows": DecoderRows,
     "encoder_rows": EncoderRows,
-    "decoder_comparisons": DecoderComparisons,
-    "encoder_decoder_comparisons": EncoderDecoderComparisons,
+    "decoder_comparisons": comparison_rows.DecoderComparisons,
+    "encoder_decoder_comparisons": comparison_rows.EncoderDecoderComparisons,
+    "decoder_prompts": prompt_rows.DecoderPrompts,
+    "encoder_prompts": prompt_rows.EncoderPrompts,
 }
 
 
@@ -364,8 +366,8 @@ def check(
         pack: whether several examples share a row.
 
     Raises:
-        ValueError: the converter lacks a feature or would ignore one, or a length is missing or
-            below 1, or examples with labels would share rows.
+        ValueError: the converter lacks a feature or would ignore one, a length is missing or below
+            1, or examples would share rows that cannot.
     """
     name = _name(converter)
     if set(features) != set(converter.features):
@@ -387,11 +389,9 @@ def check(
                 f"converter {name}"
             )
     alone = [feature for feature in converter.features if feature in _OF_A_ROW]
-    if pack and alone:
-        raise ValueError(
-            f"data.pack=True: examples with the feature {alone[0]!r}, which describes a row, "
-            "cannot share one; use data.pack=False"
-        )
+    if pack and (alone or not converter.packs):
+        why = f" with the feature {alone[0]!r}, which describes a row," if alone else f" of {name}"
+        raise ValueError(f"data.pack=True: examples{why} cannot share one; use data.pack=False")
 
 
 def _name(converter: Converter) -> str:

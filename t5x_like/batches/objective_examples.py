@@ -97,6 +97,15 @@ def _comparisons(responses: int = 2, end_inputs: bool = True) -> Examples:
     )
 
 
+def _prompts(end_inputs: bool = True, pretraining_rows: int = 0) -> Examples:
+    return Examples(
+        features=("inputs", *(("pretraining",) if pretraining_rows else ())),
+        converters=("decoder_prompts", "encoder_prompts"),
+        converter_settings={"pretraining_rows": pretraining_rows},
+        ends_inputs=end_inputs,
+    )
+
+
 def _decoder_choices(choices: int = 4) -> Examples:
     return _decoder_rows(choices)
 
@@ -132,6 +141,7 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "bart": _FOR_BART,
     "mass": Examples(features=(*_PAIR, "positions"), converters=("fragment",)),
     "comparisons": _comparisons,
+    "prompts": _prompts,
     # masked tokens
     "masked_targets": _masked("token_types"),
     "bert": _bert,

@@ -52,6 +52,7 @@ class Experiment:
             PartitionSpecs of axis names.
         loss: (params, batch, key or None) -> (loss sum, weight, metrics); with a memory also takes
             `carry=`, and returns ((loss sum, weight, metrics), next memory).
+        prepare: (state, batch, key) -> the batch that the loss reads; None where it is the batch.
         optimizer, schedule: as `training.optimizers` builds them.
         start: as in `systems.system.Task`, of the first task that has it.
         has_memory: some task of the run has a memory that goes from batch to batch.
@@ -67,6 +68,7 @@ class Experiment:
     shapes: TrainState
     axes: TrainState
     loss: Callable[..., Any]
+    prepare: step.Prepare | None
     optimizer: optax.GradientTransformation
     schedule: optax.Schedule
     start: Callable[..., PyTree] | None
@@ -154,7 +156,7 @@ class Experiment:
         It is the program `update`, for a task that prepares its batches after the program
         `prepare_step`.
         """
-        if self._prepare is None:
+        if self.prepare is None:
             return self.update
 
         def prepare_and_update(
@@ -187,8 +189,8 @@ class Experiment:
     @functools.cached_property
     def prepare_step(self) -> Callable[[TrainState, Mapping[str, Array]], dict[str, Array]]:
         """The jitted `Task.prepare`, of a state without optimizer state and memory."""
-        assert self._prepare is not None
-        made = step.make_prepare_step(self._prepare)
+        assert self.prepare is not None
+        made = step.make_prepare_step(self.prepare)
         return jax.jit(made, out_shardings=partitioning.batch_sharding(self.mesh))
 
     def programs(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, tuple[Any, ...]]:
@@ -200,7 +202,7 @@ class Experiment:
             batch: the shapes and shardings of a global batch, before it is prepared.
         """
         state = self.abstract_state_on(batch)
-        if self._prepare is None:
+        if self.prepare is None:
             return {"update": (self.update, state, batch)}
         given = (self.prepare_step, _read_only(state), batch)
         sharding = partitioning.batch_sharding(self.mesh)
@@ -215,14 +217,8 @@ class Experiment:
     def eval_step(self) -> Callable[..., tuple[Metrics, PyTree]]:
         """The jitted evaluation step, see `training.step.make_eval_step`."""
         memory = None if self.task.carry is None else partitioning.batch_sharding(self.mesh)
-        eval_step = step.make_eval_step(self.loss, prepare=self._prepare)
+        eval_step = step.make_eval_step(self.loss, prepare=self.prepare)
         return jax.jit(eval_step, out_shardings=(self._everywhere, memory))
-
-    @property
-    def _prepare(self) -> step.Prepare | None:
-        if self.task.prepare is None:
-            return None
-        return functools.partial(self.task.prepare, self.module)
 
     def measure(
         self, params: PyTree, batches: Iterable[Mapping[str, np.ndarray]]
@@ -263,8 +259,8 @@ class Experiment:
     def _flops_of_pass(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
         key = jax.random.key(0)  # as in training: in evaluation a loss may measure more
         shapes, memory = self.shapes, self.abstract_carry(batch)
-        if self._prepare is not None:
-            batch = jax.eval_shape(self._prepare, shapes, batch, key)
+        if self.prepare is not None:
+            batch = jax.eval_shape(self.prepare, shapes, batch, key)
         if memory is None:
             return flops.training(lambda p, b: self.loss(p, b, key), shapes.params, batch)
         return flops.training(
@@ -352,9 +348,13 @@ def build_tasks(
     models = {}
     for one in run:
         task, module = tasks[one.name], network.clone(task=one.name) if with_heads else network
-        loss = system_tasks.loss(one.settings, task, module, params_axes)
         models[one.name] = make(
-            name=one.name, config=one.settings, module=module, task=task, loss=loss
+            name=one.name,
+            config=one.settings,
+            module=module,
+            task=task,
+            loss=system_tasks.loss(one.settings, task, module, params_axes),
+            prepare=system_tasks.prepare(one.settings, task, module),
         )
     return models
 

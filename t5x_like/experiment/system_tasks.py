@@ -50,10 +50,36 @@ def loss(
     config: ml_collections.ConfigDict, task: Task, module: nn.Module, axes: PyTree
 ) -> Callable[..., Any]:
     """The loss of a task, with its settings."""
-    settings = config.loss.to_dict()
+    own, shared = _keywords(task.loss), _keywords(task.prepare)
+    settings = {
+        name: value
+        for name, value in config.loss.to_dict().items()
+        if name in own or name not in shared
+    }
     # A loss gets the module, parameters, batch and key, and perhaps a memory: no settings.
     given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
     names.check_settings("loss", task.loss, settings, given=given)
     made: Callable[..., Any] = functools.partial(task.loss, module, **settings)
     trained = frozen.mask_of(config.optimizer, axes)
     return made if trained is None else frozen.without_gradient(made, trained=trained)
+
+
+def prepare(
+    config: ml_collections.ConfigDict, task: Task, module: nn.Module
+) -> Callable[..., Any] | None:
+    """The `Task.prepare` of a task, with its settings; None if it has none."""
+    if task.prepare is None:
+        return None
+    own = _keywords(task.prepare)
+    settings = {name: value for name, value in config.loss.items() if name in own}
+    given = list(inspect.signature(task.prepare).parameters)[:4]
+    names.check_settings("loss", task.prepare, settings, given=given)
+    return functools.partial(task.prepare, module, **settings)
+
+
+def _keywords(function: Callable[..., Any] | None) -> set[str]:
+    """The names of the arguments that can be given by keyword alone."""
+    if function is None:
+        return set()
+    found = inspect.signature(function).parameters.values()
+    return {one.name for one in found if one.kind is one.KEYWORD_ONLY}

@@ -20,6 +20,7 @@ import numpy as np
 from t5x_like import partitioning
 from t5x_like.batches.conversion import GenerativeConverter
 from t5x_like.batches.converters import PrefixLM
+from t5x_like.batches.prompt_rows import DecoderPrompts
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.experiment import text_data
@@ -308,9 +309,9 @@ def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
             f"data.converter={data.converter!r} makes batches of {', '.join(rows)}, but the model "
             f"is {'an encoder-decoder' if encodes else 'decoder-only'}"
         )
-    pairs = encodes or isinstance(converter, PrefixLM)
+    pairs = encodes or isinstance(converter, PrefixLM | DecoderPrompts)
     return PromptFormat(
-        length=rows["decoder"],
+        length=rows["decoder"] + rows.get("response", 0),
         inputs=rows.get("encoder", 0),
         start=converter.start,
         sees_prompt=module.visibility == "prefix",

@@ -129,8 +129,8 @@ def clipped_policy(
         clip: epsilon; the ratio is clipped to 1 - epsilon and 1 + epsilon.
 
     Returns:
-        The sum over tokens, their number, and the metrics: `policy_loss`; `ratio`; `clipped`, the
-        share of tokens without a gradient; `approximate_kl`, the mean of (log p - log q)^2 / 2.
+        The sum over tokens, their number, and the metrics: `policy`, the loss; `ratio`; `clipped`,
+        the share of tokens without a gradient; `approximate_kl`, the mean of (log p - log q)^2 / 2.
     """
     change = jnp.where(mask > 0, log_probs - old, 0.0)
     ratio = jnp.exp(change)
@@ -139,7 +139,7 @@ def clipped_policy(
     number = jnp.sum(mask)
     total = jnp.sum(jnp.maximum(free, clipped) * mask)
     metrics = {
-        "policy_loss": (total, number),
+        "policy": (total, number),
         "ratio": (jnp.sum(ratio * mask), number),
         "clipped": (jnp.sum((clipped > free) * mask), number),
         "approximate_kl": (jnp.sum(jnp.square(change)) / 2, number),
@@ -164,14 +164,14 @@ def clipped_value(
         values, old: the estimates now, and when the tokens were sampled.
 
     Returns:
-        The sum over tokens, their number, and the metrics `value_loss` and `value_clipped`.
+        The sum over tokens, their number, and the metrics `loss` and `clipped`.
     """
     near = old + jnp.clip(values - old, -clip, clip)
     free, clipped = jnp.square(values - returns), jnp.square(near - returns)
     number = jnp.sum(mask)
     total = jnp.sum(jnp.maximum(free, clipped) * mask) / 2
     metrics = {
-        "value_loss": (total, number),
-        "value_clipped": (jnp.sum((clipped > free) * mask), number),
+        "loss": (total, number),
+        "clipped": (jnp.sum((clipped > free) * mask), number),
     }
     return total, number, jax.lax.stop_gradient(metrics)

@@ -248,9 +248,10 @@ def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} lacks the config of its run")
     system, settings = config["system"], systems.complete(config["system"], config["model"])
-    part = systems.find(system).policy
+    declared = systems.find(system)
+    part = declared.average or declared.policy
     if part:
-        own = dict(settings[part])
+        own = dict(settings[declared.policy])
         system = own.pop("system")
         # Of settings that both have, those of the whole network count.
         own |= {name: value for name, value in settings.items() if name in own}

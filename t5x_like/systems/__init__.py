@@ -13,7 +13,7 @@ import flax.linen as nn
 from t5x_like.names import choose, hint, import_file
 from t5x_like.systems.system import System
 
-_PARTS = ("system", "encoder_tasks")  # files that are not systems
+_PARTS = ("system", "encoder_tasks", "policy_optimization")  # files that are not systems
 _OF_NETWORKS = ("sides", "generates", "example_batch")  # what every network declares
 
 # The ends of the names of settings that count something a network cannot do without.

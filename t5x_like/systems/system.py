@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import flax.linen as nn
-import jax
 from jaxtyping import PyTree
 
 from t5x_like.models.types import Batch
@@ -15,8 +14,9 @@ Config = Mapping[str, Any]  # the settings of a config's `model`
 
 # loss(module, params, batch, rng, **settings) -> LossSums: the sum over the batch, the sum of the
 # weights, and metrics as (sum, weight). `rng` is the key of dropout and of sampling, None in
-# evaluation; `settings` are a config's `loss` settings. Where the task has a `carry`, the loss gets
-# `carry=`, too, and returns (LossSums, carry).
+# evaluation; `settings` are those of a config's `loss` that it has as keyword arguments, all but
+# those that only `Task.prepare` has. Where the task has a `carry`, the loss gets `carry=`, too, and
+# returns (LossSums, carry).
 Loss = Callable[..., Any]
 
 
@@ -51,9 +51,12 @@ class Task:
         carry: (module, batch) -> the memory before the first batch, for a network that remembers
             from batch to batch: arrays [B, ...], where row r belongs to row r of the batches. It
             depends on the shapes of the batch alone. Its data need `data.continue_rows`.
-        prepare: (module, state, batch, rng) -> batch, jitted work before each step that needs the
-            newest parameters (`state.params`): sampling, rewards, the answers of a teacher. In
-            evaluation the state holds the parameters alone, and the rng is the same each time.
+        prepare: (module, state, batch, rng, **settings) -> batch, work before each step that needs
+            the newest parameters (`state.params`): sampling, rewards, the answers of a teacher. It
+            is a jitted program of its own. The state has no optimizer state and no memory; in
+            evaluation the rng is the same each time. `settings` are those of a config's `loss` that
+            it has as keyword arguments. A step may then update the parameters several times
+            (`train.minibatches`, `train.inner_epochs`).
     """
 
     loss: Loss
@@ -63,7 +66,7 @@ class Task:
     start: Callable[[Any, Config, ReadPart], PyTree] | None = None
     start_required: bool = False
     carry: Callable[[Any, Batch], PyTree] | None = None
-    prepare: Callable[[Any, Any, Batch, jax.Array], Batch] | None = None
+    prepare: Callable[..., Batch] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,6 +104,7 @@ class System:
         policy: the submodule for which the others are there in training alone. The folder of a run
             is read as a model of this network, whose `system` and settings the setting of the same
             name has.
+        average: the submodule that is read in place of `policy`: the average of its parameters.
     """
 
     name: str
@@ -118,6 +122,7 @@ class System:
     sums: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     heads: str = "head"
     policy: str = ""
+    average: str = ""
 
     def task(self, config: Config) -> Task:
         """The task of the head that `config` names.

@@ -91,34 +91,18 @@ def make_train_step(
         if number < 1:
             raise ValueError(f"train.{name} is {number}; it must be 1 or more")
     updates_a_step = minibatches * inner_epochs
-    optimize = optax.with_extra_args_support(optimizer).update
+    update = functools.partial(
+        _update,
+        loss,
+        optax.with_extra_args_support(optimizer).update,
+        rate=lambda step, number: schedule(step * updates_a_step + number),
+        microbatches=microbatches,
+        shardings=shardings,
+        task=task,
+    )
 
-    def update(
-        state: TrainState, batch: Batch, key: Array, number: Int[Array, ""] | int
-    ) -> tuple[TrainState, Metrics]:
-        memory = _memory(state.carry, task)
-        sums = functools.partial(_sums, loss, state.params, shardings)
-        total, memory = _accumulate(
-            sums, (batch, memory), key, params=state.params, microbatches=microbatches
-        )
-        # Where nothing has a weight the sum is 0 as well.
-        divisor = jnp.where(total.weight == 0, 1.0, total.weight)
-        gradient = _sharded(jax.tree.map(lambda g: g / divisor, total.gradient), shardings)
-        updates, opt_state = optimize(gradient, state.opt_state, state.params, task=task)
-        params = optax.apply_updates(state.params, updates)
-        metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
-        values = {
-            "grad_norm": optax.tree.norm(gradient),
-            "param_norm": optax.tree.norm(state.params),
-            "learning_rate": schedule(state.step * updates_a_step + number),
-        }
-        metrics |= {name: metrics_lib.from_value(value) for name, value in values.items()}
-        metrics |= metrics_lib.from_sums(_filled(batch))
-        new = state.replace(
-            params=params,
-            opt_state=opt_state,
-            carry=_with_memory(state.carry, task, memory),
-        )
+    def update_if_finite(state: TrainState, *rest: Any) -> tuple[TrainState, Metrics]:
+        new, metrics = update(state, *rest)
         return _unless_nonfinite(state, new, metrics) if skip_nonfinite else (new, metrics)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -126,13 +110,49 @@ def make_train_step(
         if random_bits == "unsafe_rbg":
             key = _hardware_key(key)
         if updates_a_step == 1:
-            new, metrics = update(state, batch, key, 0)
+            new, metrics = update_if_finite(state, batch, key, 0)
         else:
             order = _order(state, batch, minibatches=minibatches, inner_epochs=inner_epochs)
-            new, metrics = _over_minibatches(update, state, batch, key, order=order)
+            new, metrics = _over_minibatches(update_if_finite, state, batch, key, order=order)
         return new.replace(step=state.step + 1), metrics
 
     return step
+
+
+def _update(
+    loss: Loss,
+    optimize: Callable[..., tuple[Any, Any]],
+    state: TrainState,
+    batch: Batch,
+    key: Array,
+    number: Int[Array, ""] | int,
+    *,
+    rate: Callable[..., Array],
+    microbatches: int,
+    shardings: PyTree,
+    task: str,
+) -> tuple[TrainState, Metrics]:
+    """Update the parameters once; `number` counts the updates of a step."""
+    memory = _memory(state.carry, task)
+    sums = functools.partial(_sums, loss, state.params, shardings)
+    total, memory = _accumulate(
+        sums, (batch, memory), key, params=state.params, microbatches=microbatches
+    )
+    # Where nothing has a weight the sum is 0 as well.
+    divisor = jnp.where(total.weight == 0, 1.0, total.weight)
+    gradient = _sharded(jax.tree.map(lambda g: g / divisor, total.gradient), shardings)
+    updates, opt_state = optimize(gradient, state.opt_state, state.params, task=task)
+    params = optax.apply_updates(state.params, updates)
+    metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
+    values = {
+        "grad_norm": optax.tree.norm(gradient),
+        "param_norm": optax.tree.norm(state.params),
+        "learning_rate": rate(state.step, number),
+    }
+    metrics |= {name: metrics_lib.from_value(value) for name, value in values.items()}
+    metrics |= metrics_lib.from_sums(_filled(batch))
+    carry = _with_memory(state.carry, task, memory)
+    return state.replace(params=params, opt_state=opt_state, carry=carry), metrics
 
 
 def _order(

@@ -71,7 +71,7 @@ def test_the_clipped_policy_loss_by_hand():
         total, number, metrics = pg.clipped_policy(
             log_probs, old, jnp.nan_to_num(advantage), mask, clip=0.2
         )
-        assert metrics.keys() == {"policy_loss", "ratio", "clipped", "approximate_kl"}
+        assert metrics.keys() == {"policy", "ratio", "clipped", "approximate_kl"}
         return total / number
 
     found, gradient = jax.jit(loss)(np.log(ratio))

@@ -32,6 +32,7 @@ from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.pairs import (
     comparisons,
     parallel_sentences,
+    prompts,
     sequence_to_sequence,
     supervised,
 )
@@ -61,6 +62,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "mass": sequence_to_sequence.mass,
     "translation": parallel_sentences.translation,
     "comparisons": comparisons.comparisons,
+    "prompts": prompts.prompts,
     "masked_targets": masked_targets.masked_targets,
     "bert": encoders.bert,
     "roberta": encoders.roberta,

@@ -1,0 +1,122 @@
+r"""Prompts in your files, to be responded to by a model that is trained with rewards.
+
+    --config.data.module=data/prompt_files.py --config.data.task=prompt_files
+    --config.data.settings.prompts=prompts.jsonl --config.data.objective=prompts
+
+A line of `prompts` is a JSON object with a string in the field `prompt` (another one with
+`field`); other fields are not read, so that files of demonstrations and comparisons will do.
+
+With `data.objective_settings.pretraining_rows` R above 0 (PPO-ptx) each prompt gets R texts of the
+lines of `pretraining`: JSON objects with a string in `text`, or in a .txt file the lines
+themselves. They are dealt out in an order of their own, and again from the first when all have
+been; the same texts stay with a prompt.
+
+Held out for validation: `held_out`, a share of the prompts. All lines are read at the start and
+kept in memory; an error names the file and the line.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from t5x_like.names import hint
+from t5x_like.preprocessing import sources
+from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
+
+
+def register(
+    vocabulary: Vocabulary,
+    objective: Objective,
+    *,
+    name: str = "prompt_files",
+    prompts: str = "",
+    field: str = "prompt",
+    pretraining: str = "",
+    held_out: float = 0.05,
+) -> None:
+    """Add the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of the tokens.
+        objective: `prompts`.
+        name: of the task.
+        prompts, field: the file, and the field of its lines.
+        pretraining: the file of the texts of pretraining rows.
+        held_out: the share of the prompts for validation.
+
+    Raises:
+        ValueError: another objective, a setting that is missing, or a file or line that cannot be
+            read.
+    """
+    if objective.name != "prompts":
+        raise ValueError(f"data.objective={objective.name!r}: data/prompt_files.py has 'prompts'")
+    if not 0 <= held_out < 1:
+        raise ValueError(f"data.settings.held_out={held_out} must be a share from 0 to below 1")
+    found = np.array(_strings("prompts", prompts, field), object)
+    beside = _texts(objective, pretraining, rows=len(found))
+    apart = sources.held_out(tf.constant(found), fraction=held_out).numpy()
+    rows = {
+        split: [
+            {"inputs": prompt, **({"pretraining": texts} if texts else {})}
+            for prompt, texts, out in zip(found, beside, apart, strict=True)
+            if out == (split == "validation")
+        ]
+        for split in sources.SPLITS
+    }
+    # An empty split has the fields of the other.
+    filled = columns(rows["train"] or rows["validation"])
+    none = {name: column[:0] for name, column in filled.items()}
+    sources.add_task(
+        name,
+        source=ColumnSource(
+            lambda split: columns(rows[split]) if rows[split] else none, splits=sources.SPLITS
+        ),
+        vocabulary=vocabulary,
+        preprocessors=objective.preprocessors,
+        features=objective.features,
+    )
+
+
+def _texts(objective: Objective, pretraining: str, *, rows: int) -> list[list[str]]:
+    """The pretraining texts of each prompt."""
+    each = objective.converter_settings["pretraining_rows"]
+    if not each:
+        return [[]] * rows
+    texts = _strings("pretraining", pretraining, "text")
+    order = np.random.default_rng(0).permutation(len(texts))
+    chosen = np.resize(order, (rows, each))
+    return [[texts[n] for n in row] for row in chosen]
+
+
+def _strings(setting: str, path: str, field: str) -> Sequence[str]:
+    """The strings of a file: lines, or a field of JSON lines."""
+    if not path:
+        raise ValueError(f"data.settings.{setting} is not set: a file (data/prompt_files.py)")
+    path = os.path.expanduser(path)
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        raise ValueError(f"data.settings.{setting}={path!r} is not a file")
+    with tf.io.gfile.GFile(path, "r") as file:
+        lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
+    if path.endswith(".txt"):
+        found = [line.rstrip("\n") for _, line in lines]
+    else:
+        found = [_string(f"{path}:{number}", line, field) for number, line in lines]
+    if not found:
+        raise ValueError(f"data.settings.{setting}={path!r} has no lines")
+    return found
+
+
+def _string(where: str, line: str, field: str) -> str:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{where}: it is not JSON: {error}") from error
+    if not isinstance(row, dict) or not isinstance(row.get(field), str):
+        fields = row if isinstance(row, dict) else {}
+        raise ValueError(f"{where}: there is no string {field!r}.{hint(field, fields)}")
+    return row[field]

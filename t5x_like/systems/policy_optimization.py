@@ -1,0 +1,255 @@
+"""PPO on sampled responses (Ouyang et al. 2022, section 3.5), over any `ActorCritic`.
+
+A step is one iteration: `prepare` samples a response to each prompt of a batch and computes its
+advantages, `loss` is that of the updates on the minibatches of those episodes.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from t5x_like import decoding, losses
+from t5x_like.decoding.generation import Generated
+from t5x_like.decoding.generator import Generator
+from t5x_like.losses import autoregressive, policy_gradient
+from t5x_like.models.networks.actor_critic import ActorCritic
+from t5x_like.models.types import Batch
+from t5x_like.models.vocabulary_product import VocabularyProduct
+
+PRETRAINING = "pretraining_"  # the beginning of the fields of pretraining rows
+
+
+def sample(
+    module: ActorCritic,
+    params: PyTree,
+    prompts: Batch,
+    rng: Array,
+    *,
+    temperature: float,
+) -> tuple[dict[str, Array], Float[Array, "B N"]]:
+    """Sample a response to each prompt with the policy.
+
+    Args:
+        prompts: `decoder_input_tokens` [B, P], padded on the left, `decoder_segment_ids`, 0 on
+            padding, and for an encoder-decoder `encoder_input_tokens` and `encoder_segment_ids`;
+            `responses` [B, N], room for the most tokens of a response. Other fields stay.
+
+    Returns:
+        The episodes, see `ActorCritic`, and the log-probability of each token as it was sampled.
+        Rows without a prompt have no response.
+    """
+    tokens, real = prompts["decoder_input_tokens"], prompts["decoder_segment_ids"] > 0
+    new = prompts["responses"].shape[1]
+    arguments = {"decoder_input_tokens": tokens, "decoder_mask": real}
+    if "encoder" in module.sides:
+        arguments["encoder_input_tokens"] = prompts["encoder_input_tokens"]
+        arguments["encoder_mask"] = prompts["encoder_segment_ids"] > 0
+    generator = Generator(module.make_policy(), params["policy"])
+    extend = generator.extend
+
+    def extend_tempered(tokens: Array, cache: Any) -> tuple[Array, Any]:
+        logits, cache = extend(tokens, cache)
+        return logits / temperature, cache
+
+    logits, cache = generator.prefill(arguments, cache_length=tokens.shape[1] + new)
+    found: Generated = decoding.generate(
+        extend_tempered,
+        logits / temperature,
+        cache,
+        max_new_tokens=new,
+        eos_ids=() if module.end_id is None else module.end_id,
+        choose=decoding.sample,
+        rng=rng,
+        log_probs=True,
+    )
+    assert found.log_probs is not None
+    mask = policy_gradient.mask_of(found.lengths, new)
+    mask *= jnp.any(real, axis=1, keepdims=True)
+    segments = jnp.concatenate([real, mask > 0], axis=1).astype(jnp.int32)
+    episodes = {
+        "decoder_input_tokens": jnp.concatenate([tokens, found.tokens], axis=1),
+        "decoder_segment_ids": segments,
+        "decoder_positions": jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0),
+        "response_mask": mask,
+    }
+    return {**prompts, **episodes}, found.log_probs
+
+
+def log_probs(
+    logits: VocabularyProduct, episodes: Batch, *, temperature: float
+) -> Float[Array, "B N"]:
+    """The log-probability of each token of the responses, of logits as in sampling."""
+    new = episodes["response_mask"].shape[1]
+    tokens = episodes["decoder_input_tokens"][:, -new:]
+    tempered = logits if temperature == 1 else logits.logits() / temperature
+    return losses.log_probs(tempered, tokens)
+
+
+def prepare(
+    module: ActorCritic,
+    state: Any,
+    batch: Batch,
+    rng: Array,
+    *,
+    beta: float = 0.02,
+    temperature: float = 1.0,
+    missing_end: float | None = None,
+    whiten_rewards: bool = True,
+    discount: float = 1.0,
+    gae_decay: float = 0.95,
+) -> dict[str, Array]:
+    """Sample a response to each prompt, and compute its rewards and advantages.
+
+    Args:
+        batch: see `sample`.
+        beta: the weight of the divergence from the reference.
+        temperature: divides the logits, in sampling and in every log-probability.
+        missing_end: the score of a response without an end token, in place of the reward model's;
+            None for the reward model's.
+        whiten_rewards: whether rewards are divided by their standard deviation over the batch.
+        discount, gae_decay: see `policy_gradient.advantages`; the paper does not discount, and does
+            not give lambda.
+
+    Returns:
+        The batch as episodes, with [B, N] `old_log_probs`, `old_values`, `advantages` (of mean 0
+        and variance 1 over the batch), `returns`; and [B] `score`, `divergence`, the sum of
+        log p - log p_reference over the response, and `ended`.
+
+    Raises:
+        ValueError: a setting out of its range, or prompts and responses are longer than the
+            positions of a network.
+    """
+    _check(temperature=temperature, beta=beta)
+    params = state.params
+    episodes, sampled = sample(module, params, batch, rng, temperature=temperature)
+    variables, mask = {"params": params}, episodes["response_mask"]
+    logits = module.apply(variables, episodes, method="reference_logits")
+    reference = log_probs(logits, episodes, temperature=temperature)
+    values = module.apply(variables, episodes, method="values")
+    score = module.apply(variables, episodes, method="rewards").astype(jnp.float32)
+    ended = _ended(episodes, end_id=module.end_id)
+    if missing_end is not None:
+        score = jnp.where(ended, score, missing_end)
+    rewards = policy_gradient.kl_rewards(sampled, reference, score, mask, beta=beta)
+    if whiten_rewards:
+        rewards = policy_gradient.whiten(rewards, mask, shift=False)
+    advantages, returns = policy_gradient.advantages(
+        rewards, values, mask, discount=discount, decay=gae_decay
+    )
+    return {
+        **episodes,
+        "old_log_probs": sampled,
+        "old_values": values,
+        "advantages": policy_gradient.whiten(advantages, mask),
+        "returns": returns,
+        "score": score,
+        "divergence": jnp.sum(jnp.where(mask > 0, sampled - reference, 0.0), axis=1),
+        "ended": ended.astype(jnp.float32),
+    }
+
+
+def _ended(episodes: Batch, *, end_id: int | None) -> Bool[Array, " B"]:
+    """Whether a response has its end token."""
+    mask = episodes["response_mask"]
+    is_end = episodes["decoder_input_tokens"][:, -mask.shape[1] :] == (
+        -1 if end_id is None else end_id
+    )
+    return jnp.any(is_end & (mask > 0), axis=1)
+
+
+def loss(
+    module: ActorCritic,
+    params: PyTree,
+    batch: Batch,
+    rng: Array | None,
+    *,
+    clip: float = 0.2,
+    value_clip: float = 0.2,
+    value_weight: float = 0.1,
+    temperature: float = 1.0,
+    gamma_ptx: float = 0.0,
+) -> losses.LossSums:
+    """The clipped losses of policy and value, and the pretraining loss of PPO-ptx (equation 2).
+
+    Means over the tokens of the responses, and of the pretraining rows. There is no dropout: the
+    policy whose gradient is taken is the one that samples.
+
+    Args:
+        batch: from `prepare`; with `gamma_ptx` also fields [B, R, ...] of R pretraining rows an
+            episode, named as the policy reads them after `pretraining_`.
+        clip, value_clip: see `policy_gradient.clipped_policy` and `clipped_value`.
+        value_weight: the weight of the value loss.
+        temperature: as in `prepare`.
+        gamma_ptx: the weight of the pretraining loss; 0 for PPO without it.
+
+    Raises:
+        ValueError: a setting out of its range, or a batch without pretraining rows.
+    """
+    del rng
+    _check(clip=clip, value_clip=value_clip, temperature=temperature)
+    mask = batch["response_mask"]
+    logits, values = module.apply({"params": params}, batch, method="act")
+    terms: dict[str, tuple[float, losses.LossSums]] = {
+        "policy": (
+            1.0,
+            policy_gradient.clipped_policy(
+                log_probs(logits, batch, temperature=temperature),
+                batch["old_log_probs"],
+                batch["advantages"],
+                mask,
+                clip=clip,
+            ),
+        ),
+        "value": (
+            value_weight,
+            policy_gradient.clipped_value(
+                values, batch["old_values"], batch["returns"], mask, clip=value_clip
+            ),
+        ),
+    }
+    if gamma_ptx:
+        rows = _pretraining_rows(batch)
+        own = autoregressive.loss(module.make_policy(), params["policy"], rows, None)
+        terms["pretraining"] = gamma_ptx, own
+    total, weight, metrics = losses.combine(terms)
+    return total, weight, {**metrics, **_of_episodes(batch)}
+
+
+def _pretraining_rows(batch: Batch) -> dict[str, Array]:
+    """The pretraining rows of all episodes, [B * R, ...]."""
+    rows = {
+        name.removeprefix(PRETRAINING): x.reshape(-1, *x.shape[2:])
+        for name, x in batch.items()
+        if name.startswith(PRETRAINING)
+    }
+    if not rows:
+        raise ValueError(
+            "loss.gamma_ptx is above 0, and the batches have no pretraining rows: set "
+            "data.objective_settings.pretraining_rows (8 in the paper), or loss.gamma_ptx=0"
+        )
+    return rows
+
+
+def _of_episodes(batch: Batch) -> dict[str, tuple[Array, Array]]:
+    """The metrics of the sampled responses."""
+    lengths = jnp.sum(batch["response_mask"], axis=1)
+    there = (lengths > 0).astype(jnp.float32)
+    number, tokens = jnp.sum(there), jnp.sum(lengths)
+    found = {
+        "reward": (jnp.sum(batch["score"] * there), number),
+        "divergence": (jnp.sum(batch["divergence"] * there), number),
+        "ended": (jnp.sum(batch["ended"] * there), number),
+        "response_length": (tokens, number),
+        "entropy": (-jnp.sum(batch["old_log_probs"] * batch["response_mask"]), tokens),
+    }
+    return jax.lax.stop_gradient(found)
+
+
+def _check(**settings: float) -> None:
+    """Check the ranges of settings of the loss."""
+    for name, value in settings.items():
+        if value < 0 or (name == "temperature" and value == 0):
+            allowed = "above 0" if name == "temperature" else "0 or more"
+            raise ValueError(f"loss.{name}={value} must be {allowed}")

@@ -1,0 +1,243 @@
+"""Runs of PPO: from two folders to a policy, resumed, on eight devices, read as a model."""
+
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+import pytest
+
+from t5x_like import checkpoints, config, partitioning, systems, train
+from t5x_like.checkpoints import Checkpoints, reading
+from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.pretrained import from_pretrained
+from t5x_like.systems import gpt2, instructgpt, reward_model
+from t5x_like.training import state
+from tests.programs import in_process
+
+ROOT = pathlib.Path(__file__).parents[2]
+STEPS = 3
+POLICY = gpt2.SIZES["small"] | {
+    "vocab_size": 384,
+    "positions": 24,
+    "layers": 1,
+    "d_model": 16,
+    "d_ff": 24,
+    "heads": 2,
+    "dropout": 0.0,
+}
+REWARD = reward_model.reward_model_of("gpt2", POLICY)
+END = 1  # of bytes
+
+
+def write_run(folder, system, model, *, seed):
+    """A run of no step, with random parameters."""
+    settings = config.defaults()
+    settings.system, settings.model, settings.data.vocabulary = system, model, "bytes"
+    module = systems.build(system, model)
+    init = jax.jit(lambda: nn.unbox(module.init(jax.random.key(seed), module.example_batch())))
+    first = state.create(init()["params"], optimizer=optax.identity(), seed=0)
+    metadata = {"config": config.to_dict(settings), "data_shards": 1}
+    with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
+        saver.save(1, first, None)
+
+
+def settings(folder):
+    """A run of PPO-ptx in `folder`."""
+    made = config.defaults()
+    made.system = "instructgpt"
+    made.workdir, made.initialize = str(folder / "run"), str(folder / "sft")
+    made.model = instructgpt.instructgpt_of("gpt2", POLICY, REWARD, end_id=END)
+    made.model.reward.folder = str(folder / "reward")
+    made.loss = {"gamma_ptx": 0.5, "beta": 0.1}
+    made.data.module = str(ROOT / "data" / "prompt_files.py")
+    made.data.settings = {
+        "prompts": str(folder / "prompts.jsonl"),
+        "pretraining": str(folder / "texts.txt"),
+        "held_out": 0.3,
+    }
+    made.data.task, made.data.vocabulary = "prompt_files", "bytes"
+    made.data.objective, made.data.converter = "prompts", "decoder_prompts"
+    made.data.objective_settings = {"end_inputs": False, "pretraining_rows": 2}
+    made.data.lengths = {"inputs": 8, "targets": 6, "pretraining": 12}
+    made.data.update({"batch_size": 16, "shards": 2, "shuffle_buffer": 50})
+    made.train.update({"steps": STEPS, "log_every": 1, "minibatches": 2, "inner_epochs": 2})
+    made.optimizer = {
+        "name": "adamw",
+        "schedule": "constant",
+        "learning_rate": 0.01,
+        "frozen": ("reference", "reward"),
+        "moving_average": {"average": "policy"},
+        "moving_average_decay": 0.9,
+    }
+    made.mesh = {"data": 2, "fsdp": 2, "expert": 1, "model": 2}
+    made.checkpoint.update({"every": 1, "keep": 10})
+    made.evaluate.update({"every": 0, "batches": 1})
+    made.decode = {"max_new_tokens": 6}
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Prompts, texts, and the runs of a language model, a reward model and a whole PPO."""
+    made = tmp_path_factory.mktemp("ppo")
+    rows = ({"prompt": f"say {n}", "response": "no"} for n in range(60))
+    (made / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (made / "texts.txt").write_text("\n".join(f"text {n} of many" for n in range(50)))
+    write_run(made / "sft", "gpt2", POLICY, seed=1)
+    write_run(made / "reward", "reward_model", REWARD, seed=2)
+    train.train(settings(made))
+    return made
+
+
+def stored(workdir, step):
+    """All arrays of a checkpoint."""
+    found = reading.newest_intact(pathlib.Path(workdir) / "checkpoints" / str(step))
+    return {
+        item: reading._restore_arrays(found / item, None, cast=False)
+        for item in (reading.PARAMS, reading.TRAINING)
+    }
+
+
+def assert_same(found, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b, strict=True), found, expected)
+
+
+def test_a_run_begins_with_its_two_folders_and_trains_policy_and_value_alone(folder):
+    policy = checkpoints.restore_params(folder / "sft")[0]
+    reward = checkpoints.restore_params(folder / "reward")[0]
+    first, last = (stored(folder / "run", step)["params"] for step in (1, STEPS))
+    for params in (first, last):
+        assert_same(params["reference"], policy)
+        assert_same(params["reward"], reward)
+    for name, before in (("policy", policy), ("value", reward), ("average", policy)):
+        moved = jax.tree.map(lambda x, y: np.abs(x - y).max(), last[name], before)
+        assert all(one > 0 for one in jax.tree.leaves(moved)), name
+    # Adam's two moments of the policy and the value network, and a count.
+    moments = stored(folder / "run", STEPS)["training"]["opt_state"]
+    trained = [x.size for name in ("policy", "value") for x in jax.tree.leaves(last[name])]
+    sizes = [x.size for x in jax.tree.leaves(moments) if x.ndim]
+    assert sum(sizes) == 2 * sum(trained)
+    counts = {int(x) for x in jax.tree.leaves(moments) if not x.ndim}
+    assert counts == {STEPS * 4}  # the optimizer counts updates
+
+
+def test_the_log_has_what_the_episodes_were(folder):
+    log = reporting.read_log(folder / "run")
+    for metric in ("reward", "divergence", "ended", "response_length", "entropy", "ratio"):
+        assert len(log[f"train/{metric}"]) == STEPS
+    for metric in ("value/loss", "pretraining/cross_entropy", "clipped", "learning_rate"):
+        assert len(log[f"train/{metric}"]) == STEPS
+    assert log["train/ratio"][1] == pytest.approx(1, abs=0.1)
+    # At first the policy is its reference.
+    assert abs(log["train/divergence"][1]) < 1e-4 < abs(log["train/divergence"][STEPS])
+    assert 1 <= log["train/response_length"][1] <= 6
+    assert set(log["prompt_files/reward"]) == {STEPS}
+
+
+def test_a_run_that_stopped_goes_on_bit_for_bit(folder, tmp_path):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    for step in (2, 3):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / str(step))
+    again = settings(folder)
+    again.workdir = str(tmp_path / "run")
+    train.train(again)
+    assert_same(stored(again.workdir, STEPS), stored(folder / "run", STEPS))
+    logs = [reporting.read_log(one)["prompt_files/loss"] for one in (folder / "run", again.workdir)]
+    assert logs[0] == logs[1]
+
+
+def test_one_device_computes_what_eight_do(folder):
+    alone = settings(folder)
+    alone.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
+    model = model_side.build(alone, devices=jax.devices()[:1])
+    data = data_side.build(alone, model.mesh, shards=2)
+    batches = train._batches(config.phases(alone)[0], {"": data}, step=0)
+    now, log = model.initial_state(), reporting.read_log(folder / "run")
+    with partitioning.layout(model.mesh):
+        for step in range(1, STEPS + 1):
+            now, found = model.train_step(now, model.put(next(batches)[1]))
+            for name in ("loss", "reward", "divergence", "value/loss", "grad_norm"):
+                # Float32 sums in another order, through as many updates.
+                expected = log[f"train/{name}"][step]
+                assert float(found[name].compute()) == pytest.approx(expected, rel=2e-4, abs=2e-5)
+    sharded = jax.tree.leaves(model_side.build(settings(folder)).shardings)
+    assert any(not one.is_fully_replicated for one in sharded)
+
+
+def test_a_run_is_read_as_the_average_of_its_policy(folder, tmp_path):
+    model = from_pretrained(folder / "run")
+    assert model.system == "gpt2"
+    average = stored(folder / "run", STEPS)["params"]["average"]
+    assert_same(jax.device_get(model.params), average)
+    model.save_pretrained(tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written["architectures"] == ["GPT2LMHeadModel"]
+    again = from_pretrained(tmp_path / "out")
+    assert_same(jax.device_get(again.params), average)
+
+
+@pytest.mark.slow
+def test_the_commands_take_a_run_for_its_policy(folder, tmp_path):
+    run = f"--config.workdir={folder / 'run'}"
+    done = in_process.run("t5x_like.infer", run, "--input=say 3")
+    assert done.status == 0, done.err
+    done = in_process.run(
+        "t5x_like.convert", f"--input={folder / 'run'}", f"--output={tmp_path}/hf"
+    )
+    assert done.status == 0, done.err
+    assert (tmp_path / "hf" / "model.safetensors").exists()
+    done = in_process.run("t5x_like.evaluate", run)
+    assert done.status == 0, done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed_at", [1, 2])
+def test_a_killed_process_goes_on_bit_for_bit(folder, tmp_path, killed_at):
+    again = settings(folder)
+    again.workdir = str(tmp_path / "run")
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(config.to_dict(again)))
+    command = [sys.executable, "-m", "tests.programs.killed_run", str(path), str(killed_at)]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    train.train(again)
+    assert_same(stored(again.workdir, STEPS), stored(folder / "run", STEPS))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.reward.folder": ""}, "model.reward.folder is not set: name the folder"),
+        ({"initialize": ""}, "initialize is not set"),
+        ({"data.objective": "text_to_text"}, "this instructgpt reads the examples of 'prompts'"),
+        ({"loss.betta": 0.1}, "loss.betta does not exist"),
+        ({"loss.gae_decay": "high"}, "loss.gae_decay='high' must be a number"),
+    ],
+)
+def test_what_a_run_lacks_is_named(folder, changes, message):
+    given = settings(folder)
+    with given.unlocked():
+        for key, value in changes.items():
+            *parents, last = key.split(".")
+            node = given
+            for parent in parents:
+                node = node[parent]
+            node[last] = value
+    with pytest.raises(ValueError, match=message):
+        model_side.build(given).initial_state()
+
+
+def test_only_systems_that_prepare_batches_have_several_updates(folder):
+    given = settings(folder)
+    given.system, given.model = "gpt2", POLICY
+    given.optimizer = {"name": "sgd", "schedule": "constant", "learning_rate": 0.1}
+    given.data.objective, given.initialize, given.loss = "language_modeling", "", {}
+    with pytest.raises(ValueError, match=r"train.minibatches=2: a step of this gpt2 has one"):
+        model_side.build(given)
