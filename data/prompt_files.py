@@ -18,6 +18,7 @@ kept in memory; an error names the file and the line.
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,16 +29,11 @@ from t5x_like.preprocessing.column_source import ColumnSource, columns
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
+Row = dict[str, Any]  # inputs, and with pretraining rows pretraining, a list of texts
+
 
 def register(
-    vocabulary: Vocabulary,
-    objective: Objective,
-    *,
-    name: str = "prompt_files",
-    prompts: str = "",
-    field: str = "prompt",
-    pretraining: str = "",
-    held_out: float = 0.05,
+    vocabulary: Vocabulary, objective: Objective, *, name: str = "prompt_files", **settings: Any
 ) -> None:
     """Add the task `name`, with the splits "train" and "validation".
 
@@ -45,32 +41,18 @@ def register(
         vocabulary: of the tokens.
         objective: `prompts`.
         name: of the task.
-        prompts, field: the file, and the field of its lines.
-        pretraining: the file of the texts of pretraining rows.
-        held_out: the share of the prompts for validation.
+        settings: arguments of `read`.
 
     Raises:
-        ValueError: another objective, a setting that is missing, or a file or line that cannot be
-            read.
+        ValueError: as `read`, or another objective.
     """
+    sources.check_settings(read, settings)
     if objective.name != "prompts":
         raise ValueError(f"data.objective={objective.name!r}: data/prompt_files.py has 'prompts'")
-    if not 0 <= held_out < 1:
-        raise ValueError(f"data.settings.held_out={held_out} must be a share from 0 to below 1")
-    found = np.array(_strings("prompts", prompts, field), object)
-    beside = _texts(objective, pretraining, rows=len(found))
-    apart = sources.held_out(tf.constant(found), fraction=held_out).numpy()
-    rows = {
-        split: [
-            {"inputs": prompt, **({"pretraining": texts} if texts else {})}
-            for prompt, texts, out in zip(found, beside, apart, strict=True)
-            if out == (split == "validation")
-        ]
-        for split in sources.SPLITS
-    }
+    rows = read(objective.converter_settings["pretraining_rows"], **settings)
     # An empty split has the fields of the other.
     filled = columns(rows["train"] or rows["validation"])
-    none = {name: column[:0] for name, column in filled.items()}
+    none = {field: column[:0] for field, column in filled.items()}
     sources.add_task(
         name,
         source=ColumnSource(
@@ -82,15 +64,49 @@ def register(
     )
 
 
-def _texts(objective: Objective, pretraining: str, *, rows: int) -> list[list[str]]:
-    """The pretraining texts of each prompt."""
-    each = objective.converter_settings["pretraining_rows"]
-    if not each:
-        return [[]] * rows
-    texts = _strings("pretraining", pretraining, "text")
-    order = np.random.default_rng(0).permutation(len(texts))
-    chosen = np.resize(order, (rows, each))
-    return [[texts[n] for n in row] for row in chosen]
+def documents(split: str, **settings: Any) -> tf.data.Dataset:
+    """The prompts and the texts beside them in turn, {"text": scalar string}."""
+    sources.check_settings(read, settings)
+    rows = read(1 if settings.get("pretraining") else 0, **settings)[split]
+    texts = [text for row in rows for text in (row["inputs"], *row.get("pretraining", ()))]
+    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
+
+
+def read(
+    pretraining_rows: int = 0,
+    /,
+    *,
+    prompts: str = "",
+    field: str = "prompt",
+    pretraining: str = "",
+    held_out: float = 0.05,
+) -> dict[str, list[Row]]:
+    """Read the rows of both splits.
+
+    Args:
+        pretraining_rows: texts beside each prompt.
+        prompts, field: the file, and the field of its lines.
+        pretraining: the file of the texts.
+        held_out: the share of the prompts for validation.
+
+    Raises:
+        ValueError: a setting is missing, or a file or line cannot be read.
+    """
+    if not 0 <= held_out < 1:
+        raise ValueError(f"data.settings.held_out={held_out} must be a share from 0 to below 1")
+    found = _strings("prompts", prompts, field)
+    rows: list[Row] = [{"inputs": prompt} for prompt in found]
+    if pretraining_rows:
+        texts = _strings("pretraining", pretraining, "text")
+        order = np.random.default_rng(0).permutation(len(texts))
+        for row, numbers in zip(rows, np.resize(order, (len(rows), pretraining_rows)), strict=True):
+            row["pretraining"] = [texts[n] for n in numbers]
+    apart = sources.held_out(tf.constant(found), fraction=held_out).numpy()
+    pairs = list(zip(rows, apart, strict=True))
+    return {
+        "train": [row for row, out in pairs if not out],
+        "validation": [row for row, out in pairs if out],
+    }
 
 
 def _strings(setting: str, path: str, field: str) -> Sequence[str]:

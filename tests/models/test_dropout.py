@@ -38,7 +38,7 @@ SMALL = {
 # The systems whose own code has one mask for all positions, and those without dropout.
 BROADCAST = {"t5", "switch", "lamda", "palm"}
 WITHOUT = {"gopher", "chinchilla", "llama"}
-OF_OTHERS = {"reward_model", "dpo"}  # made of the network of another system
+OF_OTHERS = {"reward_model", "dpo", "instructgpt"}  # made of the network of another system
 DROPPING = sorted({*systems.names()} - WITHOUT - OF_OTHERS)
 
 

@@ -10,21 +10,22 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.losses import autoregressive
-from t5x_like.systems import gpt3, instructgpt, llama, policy_optimization, reward_model, t5
+from t5x_like.systems import gpt2, gpt3, instructgpt, llama, policy_optimization, reward_model, t5
 
 VOCABULARY, PROMPT, NEW, END = 10, 6, 5, 2
 TINY = {"vocab_size": VOCABULARY, "d_model": 16, "d_ff": 24, "heads": 2}
+GPT3 = {"layers": 2, "positions": 24, "head_width": 8, "window": 3}
 POLICIES = {
-    "gpt3": gpt3.SIZES["small"]
-    | TINY
-    | {"layers": 2, "positions": 24, "head_width": 8, "window": 3},
+    "gpt2": gpt2.SIZES["small"] | TINY | {"layers": 1, "positions": 24},
+    "gpt3": gpt3.SIZES["small"] | TINY | GPT3,
     "llama": llama.SIZES["7b"] | TINY | {"layers": 2, "kv_heads": 1, "head_width": 8},
     "t5": t5.SIZES["v1_0_small"] | TINY | {"encoder_layers": 1, "decoder_layers": 1, "d_kv": 8},
 }
 
 
 EVERY = pytest.mark.parametrize(
-    "system", ["gpt3", pytest.param("llama", marks=pytest.mark.slow), "t5"]
+    "system",
+    ["gpt2", "t5", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt3", "llama"))],
 )
 
 
@@ -152,7 +153,7 @@ def test_an_episode_is_its_prompt_and_its_response(system):
 
 
 def test_the_gradient_of_ppo_ptx_is_that_of_both_losses():
-    module, params, episodes, *_ = made("gpt3")
+    module, params, episodes, *_ = made("gpt2")
     generator = np.random.default_rng(1)
     rows = {
         "decoder_input_tokens": generator.integers(0, VOCABULARY, (16, 3, 7)),
@@ -219,7 +220,7 @@ def test_parameters_as_published():
     ],
 )
 def test_networks_that_do_not_fit_are_named(changes, message):
-    given = settings("gpt3")
+    given = settings("gpt2")
     for name, change in changes.items():
         if name == "reward" and "trunk" in change:
             given["reward"] = settings("t5")["reward"]
@@ -241,9 +242,9 @@ def test_networks_that_do_not_fit_are_named(changes, message):
     ],
 )
 def test_settings_of_a_rollout_that_do_not_fit_are_named(changes, message):
-    module = systems.build("instructgpt", settings("gpt3"))
+    module = systems.build("instructgpt", settings("gpt2"))
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
-    batch, chosen = prompts("gpt3"), dict(changes)
+    batch, chosen = prompts("gpt2"), dict(changes)
     if room := chosen.pop("room", 0):
         batch["responses"] = np.zeros((16, room), int)
 

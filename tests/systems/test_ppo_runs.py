@@ -149,7 +149,8 @@ def test_a_run_that_stopped_goes_on_bit_for_bit(folder, tmp_path):
     again.workdir = str(tmp_path / "run")
     train.train(again)
     assert_same(stored(again.workdir, STEPS), stored(folder / "run", STEPS))
-    logs = [reporting.read_log(one)["prompt_files/loss"] for one in (folder / "run", again.workdir)]
+    workdirs = (folder / "run", tmp_path / "run")
+    logs = [reporting.read_log(one)["prompt_files/loss"] for one in workdirs]
     assert logs[0] == logs[1]
 
 
