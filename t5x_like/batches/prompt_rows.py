@@ -38,7 +38,7 @@ class DecoderPrompts(GenerativeConverter):
     start: int = 0
 
     @property
-    def features(self) -> tuple[str, ...]:  # type: ignore[override]
+    def features(self) -> tuple[str, ...]:
         """The prompt, and the text of the pretraining rows if there are any."""
         return ("inputs", "pretraining") if self.pretraining_rows else ("inputs",)
 
