@@ -74,10 +74,8 @@ def test_the_policy_approaches_the_optimum_of_the_objective():
     )
     sequences = np.array(list(itertools.product(range(toy.SYMBOLS), repeat=toy.LENGTH)), np.int32)
     rows = np.concatenate([np.zeros((len(sequences), 1), np.int32), sequences], axis=1)
-    episodes = {
-        "decoder_input_tokens": rows,
-        "response_mask": np.ones(sequences.shape, np.float32),
-    }
+    mask = np.ones(sequences.shape, np.float32)
+    episodes = {"decoder_input_tokens": rows, "response_mask": mask}
 
     @jax.jit
     def probabilities(params):
@@ -85,10 +83,7 @@ def test_the_policy_approaches_the_optimum_of_the_objective():
         scored = policy_optimization.log_probs(logits, episodes, temperature=1)
         return jnp.exp(jnp.sum(scored, axis=1))
 
-    def start(_):
-        return np.zeros((ROWS, 1))
-
-    now, log = train(model, None, start, steps=300, new=toy.LENGTH)
+    now, log = train(model, None, lambda _: np.zeros((ROWS, 1)), steps=300, new=toy.LENGTH)
     reference = probabilities({**now.params, "policy": now.params["reference"]})
     best = reference * np.exp(np.asarray(toy.reward_of(sequences)) / beta)
     best = best / best.sum()
