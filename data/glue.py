@@ -8,6 +8,9 @@ of examples, without WNLI, as in T5's released code. `folder` has GLUE as Huggin
 (nyu-mll/glue), glue/cola/train.jsonl and so on; without it what `tfds build glue/cola` prepared is
 read. docs/tasks.md has all fields and settings.
 
+`glue_wnli_as_wsc` is T5's way of WNLI, whose training rows it does not read: the rows that are
+evaluated are written as those of WSC, on which a model is trained in SuperGLUE.
+
 The label of STS-B is rounded to multiples of 0.2, "2.6" (Raffel et al. 2020, section 2.4). The
 diagnostic set, `glue_ax`, has MNLI's prefix and no training split; it is measured if its file has
 labels (Hugging Face's has not).
@@ -18,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite
+from t5x_like.preprocessing.benchmark_tasks.pronouns import marked_pronoun
+from t5x_like.preprocessing.benchmark_tasks.raw_fields import text
 
 _NLI = ("entailment", "neutral", "contradiction")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -62,6 +67,12 @@ def _round(raw: Any) -> Any:
         raise ValueError(f"label={value!r} must be a number from 0 to 5.")
     fifths = np.round(np.float32(value) * np.float32(5)) / np.float32(5)
     return {**raw, "rounded": f"{fifths:.1f}"}
+
+
+def _as_wsc(raw: Any) -> Any:
+    """Mark the pronoun of sentence1, and add the noun that sentence2 has in its place."""
+    marked, noun = marked_pronoun(text(raw, "sentence1"), text(raw, "sentence2"))
+    return {**raw, "marked": marked, "noun": noun}
 
 
 GLUE = {
@@ -111,6 +122,17 @@ GLUE = {
     ),
     "rte": _pair("rte", _PAIR, "sentence1", "sentence2", *_ENTAILMENT),
     "wnli": _pair("wnli", _PAIR, "sentence1", "sentence2", "not_entailment", "entailment"),
+    "wnli_as_wsc": Benchmark(
+        inputs="wsc: {marked}",
+        targets="{noun}",
+        labels=("False", "True"),
+        prepare=_as_wsc,
+        metrics=("referent",),
+        group="{label}",
+        splits={"validation": "validation"},
+        folder="wnli",
+        prepared="glue/wnli:2.0.0",
+    ),
     "ax": _nli(splits={"validation": "test"}, prepared="glue/ax:2.0.0", metrics=("matthews",)),
 }
 

@@ -85,6 +85,16 @@ def pairs(benchmark, raw, *, split="validation"):
             "not_entailment",
         ),
         (
+            "wnli_as_wsc",
+            {
+                "sentence1": "The fish ate the worm. It was tasty.",
+                "sentence2": "The worm was tasty.",
+                "label": 1,
+            },
+            "wsc: The fish ate the worm. *It* was tasty.",
+            "The worm",
+        ),
+        (
             "ax",
             {"premise": "P.", "hypothesis": "H.", "label": 0},
             "mnli hypothesis: H. premise: P.",

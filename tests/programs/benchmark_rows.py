@@ -251,6 +251,16 @@ def lambada(n):
     return {"text": f"{_sentence(n)} so she called it the {_pick(ANIMALS, n)}", "domain": "None"}
 
 
+def wnli(n):
+    animal, other = _pick(ANIMALS, n), _pick(ANIMALS, n + 1)
+    return {
+        "sentence1": f"The {animal} saw the {other} {n} times before it ran away.",
+        "sentence2": f"The {_pick([animal, other], n)} ran away.",
+        "label": n % 2,
+        "idx": n,
+    }
+
+
 # By the folder of each task: what makes a row, and the files that are published with labels.
 GLUE = {
     "cola": cola,
@@ -261,7 +271,7 @@ GLUE = {
     "mnli": mnli,
     "qnli": qnli,
     "rte": rte,
-    "wnli": same,
+    "wnli": wnli,
     "ax": mnli,
 }
 SUPER_GLUE = {

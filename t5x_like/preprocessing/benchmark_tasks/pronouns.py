@@ -1,0 +1,74 @@
+"""The pronoun of a sentence that another one has replaced by a noun: WNLI's pairs as WSC's rows."""
+
+import re
+
+PRONOUNS = frozenset(("he", "she", "they", "it", "her", "his", "their", "them", "him"))
+_ARTICLES = ("a", "an", "the")
+_ENDS = ".,?!"
+
+
+def marked_pronoun(premise: str, hypothesis: str) -> tuple[str, str]:
+    """The premise with asterisks around a pronoun, and the noun in its place in the hypothesis.
+
+    As T5's released code finds them (`wnli_simple`): of all pronouns the one with the most words
+    around it that the hypothesis repeats; what stands there between these words is the noun, from
+    the last on of the first "a", the first "an" and the first "the", and without a possessive.
+
+    Raises:
+        ValueError: the premise has no pronoun, or the hypothesis nothing in the place of one.
+    """
+    ours, theirs = premise.split(), hypothesis.split()
+    plain, other = ([_plain(word) for word in words] for words in (ours, theirs))
+    places = [place for place, word in enumerate(plain) if word in PRONOUNS]
+    if not places:
+        raise ValueError(f"sentence1={premise!r:.80} has none of {', '.join(sorted(PRONOUNS))}.")
+
+    def repeated(place: int) -> tuple[list[str], list[str]]:
+        """The words before and after a pronoun that the hypothesis repeats."""
+        before, after = plain[:place], plain[place + 1 :]
+        while before and _find(other, before) is None:
+            before = before[1:]
+        while after and _find(other, after) is None:
+            after = after[:-1]
+        return before, after
+
+    place = max(places, key=lambda one: sum(map(len, repeated(one))))
+    span = _between(other, *repeated(place))
+    if span is None:
+        raise ValueError(f"sentence2={hypothesis!r:.80} has nothing in the place of a pronoun.")
+    first, last = span
+    articles = [other[first:last].index(one) for one in _ARTICLES if one in other[first:last]]
+    noun = " ".join(theirs[first + max(articles, default=0) : last]).rstrip(_ENDS)
+    return " ".join([*ours[:place], _marked(ours[place]), *ours[place + 1 :]]), _no_possessive(noun)
+
+
+def _between(words: list[str], before: list[str], after: list[str]) -> tuple[int, int] | None:
+    """The places of the words between two sequences; without one, from the start or to the end."""
+    begins = _find(words, before) if before else None
+    ends = _find(words, after, last=True) if after else None
+    begin = None if begins is None else begins + len(before)
+    if begin is not None and ends is not None and begin < ends:
+        return begin, ends
+    if ends:
+        return 0, ends
+    return (begin, len(words)) if begin is not None and begin < len(words) else None
+
+
+def _find(words: list[str], part: list[str], *, last: bool = False) -> int | None:
+    """The first or the last place of a sequence in another; None if it is not there."""
+    places = range(len(words) - len(part) + 1)
+    found = [place for place in places if words[place : place + len(part)] == part]
+    return (found[-1] if last else found[0]) if found else None
+
+
+def _plain(word: str) -> str:
+    return re.sub(rf"[{_ENDS}]$", "", word.lower())
+
+
+def _marked(word: str) -> str:
+    """*it*, and a mark of punctuation after it on its own."""
+    return f"*{word[:-1]}* {word[-1]}" if word[-1] in _ENDS else f"*{word}*"
+
+
+def _no_possessive(noun: str) -> str:
+    return noun.removesuffix("'s") if noun.endswith("'s") else noun.removesuffix("'")
