@@ -27,7 +27,8 @@ From random parameters train the positions too: `--config.optimizer.frozen="()"`
 ROUGE scores to expect: 60.64, 42.46 and 50.01 on BigPatent.
 
 The demo learns to write the first sentence of a documentation string from the rest, in minutes on
-2 CPU cores, in rows of 16 blocks:
+2 CPU cores, in rows of 16 blocks. Its held-out loss falls from log 4096 = 8.3 to 4.42 nats, where
+the unigram entropy of the targets is 5.73:
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --size=3996 \
         --output=runs/bigbird_pegasus_demo/vocabulary.model

@@ -32,8 +32,8 @@ LOSS_ON_POSITIONS = ("changed", "weights", "all")
 OF_AN_EXAMPLE = {"label": 1, "value": 1, "answer": 2, "reused": 1, "continued": 1, "reversed": 1}
 # Aligned features with several numbers for each token.
 _OF_A_WORD = {"characters": LONGEST, "backward_characters": LONGEST}
-# Places in a row, and numbers of its branches, describe a row too.
-_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right", "branches", "ranks"}
+# Places in a row, and numbers of its branches or sentences, describe a row too.
+_OF_A_ROW = {*OF_AN_EXAMPLE, "span_left", "span_right", "branches", "sentences", "ranks"}
 _ENCODER_FIELDS = {"inputs": "encoder_input_tokens", "targets": "encoder_target_tokens"}
 
 

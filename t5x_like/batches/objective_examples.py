@@ -152,6 +152,7 @@ OBJECTIVES: Mapping[str, Examples | Callable[..., Examples]] = {
     "electra": _masked("token_types"),
     "unmasked": _encoder("token_types"),
     "unilm": _masked("token_types", "label"),
+    "etc": _masked("sentences", "hidden"),
     "xlnet": _masked("order", "token_types", "reused", "continued", "reversed"),
     # labels
     "classification": _encoder("token_types", "label"),

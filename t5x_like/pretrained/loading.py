@@ -197,7 +197,8 @@ def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves
     direct = {path: leaf for path, leaf in wanted.items() if path not in sums} | fewer
     found = source.read(functools.reduce(operator.or_, sums.values(), direct), whole=whole)
     made = {path: found[path][jnp.array(rows[path])] for path in fewer}
-    made |= {path: sum(found.pop(term) for term in terms) for path, terms in sums.items()}
+    made |= {path: sum(found[term] for term in terms) for path, terms in sums.items()}
+    found = {path: x for path, x in found.items() if path in wanted}
     return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in made.items()}
 
 

@@ -95,8 +95,9 @@ class System:
         copied_rows: embedding tables, by path, that may have fewer rows in that folder -> a
             function of the settings of its model and the number of rows here: for each row here
             the row there that it is a copy of.
-        sums: parameters, by path, that a folder may lack -> those there whose sum they are: a
-            network of two that were trained together, and share parameters in part.
+        sums: parameters, by path, that a folder may lack -> those there whose sum they are: of a
+            network of two that were trained together, and share parameters in part; or one
+            alone, of which they begin as a copy.
         heads: for runs of several tasks, the path of the heads in the parameters: the head of task
             x is <heads>/x, and no other task reads it. The network then has a field `task`,
             and `module.clone(task=x)` runs the head of x; `build` gets as `head` a mapping of the

@@ -208,6 +208,21 @@ def test_unilm_by_eye(monkeypatch, kind, inputs, token_types):
     assert row["label"] == [0]
 
 
+def test_etc_by_eye(monkeypatch):
+    noise_at(monkeypatch, "single_tokens", (1,))  # of the three sentences
+    noise_at(monkeypatch, "spans", (3,), (18,))
+    [row] = rows("etc", [f"{STORE}\nit is so ."], **ONLY_MASKS)
+    hidden = " ".join(["[MASK]"] * 7)
+    text = STORE.replace("\n", " ")
+    assert row == {
+        "inputs": f"[CLS] the man [MASK] to the store . {hidden} it is so [MASK] [SEP]",
+        "targets": f"[CLS] {text} it is so . [SEP]",
+        "loss_weights": [0, 0, 0, 1] + [0] * 14 + [1, 0],
+        "sentences": [0] + [1] * 7 + [2] * 7 + [3] * 4 + [0],
+        "hidden": [0] * 8 + [1] * 7 + [0] * 5,
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -244,6 +259,7 @@ def test_sentences_end_at_line_breaks_and_full_stops(text, expected):
         ("unilm", {"ngram_rate": 2}, "ngram_rate=2 must be from 0 to 1"),
         ("unilm", {"left_to_right": 0.5}, "must be 0 or more and sum to 1"),
         ("bert", {"whole_words": True}, "mean 'whole_word'"),
+        ("etc", {"hidden_rate": 0.0}, "hidden_rate=0.0 must lie between 0 and 1"),
     ],
 )
 def test_bad_settings_are_refused(name, settings, message):

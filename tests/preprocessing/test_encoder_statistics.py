@@ -200,6 +200,38 @@ def test_noise_is_15_percent_of_the_text_of_each_row_and_never_a_special_token(n
     np.testing.assert_array_equal(batch["inputs"][untouched], batch["targets"][untouched])
 
 
+def test_etc_numbers_the_sentences_of_a_row_and_hides_some_as_a_whole():
+    batch = rows("etc", epochs=20, hidden_rate=0.25)
+    inputs, targets = batch["inputs"], batch["targets"]
+    text, hidden, noise = targets > MASK, batch["hidden"] > 0, batch["loss_weights"] > 0
+    numbers = np.where(text, (targets - FIRST) // SENTENCE, -1)
+    first = np.where(text, numbers, TEXT).min(axis=1, keepdims=True)
+    np.testing.assert_array_equal(
+        np.where(text, batch["sentences"], 0), np.where(text, numbers - first + 1, 0)
+    )
+    assert not batch["sentences"][(targets == CLS) | (targets == SEP)].any()
+    counts = np.maximum(batch["sentences"], 0).max(axis=1)
+    assert set(counts) == {2, 12}  # 50 sentences of a document are four rows of 12 and one of 2
+    # Each is hidden as a whole: 3 of 12, 1 of 2, any as likely as any other.
+    of_sentence = np.stack(
+        [(hidden & (batch["sentences"] == n)).sum(axis=1) for n in range(1, 13)], axis=1
+    )
+    assert set(np.unique(of_sentence)) == {0, SENTENCE}
+    np.testing.assert_array_equal((of_sentence > 0).sum(axis=1), np.where(counts == 12, 3, 1))
+    for found in (of_sentence[counts == 12] > 0).T:
+        share(found, found, 0.25)
+    assert (inputs[hidden] == MASK).all()
+    # Noise is 15% of the rest, in whole words, and written as BERT's.
+    assert not (noise & (hidden | ~text)).any()
+    budget = np.maximum(np.rint(0.15 * (text & ~hidden).sum(axis=1)), 1)
+    missing = budget - noise.sum(axis=1)
+    assert missing.min() >= 0
+    assert missing.mean() < 0.5
+    share(inputs[noise] == MASK, inputs[noise], 0.8)
+    share(inputs[noise] == targets[noise], inputs[noise], 0.1)
+    np.testing.assert_array_equal(inputs[~noise & ~hidden], targets[~noise & ~hidden])
+
+
 def test_albert_masks_the_same_n_grams_whatever_its_label():
     """Spans of one, two and three words, 6 : 3 : 2 (section 4.1), by how long runs of noise are."""
     found = {}

@@ -27,7 +27,12 @@ from t5x_like.preprocessing.objectives.labels import (
     labelled,
     labelled_words,
 )
-from t5x_like.preprocessing.objectives.masked import encoders, masked_targets, permuted
+from t5x_like.preprocessing.objectives.masked import (
+    encoders,
+    masked_targets,
+    numbered_sentences,
+    permuted,
+)
 from t5x_like.preprocessing.objectives.objective import Objective
 from t5x_like.preprocessing.objectives.pairs import (
     comparisons,
@@ -72,6 +77,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "electra": encoders.electra,
     "unmasked": encoders.unmasked,
     "unilm": encoders.unilm,
+    "etc": numbered_sentences.etc,
     "xlnet": permuted.xlnet,
     "classification": labelled.classification,
     "pair_classification": labelled.pair_classification,

@@ -1,0 +1,147 @@
+"""ETC's objective: rows of numbered sentences with masked tokens, some sentences hidden."""
+
+import dataclasses
+import random
+
+import numpy as np
+from jaxtyping import Int
+
+from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
+from t5x_like.preprocessing.objectives.masked import formats, masking
+from t5x_like.preprocessing.objectives.masked.formats import Documents
+from t5x_like.preprocessing.objectives.masked.grouping import GroupRows, objective_of_rows
+from t5x_like.preprocessing.objectives.objective import Objective
+from t5x_like.preprocessing.objectives.running_text.noise import check_rate, check_shares
+
+_ALIGNED = ("inputs", "targets", "loss_weights", "sentences", "hidden")
+_WORD = np.ones(1)  # chances of spans of one
+
+
+def etc(
+    *,
+    rate: float = 0.15,
+    random_rate: float = 0.1,
+    kept_rate: float = 0.1,
+    hidden_rate: float = 0.1,
+    group: int = 64,
+) -> Objective:
+    """Masked words, and sentences that are hidden as a whole (Ainslie et al. 2020).
+
+        inputs:       [CLS] the man went . [MASK] [MASK] [MASK] [MASK] we [MASK] . [SEP]
+        targets:      [CLS] the man went . he     bought milk   .      we sang   . [SEP]
+        loss_weights: 0     0   0   0    0 0      0      0      0      0  1      0 0
+        sentences:    0     1   1   1    1 2      2      2      2      3  3      3 0
+        hidden:       0     0   0   0    0 1      1      1      1      0  0      0 0
+
+    A row has sentences of one document. A hidden sentence is [MASK] throughout; its tokens are not
+    predicted, but the sentence is to be found by its global token. Noise is in the other sentences.
+
+    Args:
+        rate: share of the text outside hidden sentences that is masked, in whole words.
+        random_rate, kept_rate: shares of the noise that become random tokens, and that stay.
+        hidden_rate: share of the sentences of a row that are hidden, rounded; of two sentences or
+            more at least one, and never all.
+        group: documents read together.
+
+    Raises:
+        ValueError: a share out of its range.
+    """
+    settings = dict(locals())
+    check_rate("etc", rate=rate)
+    check_shares("etc", random_rate=random_rate, kept_rate=kept_rate)
+    if not 0 < hidden_rate < 1:
+        raise ValueError(f"etc: hidden_rate={hidden_rate} must lie between 0 and 1")
+
+    def rows_for(special: SpecialTokens, length: int) -> GroupRows:
+        write = masking.Writing(random_rate=random_rate, kept_rate=kept_rate)
+        return NumberedRows(special, length, rate=rate, hidden_rate=hidden_rate, write=write)
+
+    return objective_of_rows("etc", rows_for, settings=settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberedRows:
+    """Makes the rows of a group of documents: a `GroupRows`.
+
+    Attributes:
+        special: the special tokens of the vocabulary.
+        length: tokens a row.
+        rate, hidden_rate: as for `etc`.
+        write: how noise is written.
+    """
+
+    special: SpecialTokens
+    length: int
+    rate: float = dataclasses.field(kw_only=True)
+    hidden_rate: float = dataclasses.field(kw_only=True)
+    write: masking.Writing = dataclasses.field(kw_only=True)
+
+    @property
+    def aligned(self) -> tuple[str, ...]:
+        """The features of each token, in order."""
+        return _ALIGNED
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """A row has no features as a whole."""
+        return ()
+
+    def __call__(
+        self,
+        tokens: Int[np.ndarray, "T"],
+        lengths: Int[np.ndarray, "S"],
+        counts: Int[np.ndarray, "D"],
+        seed: Int[np.ndarray, "2"],
+    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B W"]]:
+        """See `GroupRows`."""
+        room = self.length - 2
+        documents = Documents.of(tokens, lengths, counts, longest=room)
+        planned = formats.doc_sentences(documents, room, [random.Random(0)] * len(documents))
+        if not planned:
+            none = np.zeros([0, len(_ALIGNED), self.length], np.int32)
+            return none, np.zeros(0, np.int32), np.zeros([0, 0], np.int32)
+        generator = np.random.default_rng(seed.astype(np.uint32))
+        rows = lay_out(
+            documents.tokens, planned, length=self.length, separators=0, special=self.special
+        )
+        sentences = _numbers(rows, documents)
+        hidden = _hidden(generator, sentences, rate=self.hidden_rate)
+        open_text = rows.text & ~hidden
+        starts = self.special.word_starts[rows.tokens]
+        noise = masking.spans(
+            generator,
+            masking.units(starts, text=open_text),
+            budget=masking.budgets(open_text, rate=self.rate),
+            chances=_WORD,
+        )
+        inputs = self.write(generator, rows.tokens, noise, self.special)
+        fields = {
+            "inputs": np.where(hidden, self.special.mask, inputs),
+            "targets": rows.tokens,
+            "loss_weights": noise > 0,
+            "sentences": sentences,
+            "hidden": hidden,
+        }
+        out = np.stack([fields[name] for name in _ALIGNED], axis=1).astype(np.int32)
+        return out, rows.sizes, np.zeros([len(out), 0], np.int32)
+
+
+def _numbers(rows: TextRows, documents: Documents) -> Int[np.ndarray, "B L"]:
+    """The number of each token's sentence in its row, from 1 on; 0 on special tokens."""
+    offsets = np.arange(rows.tokens.shape[1]) - 1  # the row begins with [CLS]
+    places = rows.firsts[:, None] + np.maximum(offsets, 0)
+    of_group = np.searchsorted(np.array(documents.ends), places, side="right")
+    inside = (offsets >= 0) & (offsets < rows.sizes[:, None] - 2)
+    return np.where(inside, of_group - of_group[:, :1] + 1, 0)
+
+
+def _hidden(
+    generator: np.random.Generator, sentences: Int[np.ndarray, "B L"], *, rate: float
+) -> np.ndarray:
+    """True on the tokens of the hidden sentences [B, L]."""
+    counts = sentences.max(axis=1)
+    budget = np.minimum(np.maximum(np.rint(counts * rate).astype(np.int64), 1), counts - 1)
+    real = np.arange(max(int(counts.max()), 1)) < counts[:, None]
+    chosen = masking.single_tokens(generator, real, budget=budget) > 0
+    of_token = np.take_along_axis(chosen, np.maximum(sentences - 1, 0), axis=1)
+    return of_token & (sentences > 0)

@@ -1,0 +1,331 @@
+"""BigBird-ETC: its attention beside a dense one, hidden sentences, no array of all pairs."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from jax.extend.core import jaxprs_in_params
+
+from t5x_like import partitioning
+from t5x_like.losses import forward
+from t5x_like.models.attention.global_local import GlobalLocalAttention, SentenceMask
+from t5x_like.pretrained.loading import load
+from t5x_like.pretrained.model import Pretrained
+from t5x_like.pretrained.weight_source import open_source
+from t5x_like.systems import bigbird_etc, roberta
+
+TINY = bigbird_etc.SIZES["base"] | {
+    "vocab_size": 32,
+    "global_tokens": 5,
+    "layers": 2,
+    "d_model": 16,
+    "d_ff": 24,
+    "heads": 2,
+    "block": 4,
+    "distance": 3,
+    "dropout": 0.0,
+}
+LENGTH, COUNT = 22, 5  # 6 blocks, the last of them not full
+# Float32 sums of some tens of terms of order 1, in another order.
+ROUNDING = 2e-5
+
+
+def abstract(config):
+    module = bigbird_etc.build(config)
+    return jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
+
+
+@pytest.mark.parametrize(("size", "layers", "width"), [("base", 12, 768), ("large", 24, 1024)])
+def test_parameters_are_berts_and_those_of_global_tokens(size, layers, width):
+    """None are published; BERT's layers have 12 D^2 + 13 D each."""
+    shapes = nn.unbox(abstract(bigbird_etc.SIZES[size]))
+    found = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    heads = width // 64
+    of_global = width**2 + width + 2 * width  # their output projection, and their norm
+    relative = 2 * 27 * (width + heads)
+    embeddings = 50265 * width + 2 * width + 4 * width
+    head = width**2 + width + 2 * width + 50265
+    layer = 12 * width**2 + 13 * width + of_global + relative
+    assert found == embeddings + layers * layer + head
+
+
+def mask_of(hard_global, hard_text):
+    """Two documents of a row, and one with padding: sentences 1 and 2, 3 and 4; 1 and 2."""
+    segments = np.zeros((2, LENGTH), np.int32)
+    sentences = np.zeros_like(segments)
+    segments[0, :12], segments[0, 12:20], segments[1, :15] = 1, 2, 1
+    for row, number, part in ((0, 1, (1, 6)), (0, 2, (6, 11)), (0, 3, (13, 16)), (0, 4, (16, 19))):
+        sentences[row, slice(*part)] = number
+    sentences[1, 1:5], sentences[1, 5:14] = 1, 2
+    documents = np.array([[1, 1, 2, 2, 0], [1, 1, 0, 0, 0]], np.int32)
+    return SentenceMask(
+        text_segments=segments,
+        sentences=sentences,
+        global_segments=documents,
+        hard_global=hard_global,
+        hard_text=hard_text,
+    )
+
+
+def allowed(mask, query_is_text, key_is_text, own, near):
+    """Whether one token of a document sees another."""
+    if query_is_text and key_is_text:
+        return near
+    if query_is_text:
+        return own or not mask.hard_text
+    return not key_is_text or own or not mask.hard_global
+
+
+def reference(params, x, mask):
+    """The output by the definition, with a score for each pair of all tokens."""
+    total, distance = COUNT + LENGTH, TINY["distance"]
+    query, key, value = (
+        np.einsum("BLD,DHK->BLHK", x, p["kernel"]) + p["bias"]
+        for p in (params[name] for name in ("query", "key", "value"))
+    )
+    kinds = np.arange(total) >= COUNT  # True on text
+    place = np.where(kinds, np.arange(total) - COUNT, np.arange(total))
+    segments = np.concatenate([mask.global_segments, mask.text_segments], axis=1)
+    number = np.concatenate([np.arange(1, COUNT + 1)[None].repeat(2, 0), mask.sentences], axis=1)
+    out = np.zeros((2, total, 2, 8))
+    for b, q in np.ndindex(2, total):
+        if not segments[b, q]:
+            continue
+        seen, scores = [], []
+        side = "text" if kinds[q] else "global"
+        for k in range(total):
+            if segments[b, k] != segments[b, q]:
+                continue
+            own = number[b, q] == number[b, k]
+            near = abs(place[q] // 4 - place[k] // 4) <= 1
+            if not allowed(mask, kinds[q], kinds[k], own, near):
+                continue
+            relation = 2 * distance + 1 + int(own)
+            if kinds[q] == kinds[k]:
+                relation = np.clip(place[k] - place[q], -distance, distance) + distance
+            vector = key[b, k] + params[f"{side}_relative"][relation]
+            score = (query[b, q] * vector).sum(-1) + params[f"{side}_relative_bias"][relation]
+            seen.append(k)
+            scores.append(score / 8**0.5)
+        weights = np.exp(scores - np.max(scores, axis=0))  # [S H]
+        weights /= weights.sum(0)
+        out[b, q] = np.einsum("SH,SHK->HK", weights, value[b, seen])
+    ends = [params["global_out"], params["out"]]
+    parts = [out[:, :COUNT], out[:, COUNT:]]
+    parts = [
+        np.einsum("BTHK,HKD->BTD", o, p["kernel"]) + p["bias"]
+        for o, p in zip(parts, ends, strict=True)
+    ]
+    return np.concatenate(parts, axis=1), segments > 0
+
+
+@pytest.fixture(scope="module")
+def attention():
+    """The module and its parameters, all of them random."""
+    module = GlobalLocalAttention(heads=2, width=8, block=4, distance=3, use_bias=True)
+    x = jax.random.normal(jax.random.key(0), (2, COUNT + LENGTH, 16))
+
+    def run(module, x, mask):
+        return module.attend(x, module.keys_values(x), mask=mask)[0]
+
+    params = nn.unbox(module.init(jax.random.key(1), x, mask_of(True, False), method=run))["params"]
+    leaves, tree = jax.tree.flatten(params)
+    random = np.random.default_rng(2)
+    params = jax.tree.unflatten(tree, [0.5 * random.normal(size=leaf.shape) for leaf in leaves])
+    return params, x, jax.jit(lambda p, x, mask: module.apply({"params": p}, x, mask, method=run))
+
+
+@pytest.mark.parametrize("hard_text", [False, True])
+@pytest.mark.parametrize("hard_global", [True, False])
+def test_it_is_dense_attention_under_the_mask_with_relative_terms(
+    hard_global, hard_text, attention
+):
+    params, x, run = attention
+    mask = mask_of(hard_global, hard_text)
+    expected, real = reference(params, np.asarray(x), mask)
+    found = run(params, x, mask)
+    assert real.sum() == 35 + 6
+    np.testing.assert_allclose(found[real], expected[real], atol=ROUNDING)
+
+
+def make_batch(rows=2, length=LENGTH, *, words=4):
+    """Rows of sentences of some words between [CLS] and [SEP], the second sentence hidden."""
+    tokens = np.random.default_rng(0).integers(4, 32, (rows, length)).astype(np.int32)
+    sentences = np.zeros_like(tokens)
+    sentences[:, 1:-1] = np.arange(length - 2) // words + 1
+    hidden = (sentences == 2).astype(np.int32)
+    weights = np.zeros(tokens.shape, np.float32)
+    weights[:, [2, 15]] = 1
+    inputs = np.where(hidden == 1, 3, tokens)
+    inputs[:, [2, 15]] = 3
+    return {
+        "encoder_input_tokens": inputs,
+        "encoder_target_tokens": tokens,
+        "encoder_segment_ids": np.ones_like(tokens),
+        "encoder_loss_weights": weights,
+        "encoder_sentences": sentences,
+        "encoder_hidden": hidden,
+    }
+
+
+@pytest.fixture(scope="module")
+def network():
+    module = bigbird_etc.build(TINY)
+    params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
+    params = jax.tree.map(lambda x: x * 5, params)
+    compare = jax.jit(lambda p, b: forward(module, p, b, None, method="compare"))
+    return module, params, compare
+
+
+def test_a_hidden_sentence_is_read_by_its_encoding_alone_and_by_nothing_else(network):
+    _, params, compare = network
+    rows = make_batch()
+    before = compare(params, rows)
+    tokens = np.where(rows["encoder_hidden"] == 1, 9, rows["encoder_target_tokens"])
+    after = compare(params, rows | {"encoder_target_tokens": tokens})
+    for name in ("logits", "summaries"):
+        np.testing.assert_array_equal(before[name], after[name])
+    changed = np.abs(before["alone"] - after["alone"]).max(axis=-1) > 1e-3
+    np.testing.assert_array_equal(changed, [[False, True, False, False, False]] * 2)
+
+
+def test_a_sentence_alone_is_a_row_of_nothing_else(network):
+    _, params, compare = network
+    rows = make_batch()
+    alone = compare(params, rows)["alone"]
+    third = rows["encoder_target_tokens"][:, 9:13]
+    row = np.zeros_like(rows["encoder_target_tokens"])
+    row[:, :4] = third
+    real = (np.arange(LENGTH) < 4).astype(np.int32)[None].repeat(2, 0)
+    single = rows | {
+        "encoder_input_tokens": row,
+        "encoder_target_tokens": row,
+        "encoder_segment_ids": real,
+        "encoder_sentences": real,
+    }
+    found = compare(params, single)
+    # As the only sentence of a document, and as the third of five: positions are relative.
+    np.testing.assert_allclose(found["summaries"][:, 0], alone[:, 2], atol=ROUNDING)
+
+
+def test_the_loss_of_hidden_sentences_is_the_log_of_their_share(network):
+    _, params, compare = network
+    rows = make_batch()
+    outputs = compare(params, rows)
+    total, weight, metrics = bigbird_etc.contrast(outputs, rows)
+    logits = np.einsum("BD,BSD->BS", outputs["summaries"][:, 1], outputs["alone"]) / 4
+    assert weight == 2
+    expected = (scipy.special.logsumexp(logits, axis=1) - logits[:, 1]).sum()
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    np.testing.assert_allclose(metrics["accuracy"][0], (logits.argmax(1) == 1).sum())
+    # A row of two sentences has two candidates.
+    short = rows | {"encoder_sentences": np.where(rows["encoder_sentences"] > 2, 0, 1)}
+    short["encoder_sentences"] *= rows["encoder_sentences"]
+    total, weight, _ = bigbird_etc.contrast(outputs, short)
+    two = (scipy.special.logsumexp(logits[:, :2], axis=1) - logits[:, 1]).sum()
+    assert two < expected - 1
+    np.testing.assert_allclose(total, two, rtol=1e-5, atol=ROUNDING)
+
+
+def test_without_sentences_a_text_is_one(network):
+    module, params, _ = network
+    rows = {k: v for k, v in make_batch().items() if k.startswith(("encoder_i", "encoder_seg"))}
+    given = rows | {"encoder_sentences": rows["encoder_segment_ids"]}
+    run = jax.jit(lambda p, b: forward(module, p, b, None)["logits"])
+    np.testing.assert_array_equal(run(params, rows), run(params, given))
+
+
+def test_it_starts_from_roberta_with_copies_for_global_tokens(tmp_path):
+    same = ("vocab_size", "layers", "d_model", "d_ff", "heads", "dropout")
+    config = roberta.SIZES["base"] | {name: TINY[name] for name in same} | {"positions": 16}
+    module = roberta.build(config)
+    params = nn.unbox(jax.jit(module.init)(jax.random.key(3), module.example_batch()))["params"]
+    leaves, tree = jax.tree.flatten(params)
+    random = np.random.default_rng(4)
+    leaves = [random.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    there = jax.tree.unflatten(tree, leaves)
+    Pretrained(module, there, system="roberta", config=config).save_pretrained(tmp_path)
+
+    read = {"system": "bigbird_etc", "config": TINY, "dtype": np.float32, "mesh": None}
+    here = load(open_source(tmp_path), bigbird_etc.build(TINY), **read)
+    equal = np.testing.assert_array_equal
+    jax.tree.map(equal, here["head"], there["head"])
+    for name, other in {"token": "token", "norm": "norm", "global_norm": "norm"}.items():
+        jax.tree.map(equal, here["embeddings"][name], there["embeddings"][other])
+    mine, theirs = (dict(one["encoder"]["layers"]["block"]) for one in (here, there))
+    attention, own = dict(mine.pop("self_attention")), theirs.pop("self_attention")
+    jax.tree.map(equal, mine.pop("global_attention_norm"), theirs["self_attention_norm"])
+    jax.tree.map(equal, mine, theirs)
+    jax.tree.map(equal, attention.pop("global_out"), own["out"])
+    new = {
+        attention.pop(f"{side}_relative{end}").shape
+        for side in ("text", "global")
+        for end in ("", "_bias")
+    }
+    assert new == {(2, 9, 2, 8), (2, 9, 2)}
+    jax.tree.map(equal, attention, own)
+    unrolled = load(
+        open_source(tmp_path),
+        bigbird_etc.build(TINY | {"loop": "unroll"}),
+        **read | {"config": TINY | {"loop": "unroll"}},
+    )
+    last = unrolled["encoder"]["layers"]["layer_1"]["self_attention"]["global_out"]["kernel"]
+    equal(last, own["out"]["kernel"][1])
+
+
+def arrays(jaxpr):
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.shape for variable in equation.outvars)
+        for inner in jaxprs_in_params(equation.params):
+            yield from arrays(inner)
+
+
+def test_there_is_no_score_for_each_pair_of_tokens(network):
+    module, params, _ = network
+    length = 512
+    rows = make_batch(rows=1, length=length, words=128)
+
+    def loss(params):
+        return bigbird_etc.loss(module, params, rows, None)[0]
+
+    jaxpr = jax.make_jaxpr(jax.grad(loss))(params)
+    sizes = [math.prod(shape) for shape in arrays(jaxpr.jaxpr)]
+    # The keys of 128 blocks in 2 layers: 3 blocks and the global tokens, 2 heads of 8.
+    assert max(sizes) == 2 * 128 * (3 * 4 + COUNT) * 2 * 8 < length * length
+
+
+def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device(network):
+    module, params, _ = network
+    rows = make_batch(rows=4)
+
+    def loss(params, rows):
+        total, weight, _ = bigbird_etc.loss(module, params, rows, None)
+        return total / weight
+
+    run = jax.value_and_grad(loss)
+    expected = jax.jit(run)(params, rows)
+    mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})
+    axes = nn.get_partition_spec(abstract(TINY))
+    with partitioning.layout(mesh):
+        spread = jax.device_put(params, partitioning.shardings(mesh, axes))
+        found = jax.jit(run)(spread, partitioning.shard_batch(rows, mesh))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-5), found, expected
+    )
+    assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(expected[1]["encoder"]))
+
+
+def test_settings_and_batches_that_do_not_fit_are_refused(network):
+    module, params, _ = network
+    for name in ("block", "global_tokens"):
+        with pytest.raises(ValueError, match=rf"model\.{name}=0 must be 1 or more"):
+            bigbird_etc.build(TINY | {name: 0})
+    rows = {k: v for k, v in make_batch().items() if k != "encoder_hidden"}
+    with pytest.raises(ValueError, match=r"batch has none: set data.objective='etc', or model"):
+        bigbird_etc.loss(module, params, rows, None)
+    with pytest.raises(ValueError, match="global-local attention never has all scores"):
+        module.apply({"params": params}, rows, collect=("attention_scores",))
