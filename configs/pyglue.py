@@ -7,8 +7,10 @@
 
 `initialize` is a run, a checkpoint or a folder in Hugging Face's format. A task's name fine-tunes
 an encoder with a head on it: `acceptability`, `topic`, `similarity`, `paraphrase`, `entailment`,
-`span`, `continuation` or `ranking`. `text` fine-tunes a T5, or another model that generates, on all
-of these and `summary` as text, mixed in proportion to their rows. The test rows:
+`span`, `continuation` or `ranking`. `gpt_topic` and so on, all but `span`, fine-tune a GPT on the
+same rows, with the head and the auxiliary loss of configs/gpt.py. `text` fine-tunes a T5, or
+another model that generates, on all of these and `summary` as text, mixed in proportion to their
+rows. The test rows:
 
     python -m t5x_like.evaluate --config=configs/run.py:runs/topic --config.evaluate.batches=0 \
         --config.evaluate.tasks="('pyglue_topic_test',)"
@@ -37,6 +39,10 @@ KINDS = {
     "continuation": "multiple_choice",
     "ranking": "multiple_choice",
 }
+# Pairs of texts that fill one row.
+_LONG = ("similarity", "paraphrase", "entailment", "continuation", "ranking")
+# No head of GPT's marks a span.
+GPT_KINDS = {f"gpt_{task}": kind for task, kind in KINDS.items() if kind != "question_answering"}
 # What the average of tasks as text is made of; each counts once. Not `similarity`: a correlation is
 # not defined where a small model always predicts one number.
 _MEASURED = {
@@ -53,8 +59,11 @@ _MEASURED = {
 
 def get_config(task: str = "text") -> ml_collections.ConfigDict:
     """The config of one of the tasks above, or of all as text."""
-    recipes.check_size("pyglue", task, ("text", *KINDS), kind="task")
-    config = _text() if task == "text" else _head(task, KINDS[task])
+    recipes.check_size("pyglue", task, ("text", *KINDS, *GPT_KINDS), kind="task")
+    if task in GPT_KINDS:
+        config = _gpt_head(task.removeprefix("gpt_"), GPT_KINDS[task])
+    else:
+        config = _text() if task == "text" else _head(task, KINDS[task])
     config.data.module = "data/pyglue.py"
     config.data.settings = ml_collections.ConfigDict()
     config.evaluate.every = 1000 if task == "text" else 250
@@ -86,6 +95,19 @@ def _head(task: str, kind: str) -> ml_collections.ConfigDict:
         "clip_norm": 1.0,
         **recipes.linear(config, 1e-4, warmup_steps=recipes.steps(config) // 10),
     }
+    return config
+
+
+def _gpt_head(task: str, kind: str) -> ml_collections.ConfigDict:
+    """The task of an encoder, as GPT reads it (Radford et al. 2018, section 3.3)."""
+    config = _head(task, kind)
+    config.workdir = f"runs/pyglue_gpt_{task}"
+    with config.ignore_type():
+        config.model.added_tokens = 3  # start, delimiter and extract
+    config.loss = {"auxiliary": 0.5}
+    config.data.objective = f"gpt_{kind}"
+    config.data.converter = "decoder_rows"
+    config.data.lengths = {"inputs": 128 if task in _LONG else 64}
     return config
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from data import pyglue_rows
-from tests.programs import in_process, tiny_encoder
+from tests.programs import in_process, tiny_encoder, tiny_gpt
 
 PACKAGES = ("numpy", "sklearn")
 SETTINGS = f"--config.data.settings.packages={PACKAGES!r}"
@@ -54,6 +54,30 @@ def test_an_encoder_learns_the_topic(tmp_path):
         value for line in lines for key, value in line.items() if key == "pyglue_topic/accuracy"
     ]
     assert accuracy > 0.58  # a constant has 0.5, and of these words many are unknown
+
+
+@pytest.mark.slow
+def test_a_gpt_learns_the_topic(tmp_path):
+    texts = [row["text_a"] for row in pyglue_rows.rows("topic", "train", packages=PACKAGES)]
+    counts = collections.Counter(word for one in texts for word in re.findall(r"[a-z]+", one))
+    tiny_gpt.write(tmp_path / "pretrained", words=[word for word, _ in counts.most_common(200)])
+    train(
+        "--config=configs/pyglue.py:gpt_topic",
+        f"--config.initialize={tmp_path / 'pretrained'}",
+        f"--config.workdir={tmp_path / 'run'}",
+        SETTINGS,
+        "--config.data.lengths.inputs=48",
+        "--config.train.steps=400",
+        "--config.evaluate.every=0",
+        "--config.optimizer.learning_rate=2e-3",
+    )
+    [accuracy] = [
+        value
+        for line in logged(tmp_path / "run")
+        for key, value in line.items()
+        if key == "pyglue_topic/accuracy"
+    ]
+    assert accuracy > 0.58  # a constant has 0.5
 
 
 @pytest.mark.slow
