@@ -19,6 +19,7 @@ ARRAYS = [
     "optax>=0.2.5",
     "orbax-checkpoint>=0.11.30",
     "safetensors>=0.5",
+    "tensorstore>=0.1.71",
 ]
 
 # Text to batches, and what the commands show and write.

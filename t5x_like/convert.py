@@ -1,10 +1,11 @@
-"""Convert weights between Hugging Face folders and our checkpoints.
+"""Convert weights between Hugging Face folders, our checkpoints and T5X's.
 
-    python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like] [--dtype=float32]
-        [--system=NAME] [--average=5]
+    python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like|t5x]
+        [--dtype=float32] [--system=NAME] [--average=5]
 
 --from names a Hugging Face folder with config.json and model.safetensors or its shards, one of our
-checkpoints, or a run (then its newest checkpoint). The output contains the parameters and the
+checkpoints, a run (then its newest checkpoint), or a checkpoint of T5X's T5 (docs/checkpoints.md),
+which may be written t5x:FOLDER. The output contains the parameters and the
 model's settings, but no optimizer state. --system names the system to read a Hugging Face folder
 as, where several systems share its model_type: `unilm` for a folder of `bert`. --average=N averages
 the newest N checkpoints of a run.
@@ -41,10 +42,10 @@ def convert(
     system: str | None = None,
     average: int = 1,
 ) -> None:
-    """Read a model in either format and write it to an empty or new folder.
+    """Read a model in any of the formats and write it to an empty or new folder.
 
     Args:
-        form: the format to write: `hf`, or `t5x_like` for a checkpoint of step 0.
+        form: the format to write: `hf`, or `t5x_like` or `t5x` for a checkpoint of step 0.
         dtype: the dtype of the written parameters, `float32` or `bfloat16`.
         system, average: see `from_pretrained`.
 
@@ -52,7 +53,7 @@ def convert(
         ValueError: the source contains no model, the target is not empty, or Hugging Face has no
             such network.
     """
-    write = choose("--format", form, {"hf": _write_hugging_face, "t5x_like": _write_checkpoint})
+    write = choose("--format", form, FORMATS)
     command_line.check_folder("--to", target)
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={str(target)!r} is not empty: choose a new folder")
@@ -80,12 +81,21 @@ def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
         checkpoints.save(0, _Weights(params=model.params, step=jnp.zeros((), jnp.int32)))
 
 
+def _write_t5x(model: "Pretrained", target: pathlib.Path) -> None:
+    from t5x_like.pretrained import t5x
+
+    t5x.save(model.params, target, system=model.system, config=model.config)
+
+
+FORMATS = {"hf": _write_hugging_face, "t5x_like": _write_checkpoint, "t5x": _write_t5x}
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.convert")
     parser.add_argument("--from", dest="source", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument("--format", default="hf", help="hf (default) or t5x_like")
+    parser.add_argument("--format", default="hf", help="hf (default), t5x_like or t5x")
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
     parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")

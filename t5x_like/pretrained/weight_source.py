@@ -1,13 +1,11 @@
 """Read a model's settings and parameters from the folder of a run or of another library."""
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import flax.traverse_util
-import jax
 import numpy as np
 from absl import logging
 
@@ -20,7 +18,10 @@ from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import hint
 from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
+from t5x_like.pretrained.assembled import assembled
+from t5x_like.pretrained.t5x import T5XCheckpoint, find_checkpoint
 
+_T5X = "t5x:"  # before a folder
 Leaves = dict[str, Any]  # by path: "encoder/layers/block/feed_forward/wi/kernel"
 
 
@@ -58,9 +59,10 @@ class Source(Protocol):
 
 
 def open_source(path: pathlib.Path, *, system: str | None = None, average: int = 1) -> Source:
-    """Read the settings of a Hugging Face folder, a run or a checkpoint.
+    """Read the settings of a Hugging Face folder, a run or a checkpoint, ours or T5X's.
 
     Args:
+        path: `t5x:FOLDER` requires that FOLDER is T5X's, and is else the same as FOLDER.
         system: the system to read a Hugging Face folder as, where several systems support its
             model_type; None for the default one.
         average: the number of newest checkpoints to average, see `checkpoints.restore_params`;
@@ -70,9 +72,16 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
         ValueError: there is no such folder, it has no model, or its model is not supported; or
             `average` is above 1 for a folder with one model.
     """
-    path = pathlib.Path(checkpoints.locate(path))
+    given = str(path)
+    path = pathlib.Path(checkpoints.locate(pathlib.Path(given.removeprefix(_T5X)).expanduser()))
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
+    if found := find_checkpoint(path):
+        return T5XCheckpoint(found)
+    if given.startswith(_T5X):
+        raise ValueError(
+            f"{given!r}: {path} has neither a file `checkpoint` nor a folder checkpoint_STEP"
+        )
     config = path / files.CONFIG
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
         if average != 1:
@@ -163,34 +172,12 @@ class _HuggingFace:
         for name, shape in shapes.items():
             self._check_shape(names[name][0], names[name][1:], shape)
         # One parameter at a time, so that the host's memory holds only one.
-        return {path: self._array(leaf, parts[path], names) for path, leaf in wanted.items()}
-
-    def _array(
-        self,
-        leaf: jax.ShapeDtypeStruct,
-        parts: list[weight_map.Piece],
-        names: Mapping[str, list[str]],
-    ) -> Any:
-        """A parameter, of which this process reads what its devices hold."""
-
-        @functools.cache  # devices may hold the same part
-        def part(*bounds: tuple[int, int]) -> np.ndarray:
-            return weight_map.assemble(
-                leaf.shape,
-                tuple(slice(*each) for each in bounds),
-                parts,
-                lambda name, index: self._read_tensor(names[name], index),
-                dtype=leaf.dtype,
+        return {
+            path: assembled(
+                leaf, parts[path], lambda name, index: self._read_tensor(names[name], index)
             )
-
-        def read(index: tuple[slice, ...] | None) -> np.ndarray:
-            assert index is not None
-            spans = (span.indices(size) for span, size in zip(index, leaf.shape, strict=True))
-            return part(*(span[:2] for span in spans))
-
-        if leaf.sharding is None:
-            return jax.device_put(read((slice(None),) * len(leaf.shape)))
-        return jax.make_array_from_callback(leaf.shape, leaf.sharding, read)
+            for path, leaf in wanted.items()
+        }
 
     def _read_tensor(self, names: list[str], index: weight_map.Index) -> np.ndarray:
         """A part of a tensor.

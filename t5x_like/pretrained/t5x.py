@@ -1,0 +1,224 @@
+"""T5X's checkpoints of T5 as a source of weights: v1.0, v1.1, LM-adapted, mT5, ByT5, Flan-T5.
+
+The names are those of the network in T5X's examples/t5. Its sizes follow from the shapes.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import flax.traverse_util
+import jax
+from jaxtyping import PyTree
+
+from t5x_like import systems
+from t5x_like.decoding.settings import GenerationSettings
+from t5x_like.hf import weight_map
+from t5x_like.hf.weight_map import WeightMap
+from t5x_like.pretrained.assembled import assembled
+from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
+
+_ATTENTION = {
+    "query/kernel": "D (H K) -> D H K",
+    "key/kernel": "D (H K) -> D H K",
+    "value/kernel": "D (H K) -> D H K",
+    "out/kernel": "(H K) D -> H K D",
+}
+_KERNELS = ("wi/kernel", "wi_0/kernel", "wi_1/kernel", "wo/kernel")
+
+
+def _tower(tower: str, attentions: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The weights of a tower.
+
+    Args:
+        attentions: our names -> theirs, and theirs of the layer norm before.
+    """
+    here, there = f"{tower}/layers/{{layer}}", f"{tower}/layers_{{layer}}"
+    weights: dict[str, Any] = {
+        f"{tower}/relative_position_bias/embedding": (
+            f"{tower}/relpos_bias/rel_embedding",
+            "H N -> N H",
+        ),
+        f"{tower}/final_norm/scale": f"{tower}/{tower}_norm/scale",
+        f"{here}/feed_forward_norm/scale": f"{there}/pre_mlp_layer_norm/scale",
+        **{f"{here}/feed_forward/{kernel}": f"{there}/mlp/{kernel}" for kernel in _KERNELS},
+    }
+    for ours, (theirs, norm) in attentions.items():
+        weights[f"{here}/{ours}_norm/scale"] = f"{there}/{norm}/scale"
+        for kernel, layout in _ATTENTION.items():
+            weights[f"{here}/{ours}/{kernel}"] = (f"{there}/{theirs}/{kernel}", layout)
+    return weights
+
+
+WEIGHTS: WeightMap = {
+    "token_embedder/embedding": "token_embedder/embedding",
+    "lm_head/kernel": "decoder/logits_dense/kernel",
+    **_tower("encoder", {"self_attention": ("attention", "pre_attention_layer_norm")}),
+    **_tower(
+        "decoder",
+        {
+            "self_attention": ("self_attention", "pre_self_attention_layer_norm"),
+            "cross_attention": ("encoder_decoder_attention", "pre_cross_attention_layer_norm"),
+        },
+    ),
+}
+
+
+def find_checkpoint(folder: pathlib.Path) -> pathlib.Path | None:
+    """The checkpoint that a folder is, or its newest `checkpoint_STEP`; None if there is none."""
+    if (folder / FILE).is_file():
+        return folder
+    found = {
+        int(match[1]): file.parent
+        for file in folder.glob(f"checkpoint_*/{FILE}")
+        if (match := re.fullmatch(r"checkpoint_(\d+)", file.parent.name))
+    }
+    return found[max(found)] if found else None
+
+
+@dataclasses.dataclass(frozen=True)
+class T5XCheckpoint:
+    """A checkpoint of T5X, a source of weights.
+
+    Attributes:
+        folder: of the checkpoint.
+    """
+
+    folder: pathlib.Path
+    system: str = "t5"
+    model_type: str = ""
+    # T5X begins the decoder's inputs with padding, and its vocabularies end texts with 1.
+    generation: GenerationSettings = dataclasses.field(
+        default_factory=lambda: GenerationSettings(
+            decoder_start_token_id=0, eos_token_id=1, pad_token_id=0
+        )
+    )
+
+    @functools.cached_property
+    def arrays(self) -> StoredArrays:
+        """The parameters in the files."""
+        return StoredArrays(self.folder)
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The settings of the system's `build`.
+
+        Raises:
+            ValueError: it is another network than T5X's T5.
+        """
+        names = set(self.arrays.names)
+        if not any(name.startswith("encoder/layers_0/attention/") for name in names):
+            raise ValueError(f"{self.folder} is not supported: {_explain_network(names)}")
+        tied = "decoder/logits_dense/kernel" not in names
+        gated = "encoder/layers_0/mlp/wi_0/kernel" in names
+        vocab_size, d_model = self._shape("token_embedder/embedding")
+        heads, buckets = self._shape("encoder/relpos_bias/rel_embedding")
+        joined = self._shape("encoder/layers_0/attention/query/kernel")[1]
+        return {
+            **systems.find("t5").sizes["v1_0_small" if tied else "small"],
+            "vocab_size": vocab_size,
+            "d_model": d_model,
+            "d_ff": self._shape("encoder/layers_0/mlp/wo/kernel")[0],
+            "heads": heads,
+            "d_kv": joined // heads,
+            "relative_buckets": buckets,
+            "encoder_layers": _layers("encoder", names),
+            "decoder_layers": _layers("decoder", names),
+            "feed_forward": "gated_gelu" if gated else "relu",
+            "tied_head": tied,
+        }
+
+    def available(self, wanted: Mapping[str, Any]) -> set[str]:
+        """The paths of the wanted parameters that the files have with the same shapes."""
+        known = weight_map.mapped(WEIGHTS, wanted)
+        names = set(self.arrays.names)
+        return {
+            path
+            for path, parts in self._parts({path: wanted[path] for path in known}).items()
+            if all(
+                piece.tensor in names and self.arrays.shape(piece.tensor) == piece.tensor_shape
+                for piece in parts
+            )
+        }
+
+    def read(self, wanted: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
+        """Read arrays with the dtypes and shardings of the wanted ShapeDtypeStructs.
+
+        Raises:
+            ValueError: a parameter is missing, left over, of another shape, or damaged.
+        """
+        parts = self._parts(wanted)
+        shapes = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
+        names = set(self.arrays.names)
+        present = names if whole else names & set(shapes)
+        weight_map.check_names(shapes, present, where=str(self.folder))
+        for name, shape in shapes.items():
+            if self.arrays.shape(name) != shape:
+                raise ValueError(
+                    f"{self.folder}: {name} has shape {list(self.arrays.shape(name))}; the others "
+                    f"imply {list(shape)}"
+                )
+        return {
+            path: assembled(leaf, parts[path], self.arrays.read) for path, leaf in wanted.items()
+        }
+
+    def _parts(self, wanted: Mapping[str, Any]) -> dict[str, list[weight_map.Piece]]:
+        return weight_map.pieces(WEIGHTS, {path: leaf.shape for path, leaf in wanted.items()})
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name not in self.arrays.names:
+            raise ValueError(f"{self.folder} lacks the parameter {name}")
+        shape = self.arrays.shape(name)
+        if len(shape) != 2:
+            raise ValueError(f"{self.folder}: {name} has shape {list(shape)}; a matrix is needed")
+        return shape
+
+
+def _layers(tower: str, names: set[str]) -> int:
+    found = [re.match(rf"{tower}/layers_(\d+)/", name) for name in names]
+    return 1 + max((int(match[1]) for match in found if match), default=-1)
+
+
+def _explain_network(names: set[str]) -> str:
+    """Why a checkpoint of T5X is not one of its T5."""
+    if any("/expert/" in name or "/router/" in name for name in names):
+        return "it is sparse (Switch Transformer, of flaxformer), and only T5's dense network is"
+    if any(re.match(r"(encoder|decoder)/(encoder|decoder)/", name) for name in names):
+        return (
+            "its layers are stacked in one array (T5X's examples/scalable_t5), and only those of "
+            "examples/t5, an array for each layer, are"
+        )
+    if not any(name.startswith("encoder/") for name in names):
+        return "it has no encoder (T5X's examples/decoder_only), and only encoder-decoders are"
+    return f"its parameters are named otherwise than T5's, such as {sorted(names)[0]}"
+
+
+def save(
+    params: PyTree, folder: pathlib.Path, *, system: str, config: Mapping[str, Any], step: int = 0
+) -> None:
+    """Write the parameters of a T5 as a checkpoint of T5X, `folder`/checkpoint_STEP.
+
+    Args:
+        system, config: the network's system, and the settings of its `build`.
+
+    Raises:
+        ValueError: T5X's T5 has no such network.
+    """
+    if system != T5XCheckpoint.system:
+        raise ValueError(f"--format=t5x: T5X's layout is for system 't5', and this is {system!r}")
+    needed = {"architecture": "encoder_decoder", "d_adapter": 0, "scale_tied_logits": True}
+    for name, value in needed.items():
+        if config.get(name) != value:
+            raise ValueError(f"model.{name}={config.get(name)!r}: T5X's T5 has only {value!r}")
+    arrays = flax.traverse_util.flatten_dict(params, sep="/")
+    parts = weight_map.pieces(WEIGHTS, {path: leaf.shape for path, leaf in arrays.items()})
+    target = folder / f"checkpoint_{step}"
+    target.mkdir(parents=True)
+    write(
+        target,
+        weight_map.disassemble(arrays, parts, fetch=lambda a, index: jax.device_get(a[index])),
+        step=step,
+    )

@@ -1,0 +1,158 @@
+"""The files of T5X's checkpoints: a tree in msgpack, with large arrays in folders of TensorStore.
+
+A checkpoint is a folder with a file `checkpoint`, the tree of the train state. A leaf is an array,
+or where the numbers are: the specification of an array in the format zarr, in a folder beside the
+file, or the string PLACEHOLDER://NAME of Orbax, which names such a folder, or an array in its
+database (OCDBT).
+"""
+
+import contextlib
+import functools
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import flax.serialization
+import flax.traverse_util
+import numpy as np
+import tensorstore
+
+from t5x_like.hf.weight_map import Index, Tensor
+
+FILE = "checkpoint"
+VERSION = 3  # since June 2021: bfloat16 arrays are stored as such
+_PLACEHOLDER = "PLACEHOLDER://"
+_SPECIFICATION = {"driver", "kvstore"}
+
+
+class StoredArrays:
+    """The parameters of a checkpoint by path, "encoder/layers_0/mlp/wi/kernel"; none is read yet.
+
+    Args:
+        folder: of the checkpoint.
+
+    Raises:
+        ValueError: the file is damaged, or has no parameters.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        tree = _read_tree(folder / FILE)
+        target = tree.get("optimizer", tree).get("target", tree.get("params"))
+        if not isinstance(target, Mapping):
+            raise ValueError(
+                f"{folder / FILE} has no parameters: neither optimizer.target nor target is there"
+            )
+        self._leaves = flax.traverse_util.flatten_dict(
+            dict(target), sep="/", is_leaf=lambda _, node: node.keys() >= _SPECIFICATION
+        )
+        self._opened = functools.cache(self._open)
+
+    @property
+    def names(self) -> list[str]:
+        """The paths of the parameters."""
+        return list(self._leaves)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A parameter's shape, without reading it."""
+        return tuple(self._opened(name).shape)
+
+    def read(self, name: str, index: Index) -> np.ndarray:
+        """A part of a parameter.
+
+        Raises:
+            ValueError: its files are missing or damaged.
+        """
+        array = self._opened(name)[index]
+        if isinstance(array, np.ndarray):
+            return array
+        with _naming(self.folder, name):
+            return array.read().result()
+
+    def _open(self, name: str) -> Any:
+        leaf = self._leaves[name]
+        if isinstance(leaf, np.ndarray | np.generic):
+            return np.asarray(leaf)
+        with _naming(self.folder, name):
+            return tensorstore.open(self._specification(name, leaf), open=True).result()
+
+    def _specification(self, name: str, leaf: Any) -> dict[str, Any]:
+        """Where TensorStore finds an array: always in this folder, wherever it was written."""
+        if isinstance(leaf, str) and leaf.startswith(_PLACEHOLDER):
+            place = leaf.removeprefix(_PLACEHOLDER)
+        elif isinstance(leaf, Mapping) and leaf.keys() >= _SPECIFICATION:
+            if leaf["driver"] != "zarr":
+                raise ValueError(f"driver={leaf['driver']!r} is not supported; 'zarr' is")
+            place = leaf["kvstore"].get("path") or leaf.get("path", "")
+        else:
+            raise ValueError(f"it is neither an array nor the place of one: {leaf!r}"[:200])
+        place = pathlib.PurePosixPath(place).name
+        store: dict[str, Any] = {"driver": "file", "path": str(self.folder / place)}
+        if not (self.folder / place).is_dir() and (self.folder / "manifest.ocdbt").is_file():
+            store = {"driver": "ocdbt", "base": f"file://{self.folder.resolve()}", "path": place}
+        # A chunk whose file is missing would else be read as zeros.
+        return {"driver": "zarr", "kvstore": store, "fill_missing_data_reads": False}
+
+
+@contextlib.contextmanager
+def _naming(folder: pathlib.Path, name: str) -> Iterator[None]:
+    """Name the parameter in the errors of TensorStore, in one line."""
+    try:
+        yield
+    except ValueError as error:
+        reason = str(error).partition(" [tensorstore_spec")[0].replace("\n", " ")
+        raise ValueError(f"{folder}: the parameter {name} cannot be read: {reason}") from error
+
+
+def _read_tree(path: pathlib.Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    if data.startswith(b"model_checkpoint_path"):
+        raise ValueError(
+            f"{path} belongs to a checkpoint of TensorFlow; T5X's are in msgpack (the T5X project "
+            "converted the models of that time)"
+        )
+    try:
+        tree = flax.serialization.msgpack_restore(data)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged or incomplete: {error}") from error
+    except Exception as error:  # msgpack's own have no common base but this
+        if type(error).__module__.partition(".")[0] != "msgpack":
+            raise
+        raise ValueError(f"{path} is damaged or incomplete: {error!r}") from error
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path} holds a {type(tree).__name__}, and no tree of parameters")
+    return tree
+
+
+def write(folder: pathlib.Path, tensors: Iterable[Tensor], *, step: int) -> None:
+    """Write parameters as a checkpoint of T5X, without optimizer state, one after the other.
+
+    Matrices become folders of TensorStore, vectors a part of the file.
+
+    Args:
+        folder: an empty folder.
+        tensors: their names are paths.
+    """
+    leaves: dict[str, Any] = {}
+    for tensor in tensors:
+        if len(tensor.shape) < 2:
+            leaves[tensor.name] = tensor.load()
+            continue
+        place = f"target.{tensor.name.replace('/', '.')}"
+        specification = {
+            "driver": "zarr",
+            "kvstore": {"driver": "file", "path": str(folder / place)},
+            "dtype": tensor.dtype.name,
+            "metadata": {"shape": [*tensor.shape], "compressor": {"id": "gzip"}},
+        }
+        opened = tensorstore.open(specification, create=True).result()
+        opened.write(tensor.load()).result()
+        found = opened.spec(minimal_spec=True).to_json()
+        kvstore = {"driver": "file", "path": f"{place}/"}
+        leaves[tensor.name] = {**found, "kvstore": kvstore}
+        leaves[tensor.name].pop("transform", None)
+    target = flax.traverse_util.unflatten_dict(leaves, sep="/")
+    state = {"step": np.int32(step), "param_states": {}}
+    tree = {"version": VERSION, "optimizer": {"target": target, "state": state}}
+    # The file last: a folder without it is no checkpoint.
+    (folder / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
