@@ -1,0 +1,335 @@
+r"""People's feedback in your files: prompts with demonstrations, and comparisons of responses.
+
+    --config.data.module=data/preference_files.py --config.data.task=preference_files
+    --config.data.settings.train=comparisons.jsonl --config.data.objective=comparisons
+
+A line of a .jsonl file is one of these. A conversation is a list of messages {"role", "content"}
+with the roles system, user and assistant; it is written by `template`: "plain" (User: ...,
+Assistant: ...), "chatml", or a text with {} for each role. Strings are read as they are.
+
+| fields | content |
+|---|---|
+| prompt, responses, ranks | two or more responses, and for each its rank, 1 the best |
+| prompt, chosen, rejected | two responses: strings, or conversations that begin with the prompt |
+| chosen, rejected | two conversations, or strings of turns "\n\nHuman: ...\n\nAssistant: ..." |
+| info, summaries, choice | a post and two summaries (openai/summarize_from_feedback) |
+| prompt, response | a demonstration; `completion`, or `inputs` and `targets`, are other names |
+| messages | a conversation: a demonstration for each answer of the assistant in it |
+
+    {"prompt": "A pet?", "responses": [" A dog.", " No.", " Cat"], "ranks": [1, 3, 2]}
+    {"prompt": "A pet?", "chosen": " A dog.", "rejected": " No."}
+    {"messages": [{"role": "user", "content": "A pet?"},
+                  {"role": "assistant", "content": "A dog."}]}
+
+These are also the rows of Anthropic/hh-rlhf and of ultrafeedback_binarized. Responses of the same
+rank are tied, which is no pair; a line with ties alone is left out, and their number logged.
+The objective `comparisons` reads lines with two or more responses; `text_to_text`, for supervised
+fine-tuning, also reads those: the best response is the demonstration.
+
+The lines of `validation` are for evaluation; without it `held_out`, a share of the prompts, are.
+All lines are checked at the start and kept in memory; an error names the file and the line.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import tensorflow as tf
+from absl import logging
+
+from t5x_like.names import hint
+from t5x_like.preprocessing import sources
+from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
+from t5x_like.vocabularies.chat import ChatTemplate, Turn, check_turns, find_template
+
+Row = dict[str, Any]  # prompt, responses, ranks
+
+# The fields of a demonstration, by its prompt's.
+_DEMONSTRATIONS = {"prompt": ("response", "completion"), "inputs": ("targets",)}
+_HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
+
+
+def register(
+    vocabulary: Vocabulary,
+    objective: Objective,
+    *,
+    name: str = "preference_files",
+    **settings: Any,
+) -> None:
+    """Add the task `name`, with the splits "train" and "validation".
+
+    Args:
+        vocabulary: of the tokens.
+        objective: comparisons or text_to_text.
+        name: of the task.
+        settings: arguments of `read`.
+
+    Raises:
+        ValueError: as `read`; or a line has more responses than the objective's examples, or none
+            to compare.
+    """
+    sources.check_settings(read, settings)
+    most = objective.converter_settings.get("responses", 0)
+    found = read(most, **settings)
+    shaped = {split: list(map(_shaped(objective), rows)) for split, rows in found.items()}
+    # An empty split has the fields of the other.
+    filled = columns(next(rows for rows in shaped.values() if rows))
+    none = {field: column[:0] for field, column in filled.items()}
+    sources.add_task(
+        name,
+        source=ColumnSource(
+            lambda split: columns(shaped[split]) if shaped[split] else none, splits=sources.SPLITS
+        ),
+        vocabulary=vocabulary,
+        preprocessors=objective.preprocessors,
+        features=objective.features,
+    )
+
+
+def _shaped(objective: Objective) -> Any:
+    """The function from a row to the fields that an objective reads."""
+    if objective.name == "comparisons":
+        return dict
+    return lambda row: {
+        "inputs": row["prompt"],
+        "targets": row["responses"][row["ranks"].index(min(row["ranks"]))],
+    }
+
+
+def documents(split: str, **settings: Any) -> tf.data.Dataset:
+    """The prompts and responses of a split in turn, {"text": scalar string}."""
+    sources.check_settings(read, settings)
+    rows = read(**settings)[split]
+    texts = [text for row in rows for text in (row["prompt"], *row["responses"])]
+    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
+
+
+def read(
+    most: int = 0,
+    /,
+    *,
+    train: str = "",
+    validation: str = "",
+    held_out: float = 0.05,
+    template: str | dict = "plain",
+) -> dict[str, Sequence[Row]]:
+    """Read and check the lines of both splits.
+
+    Args:
+        most: the most responses of a comparison, of which each line has at least two; 0 where one,
+            a demonstration, is enough.
+        train, validation: files; "" for a split without lines.
+        held_out: the share of the prompts of `train` for validation, without a file for it.
+        template: how the turns of a conversation are written, see `vocabularies.chat`.
+
+    Raises:
+        ValueError: neither file is set, there is no such file, or a line is bad.
+    """
+    if not train and not validation:
+        raise ValueError(
+            "data.settings.train is not set: give a .jsonl file (data/preference_files.py)"
+        )
+    if not 0 <= held_out < 1:
+        raise ValueError(f"data.settings.held_out={held_out} must be a share from 0 to below 1")
+    chat = find_template(template)
+    files = {"train": train, "validation": validation}
+    rows = {
+        split: _rows(split, os.path.expanduser(path), chat, most=most) if path else []
+        for split, path in files.items()
+    }
+    if validation or not held_out:
+        return dict(rows)
+    prompts = tf.constant([row["prompt"] for row in rows["train"]])
+    apart = sources.held_out(prompts, fraction=held_out).numpy()
+    pairs = list(zip(rows["train"], apart, strict=True))
+    return {
+        "train": [row for row, out in pairs if not out],
+        "validation": [row for row, out in pairs if out],
+    }
+
+
+def _rows(setting: str, path: str, chat: ChatTemplate, *, most: int) -> list[Row]:
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        folder = os.path.dirname(path) or "."
+        there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        near = hint(os.path.basename(path), [one for one in there if one.endswith(".jsonl")])
+        raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
+    rows: list[Row] = []
+    ties = 0
+    with tf.io.gfile.GFile(path, "r") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                found = list(_read_line(line, chat))
+                for row in found:
+                    _check(row, most=most)
+            except ValueError as error:
+                _fail(f"{path}:{number}", str(error))
+            tied = [row for row in found if len(row["ranks"]) > 1 and len(set(row["ranks"])) == 1]
+            ties += len(tied)
+            rows += [row for row in found if row not in tied]
+    if ties:
+        logging.info("%s: %d lines in which all responses are tied are left out", path, ties)
+    return rows or _fail(path, f"it has no lines to learn from; {ties} ties were left out")
+
+
+def _check(row: Row, *, most: int) -> None:
+    """Check a row whose fields have the right types.
+
+    Raises:
+        ValueError: its ranks are none, or it has too many responses or too few.
+    """
+    responses, ranks = row["responses"], row["ranks"]
+    if len(ranks) != len(responses):
+        raise ValueError(f"{len(responses)} responses have {len(ranks)} ranks: each needs one")
+    if any(type(rank) is not int or rank < 1 for rank in ranks) or (ranks and min(ranks) != 1):
+        raise ValueError(f"ranks={ranks} must be whole numbers, 1 for the best response")
+    if len(responses) < (2 if most else 1):
+        raise ValueError(f"responses: {len(responses)} cannot be compared, give two or more")
+    if most and len(responses) > most:
+        raise ValueError(
+            f"{len(responses)} responses are more than data.objective_settings.responses={most}"
+        )
+
+
+def _read_line(line: str, chat: ChatTemplate) -> Iterator[Row]:
+    """The rows of a line.
+
+    Raises:
+        ValueError: it has none of the forms above.
+    """
+    try:
+        raw = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise ValueError("it is not a JSON object")
+    if "messages" in raw:
+        yield from _conversation(check_turns(raw["messages"]), chat)
+    elif "responses" in raw:
+        yield _ranked(raw, chat)
+    elif "chosen" in raw or "rejected" in raw:
+        yield _pair(raw, chat)
+    elif "summaries" in raw:
+        yield _summaries(raw)
+    else:
+        yield _demonstration(raw, chat)
+
+
+def _conversation(turns: Sequence[Turn], chat: ChatTemplate) -> Iterator[Row]:
+    """A demonstration for each answer of the assistant."""
+    answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
+    if not answers:
+        raise ValueError("messages has no answer of the assistant")
+    for n in answers:
+        response = chat.answer(turns[n]["content"])
+        yield {"prompt": chat.prompt(turns[:n]), "responses": [response], "ranks": [1]}
+
+
+def _ranked(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
+    responses, ranks = raw["responses"], raw.get("ranks")
+    if not isinstance(responses, list):
+        raise ValueError("responses is not a list")
+    if not isinstance(ranks, list):
+        raise ValueError("there is no list 'ranks': without a ranking no response has won")
+    prompt = _prompt(raw, "prompt", chat)
+    return {
+        "prompt": prompt,
+        "responses": [_response(one, chat) for one in responses],
+        "ranks": ranks,
+    }
+
+
+def _pair(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
+    names = ("chosen", "rejected")
+    missing = [name for name in names if raw.get(name) is None]
+    if missing:
+        raise ValueError(f"there is no {missing[0]!r}: a comparison needs a winner and a loser")
+    both = [_turns(raw[name]) for name in names]
+    if all(both):
+        if both[0][:-1] != both[1][:-1]:
+            raise ValueError("chosen and rejected differ before the last answer")
+        prompt = chat.prompt(both[0][:-1])
+        responses = [chat.answer(turns[-1]["content"]) for turns in both]
+    else:
+        prompt = _prompt(raw, "prompt", chat)
+        responses = [_response(raw[name], chat) for name in names]
+    return {"prompt": prompt, "responses": responses, "ranks": [1, 2]}
+
+
+def _turns(value: Any) -> Sequence[Turn]:
+    """A conversation that ends with an answer; empty for a string that is none."""
+    if isinstance(value, str):
+        if not value.startswith(_HUMAN) or _ASSISTANT not in value:
+            return []
+        parts = value.replace(_ASSISTANT, f"\0{_ASSISTANT}").replace(_HUMAN, f"\0{_HUMAN}")
+        turns = [_turn(part) for part in parts.split("\0")[1:]]
+    else:
+        turns = list(check_turns(value))
+    if turns[-1]["role"] != "assistant":
+        raise ValueError("a conversation does not end with an answer of the assistant")
+    return turns
+
+
+def _turn(text: str) -> Turn:
+    role, begin = ("user", _HUMAN) if text.startswith(_HUMAN) else ("assistant", _ASSISTANT)
+    return {"role": role, "content": text.removeprefix(begin).strip()}
+
+
+def _summaries(raw: Mapping[str, Any]) -> Row:
+    """Two summaries of a post, as Stiennon et al. 2020 lay a post out."""
+    info, summaries, choice = (raw.get(name) for name in ("info", "summaries", "choice"))
+    if not isinstance(info, dict) or not isinstance(summaries, list) or len(summaries) != 2:
+        raise ValueError("info is not an object, or summaries not a list of two")
+    if choice not in (0, 1):
+        raise ValueError(f"choice={choice!r} must be 0 or 1: a comparison needs a winner")
+    texts = [one.get("text") if isinstance(one, dict) else None for one in summaries]
+    fields = ("article",) if info.get("article") else ("subreddit", "title", "post")
+    if not all(isinstance(text, str) for text in (*texts, *map(info.get, fields))):
+        raise ValueError(f"summaries lack a text, or info one of {', '.join(fields)}")
+    prompt = "{article}\n\nTL;DR:"
+    if not info.get("article"):
+        prompt = "SUBREDDIT: r/{subreddit}\n\nTITLE: {title}\n\nPOST: {post}\n\nTL;DR:"
+    ranks = [1, 2] if choice == 0 else [2, 1]
+    responses = [f" {text.strip()}" for text in texts if text is not None]
+    return {"prompt": prompt.format(**info), "responses": responses, "ranks": ranks}
+
+
+def _demonstration(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
+    for prompt, names in _DEMONSTRATIONS.items():
+        for name in names:
+            if prompt in raw and name in raw:
+                response = _response(raw[name], chat)
+                return {"prompt": _prompt(raw, prompt, chat), "responses": [response], "ranks": [1]}
+    raise ValueError(
+        f"the fields {', '.join(raw)} are no demonstration and no comparison: see the table in "
+        "data/preference_files.py"
+    )
+
+
+def _prompt(raw: Mapping[str, Any], name: str, chat: ChatTemplate) -> str:
+    """A prompt: a string as it is, or a conversation."""
+    value = raw.get(name)
+    if isinstance(value, str):
+        return value
+    if value is None:
+        raise ValueError(f"there is no {name!r}.{hint(name, raw)}")
+    return chat.prompt(check_turns(value))
+
+
+def _response(value: Any, chat: ChatTemplate) -> str:
+    """A response: a string as it is, or a message of the assistant, alone in a list or not."""
+    if isinstance(value, str):
+        return value
+    turns = check_turns([value] if isinstance(value, dict) else value)
+    if len(turns) != 1 or turns[0]["role"] != "assistant":
+        raise ValueError("a response is a string, or one message of the assistant")
+    return chat.answer(turns[0]["content"])
+
+
+def _fail(where: str, problem: str) -> NoReturn:
+    raise ValueError(f"{where}: {problem}")
