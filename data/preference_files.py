@@ -119,8 +119,8 @@ def read(
     """Read and check the lines of both splits.
 
     Args:
-        most: the most responses of a comparison, of which each line has at least two; 0 where one,
-            a demonstration, is enough.
+        most: the most responses of a line, which then has at least two; 0 where one, a
+            demonstration, is enough and more are allowed, 1 where one is needed.
         train, validation: files; "" for a split without lines.
         held_out: the share of the prompts of `train` for validation, without a file for it.
         template: how the turns of a conversation are written, see `vocabularies.chat`.
@@ -188,7 +188,7 @@ def _check(row: Row, *, most: int) -> None:
         raise ValueError(f"{len(responses)} responses have {len(ranks)} ranks: each needs one")
     if any(type(rank) is not int or rank < 1 for rank in ranks) or (ranks and min(ranks) != 1):
         raise ValueError(f"ranks={ranks} must be whole numbers, 1 for the best response")
-    if len(responses) < (2 if most else 1):
+    if len(responses) < (2 if most > 1 else 1):
         raise ValueError(f"responses: {len(responses)} cannot be compared, give two or more")
     if most and len(responses) > most:
         raise ValueError(

@@ -136,9 +136,9 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "evaluate.measures": (
         {},
         "what evaluate measures: name -> `kind` (default: the name), loss, predictions, "
-        "generation, squad, translation, documents, last_word, choice, in_context or benchmark "
-        "(the one of the data's task), and its settings; empty: the loss, and what goes with the "
-        "task and the objective; with `every`, "
+        "generation, squad, translation, documents, last_word, choice, in_context, rewards or "
+        "benchmark (the one of the data's task), and its settings; empty: the loss, and what goes "
+        "with the task and the objective; with `every`, "
         "training measures it, too, at multiples of so many steps (docs/metrics.md)",
     ),
     "evaluate.averages": (

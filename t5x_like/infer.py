@@ -12,8 +12,9 @@ have `inputs` and `prediction`, and with --log_probs the generated `tokens` and 
 each. A language model continues its input, and reads as many of its last tokens as
 `decode.max_new_tokens` leaves room for. With --stream the answers appear on the terminal token by
 token, and not as JSON. --interactive reads prompts from the terminal, and shows the five likeliest
-next tokens under each text (interactive.py). Both are greedy, or sample with `decode.do_sample`,
-where the config asks for beam search.
+next tokens under each text (interactive.py); a model whose data has a chat template
+(`data.settings.template`, data/preference_files.py) keeps a conversation there. Both are greedy, or
+sample with `decode.do_sample`, where the config asks for beam search.
 
 With --examples=N instead, N held-out examples of the config's task are shown with what the model
 predicts beside the original: the spans of a text with blanks, each right or wrong, or of a language
@@ -71,6 +72,7 @@ from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import hint
 from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.vocabularies.chat import find_template
 
 T = TypeVar("T")
 
@@ -151,7 +153,10 @@ def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text:
         settings = without_beams(settings)
     model = text_model.build(pretrained, settings, text)
     if arguments.interactive:
-        interactive.converse(model, lines=sys.stdin, out=sys.stdout)
+        if template := settings.data.settings.to_dict().get("template"):
+            interactive.chat(model, find_template(template), lines=sys.stdin, out=sys.stdout)
+        else:
+            interactive.converse(model, lines=sys.stdin, out=sys.stdout)
     elif arguments.examples:
         _show_examples(model, _inputs(settings, text), count=arguments.examples)
     elif arguments.stream:

@@ -11,6 +11,7 @@
 | predictions | rows with labels | Devlin et al. 2019, section 4 |
 | translation | rows with inputs, targets | Vaswani et al. 2017, section 6.1 |
 | squad | rows with question, context, answers | Rajpurkar et al. 2016, section 6.1 |
+| rewards | held-out batches of comparisons, a reward model | Ouyang et al. 2022, section 3.5 |
 | benchmark | what the data module's measure for a task needs | |
 
 Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective.
@@ -31,6 +32,7 @@ from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.question_answering import Squad
+from t5x_like.evaluation.rewards import Rewards
 from t5x_like.evaluation.translation import Translation
 from t5x_like.inference import predictions
 from t5x_like.names import check_settings, choose
@@ -46,6 +48,7 @@ MEASURES: dict[str, type[Measure]] = {
     "squad": Squad,
     "generation": Generation,
     "predictions": HeadPredictions,
+    "rewards": Rewards,
 }
 
 # For a task that generates text, beside the loss and the measures that it declares

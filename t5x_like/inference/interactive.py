@@ -1,4 +1,4 @@
-"""A conversation with a model in the terminal: its text, and the likeliest next tokens."""
+"""Talk with a model in the terminal: texts to continue, or the turns of a conversation."""
 
 from collections.abc import Iterable
 from typing import TextIO
@@ -8,10 +8,14 @@ import numpy as np
 from t5x_like.decoding.detokenization import Detokenizer
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.inference.text_model import TextModel
+from t5x_like.vocabularies.chat import ChatTemplate, Turn
 
 LIKELIEST = 5
 _PROMPT = "> "
 _INTRODUCTION = "A text to continue; an empty line continues it; Ctrl-C stops it, Ctrl-D ends."
+_GREETING = (
+    "Your turn; an empty line begins a new conversation; Ctrl-C stops an answer, Ctrl-D ends."
+)
 
 
 def type_out(model: TextModel, text: str, *, out: TextIO) -> None:
@@ -51,6 +55,41 @@ def converse(model: TextModel, *, lines: Iterable[str], out: TextIO) -> None:
             out.flush()
             if not model.encodes:
                 prompt = [*prompt, *writing.tokens]
+    except KeyboardInterrupt:
+        pass
+    out.write("\n")
+
+
+def chat(model: TextModel, template: ChatTemplate, *, lines: Iterable[str], out: TextIO) -> None:
+    """Answer each line as the next turn of a conversation, with the turns before it.
+
+    Where all turns are too long for the model, the oldest are left out: a question and its answer
+    together. Ctrl-C ends an answer, of which the conversation keeps what was shown; between answers
+    it ends the conversation, as does the end of the lines.
+    """
+    room = model.length - (0 if model.encodes else model.new_tokens)
+    turns: list[Turn] = []
+    out.write(f"{_GREETING}\n{_PROMPT}")
+    out.flush()
+    try:
+        for number, line in enumerate(lines):
+            question = line.strip()
+            if question:
+                turns.append({"role": "user", "content": question})
+                turns = template.fitting(turns, lambda text: len(model.prompt(text)) <= room)
+                prompt = model.prompt(template.prompt(turns))
+                writing = _Writing(model, prompt, out=out, held_back=0)
+                try:
+                    model.stream(prompt, writing.step, seed=number)
+                except KeyboardInterrupt:
+                    out.write(" ...")
+                writing.end()
+                answer = model.text(writing.tokens, prompt=prompt).strip()
+                turns.append({"role": "assistant", "content": answer})
+            else:
+                turns = []
+            out.write(_PROMPT)
+            out.flush()
     except KeyboardInterrupt:
         pass
     out.write("\n")

@@ -129,7 +129,7 @@ def test_text_to_text_without_an_end_of_the_prompt():
 @pytest.mark.parametrize(
     ("settings", "fields", "lengths", "message"),
     [
-        ({"responses": 1}, ROWS[0], {}, r"responses=1 of comparisons must be 2 or more"),
+        ({"responses": 0}, ROWS[0], {}, r"responses=0 of comparisons must be 1 or more"),
         ({}, {"inputs": "a", "targets": "b"}, {}, r"rows lack prompt, responses, ranks: data/pref"),
         ({}, ROWS[0], {"targets": 2}, r"lengths\.targets=1: a response needs 2 tokens"),
     ],

@@ -29,15 +29,16 @@ def comparisons(*, responses: int = 2, end_inputs: bool = True) -> Objective:
     token.
 
     Args:
-        responses: the most responses to a prompt; 4 to 9 in Ouyang et al. 2022.
+        responses: the most responses to a prompt; 4 to 9 in Ouyang et al. 2022. With 1 the examples
+            are demonstrations, whose rewards can be measured.
         end_inputs: whether the prompt has an end token, as in the model's fine-tuning.
 
     Raises:
-        ValueError: fewer than 2 responses; when the dataset is built also rows without these
+        ValueError: no responses; when the dataset is built also rows without these
             fields, or lengths with no room for text.
     """
-    if responses < 2:
-        raise ValueError(f"responses={responses} of comparisons must be 2 or more")
+    if responses < 1:
+        raise ValueError(f"responses={responses} of comparisons must be 1 or more")
 
     def to_examples(
         dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures

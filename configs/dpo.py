@@ -1,0 +1,61 @@
+r"""DPO, direct preference optimization: a policy from comparisons, without a reward model.
+
+    python -m t5x_like.train --config=configs/dpo.py:runs/sft --config.workdir=runs/dpo \
+        --config.data.settings.train=comparisons.jsonl
+
+The folder after the colon has the policy to start from, which is the reference, too: a model that
+was fine-tuned on preferred responses, for instance with the same file, by
+
+    python -m t5x_like.train --config=configs/instructgpt.py:sft:runs/gpt2_large \
+        --config.data.settings.train=comparisons.jsonl --config.workdir=runs/sft
+
+Afterwards runs/dpo is read as the policy alone, by every command and by `from_pretrained`. The
+files are described in data/preference_files.py. The numbers follow the paper (Rafailov et al.
+2023, appendix B):
+
+| paper | here |
+|---|---|
+| beta 0.1; 0.5 for summaries of TL;DR | loss.beta |
+| batches of 64 comparisons | data.batch_size |
+| RMSprop, 1e-6 after a warmup of 150 steps | optimizer: Adam without its first moment |
+| the reference is the fine-tuned model, frozen | optimizer.frozen |
+
+The number of steps is not told: `train.steps` is an epoch of 64,000 comparisons, about as many as
+the largest of its tasks has.
+"""
+
+import ml_collections
+
+from configs import instructgpt
+from t5x_like.systems.dpo import pair_of
+
+
+def get_config(folder: str = "") -> ml_collections.ConfigDict:
+    """The config of a policy that starts from the model in a folder."""
+    if not folder:
+        raise ValueError(
+            "configs/dpo.py lacks the policy to start from: give its folder, configs/dpo.py:FOLDER"
+        )
+    config, source = instructgpt.start_from(folder)
+    config.system = "dpo"
+    config.workdir = "runs/dpo"
+    # The two log-probabilities of a response are compared: no dropout, which the reference lacks.
+    still = {"dropout": 0.0} if "dropout" in source.config else {}
+    config.model = pair_of(source.system, {**source.config, **still})
+    instructgpt.compare(config, encoder=instructgpt.encodes(source), responses=2)
+    config.loss = {"beta": 0.1}
+    config.data.batch_size = 64
+    config.train.steps = 1_000
+    config.optimizer = {
+        "name": "adamw",
+        "b1": 0.0,
+        "b2": 0.99,
+        "weight_decay": 0.0,
+        "frozen": ("reference",),
+        "schedule": "constant",
+        "learning_rate": 1e-6,
+        "warmup_steps": 150,
+    }
+    config.checkpoint.every = 500
+    config.evaluate.every = 100
+    return config
