@@ -150,6 +150,7 @@ def _rewards(folder: str) -> ml_collections.ConfigDict:
     compare(config, encoder=encodes(source), responses=1)
     config.data.batch_size = 64
     config.evaluate.batches = 0
+    config.optimizer = _adam(config, 9e-6)  # of the run, which is measured and not trained
     config.evaluate.measures = {"rewards": {}}
     return config
 

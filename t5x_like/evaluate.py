@@ -146,6 +146,7 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, int, bool]:
         mesh=mesh,
         param_dtype="float32",
         average=given.average,
+        whole=True,
         **settings.model.to_dict(),
     )
     is_run = not files.is_hugging_face(path)

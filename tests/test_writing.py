@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from t5x_like.experiment import completion
 from t5x_like.inference import interactive, text_model
 from t5x_like.preprocessing import sources
 from t5x_like.pretrained import from_pretrained
+from t5x_like.vocabularies.chat import find_template
 from tests.programs import command_flags, tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -223,6 +225,28 @@ def test_ctrl_c_stops_a_text_and_not_the_conversation(writers, monkeypatch):
     assert typed[1].endswith(" ...")
     assert typed[3].startswith("> A")
     assert out.getvalue().endswith("> \n")
+
+
+def test_a_chat_keeps_the_turns_that_fit(writers, system, monkeypatch):
+    """Rows of 64 bytes, from which a language model needs 12 for its answer."""
+    model, out, read = writers[system], io.StringIO(), []
+
+    def answered(self, prompt, callback, *, seed):
+        read.append(self.vocabulary.decode(self.until_end(prompt)))
+        for token in [*self.vocabulary.encode(" yes"), self.vocabulary.eos_id]:
+            log_probs = np.zeros((1, self.vocabulary.vocab_size))
+            callback(types.SimpleNamespace(tokens=np.array([token]), log_probs=log_probs))
+
+    monkeypatch.setattr(type(model), "stream", answered)
+    lines = Terminal("Hi\nOh\nWhy so?\n\nNew\n^C\n")
+    interactive.chat(model, find_template("plain"), lines=lines, out=out)
+    assert read == [
+        "User: Hi\n\nAssistant:",
+        "User: Hi\n\nAssistant: yes\n\nUser: Oh\n\nAssistant:",
+        "User: Oh\n\nAssistant: yes\n\nUser: Why so?\n\nAssistant:",
+        "User: New\n\nAssistant:",
+    ]
+    assert out.getvalue().split("\n")[1:] == [">  yes"] * 3 + ["> >  yes", "> ", ""]
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ class Resources:
 
     @functools.cached_property
     def _text_model(self) -> TextModel:
-        return text_model.build(self._pretrained, self._settings, self._text)
+        return text_model.build(self._pretrained.policy(), self._settings, self._text)
 
     @functools.cached_property
     def _predictor(self) -> Predictor:

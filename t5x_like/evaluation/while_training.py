@@ -165,7 +165,7 @@ class Evaluator:
         self._schedule, self._models, self._data = schedule, models, data
         self._batches = batches
         self._tasks = {one.name: one for one in run_tasks(settings)}
-        self._pretrained = functools.cache(lambda name: models[name].pretrained(None))
+        self._pretrained = functools.cache(lambda name: models[name].pretrained(None).policy())
         self._resources = functools.cache(self._make_resources)
 
     def __call__(self, state: TrainState) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class Evaluator:
         task = self._tasks[name].evaluated()[place]
         for key, measure in self._schedule.measures[place].items():
             if isinstance(measure, RowMeasure) and self._schedule.due(measure, step=step):
-                self._pretrained(name).params = state.params
+                self._pretrained(name).params = self._models[name].policy(state.params)
                 needed = self._resources(name).of(measure, task)
                 found |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
         return found

@@ -285,6 +285,11 @@ class Experiment:
             mesh=self.mesh,
         )
 
+    def policy(self, params: PyTree) -> PyTree:
+        """The parameters of the policy (`System.result`), or all where there is none."""
+        part = systems.find(self.config.system).result
+        return params[part] if part else params
+
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Put this process's rows of a batch onto the mesh, as global arrays."""
         return partitioning.shard_batch(batch, self.mesh)

@@ -29,8 +29,11 @@ def find(system: str) -> HuggingFaceFormat:
     return formats()[system]
 
 
-def readers(model_type: str) -> list[str]:
+def readers(model_type: str, *, architecture: str = "") -> list[str]:
     """The systems that a folder can be read as, the default one first.
+
+    Args:
+        model_type, architecture: of its config.json; the latter is the name of a class.
 
     Raises:
         ValueError: no system supports this `model_type`.
@@ -41,4 +44,8 @@ def readers(model_type: str) -> list[str]:
         raise ValueError(
             f"model_type={model_type!r} is not supported; supported are {', '.join(known)}"
         )
-    return [record.system for record in sorted(found, key=lambda record: record.on_request)]
+
+    def place(record: HuggingFaceFormat) -> tuple[bool, bool]:
+        return architecture not in record.classes, record.on_request
+
+    return [record.system for record in sorted(found, key=place)]

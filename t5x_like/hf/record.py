@@ -1,7 +1,7 @@
 """The record of one system: how Hugging Face stores its weights and settings."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from t5x_like.hf import architectures
@@ -88,6 +88,10 @@ class HuggingFaceFormat:
         unused: tensors that folders contain and the network does not need.
         exported_as: heads that Hugging Face does not have -> the head that they are saved as.
         not_exported: networks at the top of the parameters that are not saved, such as a teacher.
+        classes: names of Hugging Face's classes whose folders are read as this system, though other
+            systems support their model_type.
+        variant: the settings of the system's `build` -> the record with the weights of this
+            network, of a system that is made of the networks of others; None: there is but one.
     """
 
     system: str
@@ -108,6 +112,16 @@ class HuggingFaceFormat:
     unused: tuple[str, ...] = ()
     exported_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
     not_exported: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    variant: Callable[[Settings], "HuggingFaceFormat"] | None = None
+
+    def of(self, settings: Settings) -> "HuggingFaceFormat":
+        """The record of the network with some settings: see `variant`.
+
+        Raises:
+            ValueError: Hugging Face has no such network.
+        """
+        return self if self.variant is None else self.variant(settings)
 
     def from_config(self, config: Settings, *, names: Collection[str]) -> dict[str, Any]:
         """The settings of the system's `build` for a config.json.

@@ -18,8 +18,9 @@ import ml_collections
 import numpy as np
 
 from t5x_like import partitioning
-from t5x_like.batches.conversion import GenerativeConverter
-from t5x_like.batches.converters import PrefixLM
+from t5x_like.batches.comparison_rows import DecoderComparisons, EncoderDecoderComparisons
+from t5x_like.batches.conversion import Converter, GenerativeConverter
+from t5x_like.batches.converters import EncoderDecoder, PrefixLM
 from t5x_like.batches.prompt_rows import DecoderPrompts
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
@@ -293,8 +294,17 @@ def build(
     )
 
 
+def _of_texts(converter: Converter) -> Converter:
+    """The converter of prompts with one response each, for one of comparisons."""
+    if isinstance(converter, EncoderDecoderComparisons):
+        return EncoderDecoder(start=converter.start)
+    return (
+        PrefixLM(start=converter.start) if isinstance(converter, DecoderComparisons) else converter
+    )
+
+
 def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
-    data, converter = text.config.data, text.converter
+    data, converter = text.config.data, _of_texts(text.converter)
     sizes = {name: size or 0 for name, size in data.lengths.items()}
     for name in converter.features:
         if not sizes.get(name):

@@ -32,6 +32,7 @@ def from_pretrained(
     param_dtype: str | None = None,
     mesh: Mesh | None = None,
     average: int = 1,
+    whole: bool = False,
     **settings: Any,
 ) -> Pretrained:
     """Load a model from a Hugging Face folder, a checkpoint or a run.
@@ -45,6 +46,8 @@ def from_pretrained(
         param_dtype: the dtype of the parameters, if not `dtype`; float32 to train in bfloat16.
         mesh: devices to shard the parameters over (`partitioning.make_mesh`); None for one device.
         average: number of the newest checkpoints of a run to average.
+        whole: whether to read all networks of a run that trains a policy, as DPO's, and not the
+            policy alone.
         settings: settings of the system's `build` that replace the folder's: attention, dropout,
             remat, ... For an encoder also `head` and `labels`: the parameters of another head that
             the folder lacks are randomly initialized.
@@ -53,7 +56,9 @@ def from_pretrained(
         ValueError: there is no such folder, its model or a setting is not supported, or tensors
             are missing, left over or of the wrong shape.
     """
-    source = open_source(pathlib.Path(folder).expanduser(), system=system, average=average)
+    source = open_source(
+        pathlib.Path(folder).expanduser(), system=system, average=average, whole=whole
+    )
     config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)

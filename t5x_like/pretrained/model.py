@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
-from t5x_like import hf, partitioning
+from t5x_like import hf, partitioning, systems
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.generator import Generator
 from t5x_like.decoding.settings import GenerationSettings
@@ -36,7 +36,7 @@ class ModelOutput:
 
     Attributes:
         logits: float32, for tokens [B, T, V], classes or choices [B, C], tags [B, L, C]; regression
-            [B, 1].
+            [B, 1]; the rewards [B] of a reward model.
         loss: the mean cross-entropy or squared error over the labels, if labels were given.
         row_logits: [B, C], for the pair of sentences of each row, beside a masked language model.
         start_logits, end_logits: [B, L], for the first and the last token of an answer.
@@ -226,6 +226,21 @@ class Pretrained:
             model_type=self.model_type,
         )
 
+    def policy(self) -> Self:
+        """The network that a run trains others for: its policy, or the model as it is."""
+        part = systems.find(self.system).result
+        if not part:
+            return self
+        system, config = systems.policy_of(self.system, self.config)
+        return type(self)(
+            systems.build(system, config),
+            None if self.params is None else self.params[part],
+            system=system,
+            config=config,
+            generation=self.generation,
+            mesh=self.mesh,
+        )
+
     def save_pretrained(
         self, folder: str | os.PathLike, *, max_shard_size: int = 5 * 10**9
     ) -> None:
@@ -248,7 +263,7 @@ class Pretrained:
                 f"{path} already holds a {files.CONFIG} that Hugging Face did not write; choose "
                 "another folder"
             )
-        record = hf.find(self.system)
+        record = hf.find(self.system).of(self.config)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = record.to_config(self.config, model_type=self.model_type)
         # The token ids of the system's settings take precedence over those of `generate`.

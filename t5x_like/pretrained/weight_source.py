@@ -58,7 +58,9 @@ class Source(Protocol):
         """
 
 
-def open_source(path: pathlib.Path, *, system: str | None = None, average: int = 1) -> Source:
+def open_source(
+    path: pathlib.Path, *, system: str | None = None, average: int = 1, whole: bool = False
+) -> Source:
     """Read the settings of a Hugging Face folder, a run or a checkpoint, ours or T5X's.
 
     Args:
@@ -67,6 +69,8 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
             model_type; None for the default one.
         average: the number of newest checkpoints to average, see `checkpoints.restore_params`;
             above 1 only for a run or a folder of checkpoints.
+        whole: whether to read all networks of a run that trains a policy (`System.policy`), and
+            not the policy alone.
 
     Raises:
         ValueError: there is no such folder, it has no model, or its model is not supported; or
@@ -94,7 +98,7 @@ def open_source(path: pathlib.Path, *, system: str | None = None, average: int =
         return ReleasedElmo(path)
     if any(path.glob("*.safetensors")):
         raise ValueError(f"{path} contains tensors, but no {files.CONFIG} with a model_type")
-    source = _open_checkpoint(path, average=average)
+    source = _open_checkpoint(path, average=average, whole=whole)
     if system not in (None, source.system):
         raise ValueError(f"system={system!r}: {path} is a checkpoint of system {source.system!r}")
     return source
@@ -120,7 +124,9 @@ def _open_hugging_face(
             f"{path / files.CONFIG} has a quantization_config, and quantized weights are not "
             "supported: dequantize the model and save it again"
         )
-    readers = hf.readers(settings["model_type"])
+    names = settings.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else ""
+    readers = hf.readers(settings["model_type"], architecture=architecture)
     name = wanted or readers[0]
     if name not in readers:
         raise ValueError(
@@ -196,7 +202,7 @@ class _HuggingFace:
 
     @property
     def _record(self) -> HuggingFaceFormat:
-        return hf.find(self.system)
+        return hf.find(self.system).of(self.config)
 
     def _parts(self, wanted: Leaves) -> dict[str, list[weight_map.Piece]]:
         shapes = {path: leaf.shape for path, leaf in wanted.items()}
@@ -229,20 +235,15 @@ class _HuggingFace:
         )
 
 
-def _open_checkpoint(path: pathlib.Path, *, average: int) -> Source:
+def _open_checkpoint(path: pathlib.Path, *, average: int, whole: bool) -> Source:
     stored = checkpoints.read_metadata(path)
     config = stored.get("config", {})
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} lacks the config of its run")
     system, settings = config["system"], systems.complete(config["system"], config["model"])
-    declared = systems.find(system)
-    part = declared.average or declared.policy
+    part = "" if whole else systems.find(system).result
     if part:
-        own = dict(settings[declared.policy])
-        system = own.pop("system")
-        # Of settings that both have, those of the whole network count.
-        own |= {name: value for name, value in settings.items() if name in own}
-        settings = systems.complete(system, own)
+        system, settings = systems.policy_of(system, settings)
     generation = implied_generation(system, settings) | stored.get("generation", {})
     model_type = stored.get("model_type", "")
     return _Checkpoint(

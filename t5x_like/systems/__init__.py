@@ -52,6 +52,19 @@ def complete(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {**find(name).later, **config}
 
 
+def policy_of(name: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The system and the settings of the policy of a system that has one (`System.policy`).
+
+    Raises:
+        ValueError: one of the two systems does not exist.
+    """
+    own = dict(config[find(name).policy])
+    policy = own.pop("system")
+    # Of settings that both have, those of the whole network count.
+    own |= {setting: value for setting, value in config.items() if setting in own}
+    return policy, complete(policy, own)
+
+
 def _in_file(file: pathlib.Path, name: str) -> System:
     """The system with this name in a Python file."""
     if not file.is_file():

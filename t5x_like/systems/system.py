@@ -125,6 +125,11 @@ class System:
     policy: str = ""
     average: str = ""
 
+    @property
+    def result(self) -> str:
+        """The submodule that the folder of a run is read as; empty for the whole network."""
+        return self.average or self.policy
+
     def task(self, config: Config) -> Task:
         """The task of the head that `config` names.
 
