@@ -1,7 +1,6 @@
 """InstructGPT's stages and DPO from a folder to answers: configs, runs, rewards, a conversation."""
 
 import importlib
-import io
 import json
 import pathlib
 
@@ -10,7 +9,7 @@ import pytest
 from t5x_like import config, evaluate, train
 from t5x_like.checkpoints import read_metadata
 from t5x_like.experiment import reporting
-from t5x_like.inference import interactive, text_model
+from t5x_like.inference import text_model
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies.chat import find_template
 from tests.programs import command_flags, tiny_writer
@@ -29,7 +28,8 @@ def folders(tmp_path_factory):
     shown, compared = [], []
     for n in range(40):
         turns = [{"role": "user", "content": f"Is {n} a number?"}]
-        shown.append({"messages": [*turns, {"role": "assistant", "content": ANSWERS[n % 3][1:]}]})
+        answers = ({"role": "assistant", "content": text.strip()} for text in ANSWERS)
+        shown += [{"messages": [*turns, answer]} for answer in answers]
         order = [n % 3, (n + 1) % 3, (n + 2) % 3]
         responses, ranks = [ANSWERS[one] for one in order], [one + 1 for one in order]
         compared.append({"prompt": turns, "responses": responses, "ranks": ranks})
@@ -107,10 +107,11 @@ def last(made, name):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_stages_from_a_folder_to_rewards_and_a_conversation(folders, system, monkeypatch):
     """Demonstrations have each answer as often; comparisons prefer one, and so does DPO."""
-    sft = stage("instructgpt:sft", folders / system, file="shown", steps=150)
+    sft = stage("instructgpt:sft", folders / system, file="shown", steps=200)
     sft.model.dropout = 0.0
     train.train(sft)
-    assert last(sft, "loss") < 0.4  # a third of log 3 nats a token, at 3 to 8 tokens an answer
+    # Of 18 tokens of three answers the first cannot be known, and is the most likely one once.
+    assert last(sft, "accuracy") == pytest.approx(16 / 18)
     folder = folders / f"{system}_sft"
 
     reward = stage("instructgpt:reward", folder, file="compared", steps=60)
@@ -130,17 +131,17 @@ def test_the_stages_from_a_folder_to_rewards_and_a_conversation(folders, system,
     assert found["rewards/mean"] == pytest.approx(0, abs=1e-3)
     assert found["rewards/deviation"] == pytest.approx(1, abs=1e-3)
 
-    dpo = stage("dpo", folder, file="compared", steps=60)
+    dpo = stage("dpo", folder, file="compared", steps=30)
     dpo.data.objective_settings.responses = 3
+    # With longer steps the preferred answer becomes less likely as well, though less so.
+    dpo.loss.beta, dpo.optimizer.learning_rate = 0.5, 1e-4
     train.train(dpo)
     assert last(dpo, "accuracy") == 1
     assert read_metadata(dpo.workdir)["config"]["system"] == "dpo"
     model = text_model.build(from_pretrained(dpo.workdir), dpo)
     question = find_template("plain").prompt([{"role": "user", "content": "Is 50 a number?"}])
-    assert model.generate([question])[0].strip() == "yes"
-    out = io.StringIO()
-    interactive.chat(model, find_template("plain"), lines=["Is 51 a number?\n"], out=out)
-    assert out.getvalue().splitlines()[1].split() == [">", "yes"]
+    best, *others = (one.total for one in model.score([(question, text) for text in ANSWERS]))
+    assert best > max(others) + 1  # equally likely before
     command_flags.give(monkeypatch)
     evaluate.evaluate(dpo)
     found = json.loads((pathlib.Path(dpo.workdir) / "evaluation.json").read_text())["tasks"]

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import math
 import pathlib
 import pkgutil
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ _OF_NETWORKS = ("sides", "generates", "example_batch")  # what every network dec
 
 # The ends of the names of settings that count something a network cannot do without.
 _SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width")
+_SIGNED = ("shift",)  # settings that may be below 0
 _DTYPES = ("float32", "bfloat16")
 
 
@@ -96,8 +98,9 @@ def _check_value(setting: str, value: Any, published: Any) -> None:
         if type(value) is not int or value < least:
             allowed = f"an integer, {least} or more"
     elif type(published) is float:
-        if type(value) not in (int, float) or value < 0:
-            allowed = "a number, 0 or more"
+        lowest = -math.inf if setting in _SIGNED else 0.0
+        if type(value) not in (int, float) or not lowest <= value < math.inf:
+            allowed = "a number" if setting in _SIGNED else "a number, 0 or more"
         elif setting.endswith("dropout") and value >= 1:
             allowed = "a number below 1"
     elif setting == "dtype" and value not in _DTYPES:

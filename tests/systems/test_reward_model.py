@@ -116,8 +116,8 @@ def test_rewards_are_float32_shifted_and_divided_for_a_trunk_in_bfloat16():
     params = initial(exact)
     batch = text(exact, [3, 1, 4, 1, 5])
     plain = exact.apply({"params": params}, batch)
-    moved = build("gpt2", shift=0.5, scale=4.0).apply({"params": params}, batch)
-    np.testing.assert_allclose(moved, (plain - 0.5) / 4.0, rtol=1e-6)
+    moved = build("gpt2", shift=-0.5, scale=4.0).apply({"params": params}, batch)
+    np.testing.assert_allclose(moved, (plain + 0.5) / 4.0, rtol=1e-6)
     rounded = build("gpt2", dtype="bfloat16").apply({"params": params}, batch)
     assert rounded.dtype == jnp.float32
     np.testing.assert_allclose(rounded, plain, atol=0.1)  # 8 bits of states near 1
@@ -186,6 +186,7 @@ def wrong(**changes):
     ("call", "message"),
     [
         (wrong(vocab_size=50), r"model\.vocab_size=50, and model\.trunk\.vocab_size=50257"),
+        (wrong(shift=float("nan")), r"model\.shift=nan must be a number"),
         (wrong(scale=0.0), r"model\.scale=0\.0 must be above 0"),
         (
             wrong(
