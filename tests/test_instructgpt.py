@@ -133,15 +133,20 @@ def test_the_stages_from_a_folder_to_rewards_and_a_conversation(folders, system,
 
     dpo = stage("dpo", folder, file="compared", steps=30)
     dpo.data.objective_settings.responses = 3
-    # With longer steps the preferred answer becomes less likely as well, though less so.
     dpo.loss.beta, dpo.optimizer.learning_rate = 0.5, 1e-4
     train.train(dpo)
     assert last(dpo, "accuracy") == 1
     assert read_metadata(dpo.workdir)["config"]["system"] == "dpo"
-    model = text_model.build(from_pretrained(dpo.workdir), dpo)
     question = find_template("plain").prompt([{"role": "user", "content": "Is 50 a number?"}])
-    best, *others = (one.total for one in model.score([(question, text) for text in ANSWERS]))
-    assert best > max(others) + 1  # equally likely before
+    policy, reference = (
+        text_model.build(from_pretrained(workdir), dpo) for workdir in (dpo.workdir, sft.workdir)
+    )
+    after, before = (
+        [one.total for one in model.score([(question, text) for text in ANSWERS])]
+        for model in (policy, reference)
+    )
+    gains = [x - y for x, y in zip(after, before, strict=True)]
+    assert gains == sorted(gains, reverse=True)
     command_flags.give(monkeypatch)
     evaluate.evaluate(dpo)
     found = json.loads((pathlib.Path(dpo.workdir) / "evaluation.json").read_text())["tasks"]

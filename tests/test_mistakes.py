@@ -47,11 +47,13 @@ BEGINNINGS = {
     "deduplicate": "--input={made}/rows.jsonl --output={new}/out --text=text_a",
     "decontaminate": "--input={made}/rows.jsonl --tests={made}/rows.jsonl --text=text_a",
     "augment": "--input={made}/rows.jsonl --output={new}/out --model={made}/bert --text=text_a",
+    "reward": "--config=configs/instructgpt.py:reward:{made}/run --config.workdir={new}/run",
+    "dpo": "--config=configs/dpo.py:{made}/run --config.workdir={new}/run",
     "distill": "--config=configs/tinybert.py:demo --config.workdir={new}/run "
     "--config.initialize={made}/bert --config.data.vocabulary={made}/bert/vocab.txt",
 }
 MODULES = {
-    **dict.fromkeys(("resume", "fine_tune", "distill"), "t5x_like.train"),
+    **dict.fromkeys(("resume", "fine_tune", "distill", "reward", "dpo"), "t5x_like.train"),
     "infer_from": "t5x_like.infer",
     **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
     **{
@@ -108,6 +110,8 @@ def made(tmp_path_factory):
     (made / "cut.jsonl").write_text(lines + '{"text_a": \n')
     (made / "latin.jsonl").write_bytes(lines.encode() + b'{"text_a": "caf\xe9", "label": "no"}\n')
     (made / "none.jsonl").write_text("")
+    pair = json.dumps({"prompt": "one", "chosen": "two", "rejected": "three"}) + "\n"
+    (made / "pairs.jsonl").write_text(pair * 40)
     (made / "graph.tsv").write_text("subject\trelation\tobject\n")
     (made / "columns.tsv").write_text("head\trelation\ttail\n")
     (made / "runs.csv").write_text("N,D,C,loss\n1e6,1e7,6e13,4.2\n2e6,1e7,1.2e14,4.1\n")

@@ -60,10 +60,12 @@ def test_a_token_changes_what_comes_after_it_alone():
     other = tokens.copy()
     other[0, 6] = 40
     apply = jax.jit(module.apply)
-    one, two = (
-        np.asarray(apply({"params": params}, {"decoder_input_tokens": each}))
+    prompt = np.ones_like(tokens)  # which a prefix LM would read in both directions
+    batches = (
+        {"decoder_input_tokens": each, "decoder_causal_attention": prompt}
         for each in (tokens, other)
     )
+    one, two = (np.asarray(apply({"params": params}, batch)) for batch in batches)
     changed = (np.abs(one - two).max(axis=-1) > 0)[0]
     assert changed.tolist() == [False] * 6 + [True] * 6
 
