@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from configs import instructgpt
 from t5x_like import config, evaluate, train
 from t5x_like.checkpoints import read_metadata
 from t5x_like.experiment import reporting
@@ -103,35 +104,41 @@ def last(made, name):
     return found[max(found)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_stages_from_a_folder_to_rewards_and_a_conversation(folders, system, monkeypatch):
-    """Demonstrations have each answer as often; comparisons prefer one, and so does DPO."""
-    sft = stage("instructgpt:sft", folders / system, file="shown", steps=200)
+@pytest.fixture(scope="module", params=SYSTEMS)
+def tuned(request, folders):
+    """A run of supervised fine-tuning, whose demonstrations have each answer as often."""
+    sft = stage("instructgpt:sft", folders / request.param, file="shown", steps=200)
     sft.model.dropout = 0.0
     train.train(sft)
     # Of 18 tokens of three answers the first cannot be known, and is the most likely one once.
     assert last(sft, "accuracy") == pytest.approx(16 / 18)
-    folder = folders / f"{system}_sft"
+    return pathlib.Path(sft.workdir)
 
-    reward = stage("instructgpt:reward", folder, file="compared", steps=60)
+
+@pytest.mark.slow
+def test_a_reward_model_learns_the_order_and_demonstrations_have_mean_0(tuned, monkeypatch):
+    reward = stage("instructgpt:reward", tuned, file="compared", steps=60)
     reward.data.objective_settings.responses = 3
     train.train(reward)
     assert last(reward, "accuracy") == 1
-    command_flags.give(monkeypatch, output=str(folders / f"{folder.name}_reward" / "rewards.json"))
-    measured = stage("instructgpt:rewards", folders / f"{folder.name}_reward", file="shown")
+    folder = pathlib.Path(reward.workdir)
+    command_flags.give(monkeypatch, output=str(folder / "rewards.json"))
+    measured = stage("instructgpt:rewards", folder, file="shown")
     measured.workdir = reward.workdir
     evaluate.evaluate(measured)
-    normal = importlib.import_module("configs.instructgpt").normalization(reward.workdir)
+    normal = instructgpt.normalization(reward.workdir)
     assert normal["scale"] > 0.1
     measured.model.update(normal)
-    command_flags.give(monkeypatch, output=str(folders / "shifted.json"))
+    command_flags.give(monkeypatch, output=str(folder / "shifted.json"))
     evaluate.evaluate(measured)
-    found = json.loads((folders / "shifted.json").read_text())["tasks"]["preference_files"]
+    found = json.loads((folder / "shifted.json").read_text())["tasks"]["preference_files"]
     assert found["rewards/mean"] == pytest.approx(0, abs=1e-3)
     assert found["rewards/deviation"] == pytest.approx(1, abs=1e-3)
 
-    dpo = stage("dpo", folder, file="compared", steps=30)
+
+@pytest.mark.slow
+def test_dpo_prefers_what_people_prefer_and_leaves_a_policy(tuned, monkeypatch):
+    dpo = stage("dpo", tuned, file="compared", steps=30)
     dpo.data.objective_settings.responses = 3
     dpo.loss.beta, dpo.optimizer.learning_rate = 0.5, 1e-4
     train.train(dpo)
@@ -139,7 +146,7 @@ def test_the_stages_from_a_folder_to_rewards_and_a_conversation(folders, system,
     assert read_metadata(dpo.workdir)["config"]["system"] == "dpo"
     question = find_template("plain").prompt([{"role": "user", "content": "Is 50 a number?"}])
     policy, reference = (
-        text_model.build(from_pretrained(workdir), dpo) for workdir in (dpo.workdir, sft.workdir)
+        text_model.build(from_pretrained(workdir), dpo) for workdir in (dpo.workdir, tuned)
     )
     after, before = (
         [one.total for one in model.score([(question, text) for text in ANSWERS])]

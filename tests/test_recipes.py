@@ -13,7 +13,8 @@ from t5x_like.experiment import completion, recipes
 
 PAPER_SYSTEMS = sorted(
     {info.name for info in pkgutil.iter_modules(configs.__path__)}
-    & set(systems.names()) - {"dpo"}  # whose config needs the folder of a policy
+    # The configs of the two need the folder of a policy.
+    & set(systems.names()) - {"dpo", "instructgpt"}
 )
 # What a file has besides the sizes of its system.
 OTHERS = {
