@@ -41,7 +41,7 @@ def folders(tmp_path_factory):
 
 
 def stage(name, folder, *, file, steps=0):
-    """The config of a stage on files of feedback; prompts of 31 bytes, responses of 16."""
+    """The config of a stage on files of feedback; prompts of 40 bytes, responses of 16."""
     module, _, part = name.partition(":")
     made = importlib.import_module(f"configs.{module}").get_config(
         f"{part}:{folder}" if part else str(folder)
@@ -49,7 +49,7 @@ def stage(name, folder, *, file, steps=0):
     made.workdir = str(folder.parent / f"{folder.name}_{part or module}")
     made.data.settings.train = str(folder.parent / f"{file}.jsonl")
     made.data.settings.held_out = 0.2
-    made.data.lengths = {"inputs": 31, "targets": 16}
+    made.data.lengths = {"inputs": 40, "targets": 16}
     made.data.batch_size = 8
     made.decode.max_new_tokens = 12
     made.train.steps = steps or 1
@@ -107,7 +107,7 @@ def last(made, name):
 @pytest.fixture(scope="module", params=SYSTEMS)
 def tuned(request, folders):
     """A run of supervised fine-tuning, whose demonstrations have each answer as often."""
-    sft = stage("instructgpt:sft", folders / request.param, file="shown", steps=200)
+    sft = stage("instructgpt:sft", folders / request.param, file="shown", steps=300)
     sft.model.dropout = 0.0
     train.train(sft)
     # Of 18 tokens of three answers the first cannot be known, and is the most likely one once.
@@ -136,6 +136,13 @@ def test_a_reward_model_learns_the_order_and_demonstrations_have_mean_0(tuned, m
     assert found["rewards/deviation"] == pytest.approx(1, abs=1e-3)
 
 
+def pair_of(model, prompt, response):
+    """A prompt and a response, tokenized as in training."""
+    return text_model.Pair(
+        model.prompt(prompt), [*model.vocabulary.encode(response), model.vocabulary.eos_id]
+    )
+
+
 @pytest.mark.slow
 def test_dpo_prefers_what_people_prefer_and_leaves_a_policy(tuned, monkeypatch):
     dpo = stage("dpo", tuned, file="compared", steps=30)
@@ -149,7 +156,10 @@ def test_dpo_prefers_what_people_prefer_and_leaves_a_policy(tuned, monkeypatch):
         text_model.build(from_pretrained(workdir), dpo) for workdir in (dpo.workdir, tuned)
     )
     after, before = (
-        [one.total for one in model.score([(question, text) for text in ANSWERS])]
+        [
+            one.total
+            for one in model.score_tokens([pair_of(model, question, one) for one in ANSWERS])
+        ]
         for model in (policy, reference)
     )
     gains = [x - y for x, y in zip(after, before, strict=True)]
