@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Submission, Suite
 from t5x_like.preprocessing.benchmark_tasks.pronouns import marked_pronoun
 from t5x_like.preprocessing.benchmark_tasks.raw_fields import text
 
@@ -138,6 +138,22 @@ GLUE = {
 
 MIXED = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte")
 
-_SUITE = Suite(GLUE, prefix="glue_", mixture="glue", mixed=MIXED)
+# The files that gluebenchmark.com takes.
+SUBMISSIONS = {
+    "cola": Submission(file="CoLA.tsv", form="number"),
+    "sst2": Submission(file="SST-2.tsv", form="number"),
+    "mrpc": Submission(file="MRPC.tsv", form="number"),
+    "stsb": Submission(file="STS-B.tsv", form="value"),
+    "qqp": Submission(file="QQP.tsv", form="number"),
+    "mnli": Submission(file="MNLI-m.tsv", form="name", split="test_matched"),
+    "mnli_mismatched": Submission(file="MNLI-mm.tsv", form="name", split="test_mismatched"),
+    "qnli": Submission(file="QNLI.tsv", form="name"),
+    "rte": Submission(file="RTE.tsv", form="name"),
+    "wnli": Submission(file="WNLI.tsv", form="number"),
+    "wnli_as_wsc": Submission(file="WNLI.tsv", form="referent"),
+    "ax": Submission(file="AX.tsv", form="name"),
+}
+
+_SUITE = Suite(GLUE, prefix="glue_", mixture="glue", mixed=MIXED, submissions=SUBMISSIONS)
 register, documents = _SUITE.register, _SUITE.documents
-labels, measure = _SUITE.labels, _SUITE.measure
+labels, measure, hidden_test = _SUITE.labels, _SUITE.measure, _SUITE.hidden_test

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from t5x_like.preprocessing.benchmark_tasks import Benchmark, Suite, raw_fields
+from t5x_like.preprocessing.benchmark_tasks import Benchmark, Submission, Suite, raw_fields
 from t5x_like.preprocessing.benchmark_tasks.raw_fields import Raw
 
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -217,6 +217,28 @@ SUPER_GLUE = {
 
 MIXED = ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc", "dpr")
 
-_SUITE = Suite(SUPER_GLUE, prefix="super_glue_", mixture="super_glue", mixed=MIXED)
+# The files that super.gluebenchmark.com takes.
+SUBMISSIONS = {
+    "boolq": Submission(file="BoolQ.jsonl", form="lower"),
+    "cb": Submission(file="CB.jsonl", form="name"),
+    "copa": Submission(file="COPA.jsonl", form="number"),
+    "multirc": Submission(file="MultiRC.jsonl", form="number"),
+    "record": Submission(
+        file="ReCoRD.jsonl", form="text", index="idx.query", stand_ins={"answers": "entities"}
+    ),
+    "rte": Submission(file="RTE.jsonl", form="name"),
+    "wic": Submission(file="WiC.jsonl", form="lower"),
+    "wsc": Submission(file="WSC.jsonl", form="referent_name"),
+    "axb": Submission(file="AX-b.jsonl", form="name"),
+    "axg": Submission(file="AX-g.jsonl", form="name"),
+}
+
+_SUITE = Suite(
+    SUPER_GLUE,
+    prefix="super_glue_",
+    mixture="super_glue",
+    mixed=MIXED,
+    submissions=SUBMISSIONS,
+)
 register, documents = _SUITE.register, _SUITE.documents
-labels, measure = _SUITE.labels, _SUITE.measure
+labels, measure, hidden_test = _SUITE.labels, _SUITE.measure, _SUITE.hidden_test

@@ -24,6 +24,9 @@ prompts with examples (docs/evaluation.md). It evaluates runs, checkpoints and H
 With --ensemble=runs/a,runs/b the logits of several models that generate are averaged, and the
 probabilities of several with heads.
 
+With --submission=FOLDER the predictions for the hidden test rows of GLUE's or SuperGLUE's tasks are
+written as the files that their servers take.
+
 With --harness the tasks of the package lm-eval are run in place of the config's measures:
 
     python -m t5x_like.evaluate --config=configs/pretrained.py --config.initialize=FOLDER \
@@ -40,6 +43,7 @@ if __name__ == "__main__":
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
         average=(1, "newest checkpoints to average"),
         ensemble=(None, "A,B: runs, checkpoints or folders whose predictions are averaged"),
+        submission=(None, "folder for the files of hidden test sets, in place of measuring"),
         harness=(None, "A,B: tasks of lm-eval, in place of the config's measures"),
         harness_folder=(None, "YAML files of tasks of your own for --harness"),
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
@@ -59,7 +63,7 @@ from absl import flags
 
 from t5x_like import checkpoints, config, partitioning
 from t5x_like.config import one_line_errors
-from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures
+from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, model_side
@@ -72,8 +76,8 @@ from t5x_like.pretrained import Pretrained, from_pretrained
 def evaluate(settings: ml_collections.ConfigDict) -> None:
     """Evaluate the parameters of a checkpoint, and write the numbers."""
     partitioning.connect_processes()
-    if flags.FLAGS.harness:
-        _run_harness(settings)
+    if flags.FLAGS.harness or flags.FLAGS.submission:
+        (_run_harness if flags.FLAGS.harness else _submit)(settings)
         return
     results: dict[str, dict[str, float]] = {}
     predictions: list[dict[str, Any]] = []
@@ -102,6 +106,25 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
         with one_line_errors(OSError):
             _write(results, step, settings)
             _write_predictions(predictions, settings)
+
+
+def _submit(settings: ml_collections.ConfigDict) -> None:
+    """Write the predictions for hidden test rows."""
+    folder = pathlib.Path(flags.FLAGS.submission)
+    with one_line_errors():
+        settings = completion.complete(settings)
+        command_line.check_folder("--submission", folder)
+        tests = submissions.hidden_tests(settings)
+        pretrained, _, _ = _model(settings)
+        for test in tests:
+            predicted = test.predict(pretrained)
+            form = test.submission.form
+            found, unknown = submissions.official(form, predicted, test.rows, test.labels)
+            if jax.process_index() == 0:
+                path = folder / test.submission.file
+                submissions.write(path, [row["index"] for row in test.rows], found)
+                texts = f", {unknown} of them of a text that is no label" if unknown else ""
+                print(f"{path}: {len(found)} predictions{texts}")
 
 
 def _run_harness(settings: ml_collections.ConfigDict) -> None:

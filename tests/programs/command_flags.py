@@ -5,7 +5,16 @@ from absl import flags
 
 _UNSET = {
     **dict.fromkeys(
-        ("checkpoint", "input", "output", "task", "harness", "harness_folder", "ensemble")
+        (
+            "checkpoint",
+            "input",
+            "output",
+            "task",
+            "harness",
+            "harness_folder",
+            "ensemble",
+            "submission",
+        )
     ),
     "harness_shots": -1,
     "harness_limit": 0,

@@ -78,12 +78,13 @@ def referent(targets: Sequence[Mapping[str, Any]], predictions: Sequence[Any]) -
     rows = []
     for target, prediction in zip(targets, predictions, strict=True):
         nouns = references(target["value"])
-        is_noun = any(_same_noun(_value(prediction), noun) for noun in nouns)
+        is_noun = any(same_noun(_value(prediction), noun) for noun in nouns)
         rows.append([float(is_noun == (target["group"] == "True"))])
     return Statistics(np.array(rows), means("referent"))
 
 
-def _same_noun(text: str, noun: str) -> bool:
+def same_noun(text: str, noun: str) -> bool:
+    """Whether a text is a noun, but for case, determiners and words that one of them lacks."""
     own, right = (
         {word for word in one.strip().lower().split(" ") if not _DETERMINER.fullmatch(word)}
         for one in (text, noun)

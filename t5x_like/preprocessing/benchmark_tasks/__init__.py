@@ -6,6 +6,7 @@ section 2.4 and appendix D), and labelled, for models with a head.
 """
 
 from t5x_like.preprocessing.benchmark_tasks.benchmark import OBJECTIVES, TEXT_TO_TEXT, Benchmark
+from t5x_like.preprocessing.benchmark_tasks.submission import Submission
 from t5x_like.preprocessing.benchmark_tasks.suite import Suite
 
-__all__ = ["OBJECTIVES", "TEXT_TO_TEXT", "Benchmark", "Suite"]
+__all__ = ["OBJECTIVES", "TEXT_TO_TEXT", "Benchmark", "Submission", "Suite"]

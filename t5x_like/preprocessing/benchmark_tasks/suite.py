@@ -11,6 +11,7 @@ from t5x_like.names import choose
 from t5x_like.preprocessing import labelled_text, mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import raw_rows
 from t5x_like.preprocessing.benchmark_tasks.benchmark import TEXT_TO_TEXT, Benchmark, Row
+from t5x_like.preprocessing.benchmark_tasks.submission import Submission, hidden_rows
 from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
@@ -24,6 +25,7 @@ class Suite:
         prefix: what the names of the registered tasks begin with: "glue_" makes "glue_cola".
         mixture: the name of the mixture; "" for none.
         mixed: the tasks of the mixture, by their names in the table.
+        submissions: the files of hidden test rows, by the names in the table.
 
     A benchmark with a `test` split has a second task, NAME_test, that validates on it.
     """
@@ -35,8 +37,10 @@ class Suite:
         prefix: str = "",
         mixture: str = "",
         mixed: Sequence[str] = (),
+        submissions: Mapping[str, Submission] | None = None,
     ):
         self._tasks = {f"{prefix}{name}": (name, one) for name, one in benchmarks.items()}
+        self._submissions = {f"{prefix}{k}": one for k, one in (submissions or {}).items()}
         for task, (name, one) in [*self._tasks.items()]:
             if one.test:
                 splits = {**one.splits, "validation": one.test}
@@ -167,6 +171,44 @@ class Suite:
         benchmark = self._find(task)
         benchmark.check_objective(task, objective)
         return benchmark.measure(objective)
+
+    def hidden_test(
+        self,
+        objective: str,
+        *,
+        task: str,
+        choices: int = 0,
+        folder: str = "",
+        data_dir: str | None = None,
+        **settings: Any,
+    ) -> tuple[Submission, Sequence[str], list[Row]]:
+        """The file of a task's test predictions, its labels, and the rows to predict.
+
+        Args:
+            objective: the form of the rows.
+            task: the name of the task.
+            choices: the most of a labelled row.
+            folder, data_dir: as for `register`.
+
+        Raises:
+            ValueError: the task has no hidden test set, or not in this form; or its file is missing
+                or bad.
+        """
+        del settings
+        benchmark, as_text = self._find(task), objective in TEXT_TO_TEXT
+        submission = choose("--submission: the task", task, self._submissions)
+        benchmark.check_objective(task, objective)
+        if submission.form == "text" and not as_text:
+            raise ValueError(f"--submission: {task} is written from generated text alone")
+        name = self._tasks[task][0]
+        if folder:
+            path = raw_rows.file_of(benchmark.folder or name, submission.split, folder=folder)
+            raws: Iterable[tuple[str, Mapping[str, Any]]] = labelled_text.json_lines(path)
+        else:
+            part = {"task": name, "part": submission.split, "data_dir": data_dir}
+            raws = raw_rows.of_prepared(benchmark, **part)
+        rows = hidden_rows(benchmark, submission, raws, as_text=as_text, most=choices)
+        return submission, benchmark.labels, list(rows)
 
     def _find(self, task: str) -> Benchmark:
         return choose("data.task", task, self._tasks)[1]

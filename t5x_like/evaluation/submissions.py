@@ -1,0 +1,170 @@
+"""Predictions for hidden test sets as the files that a benchmark's server takes."""
+
+import collections
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_collections
+
+from t5x_like.evaluation.metrics.groups import same_noun
+from t5x_like.experiment.tasks import run_tasks
+from t5x_like.inference import predictions, text_model
+from t5x_like.names import choose
+from t5x_like.pretrained import Pretrained
+
+_REFERENT = ("referent", "referent_name")
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenTest:
+    """The hidden test rows of a task, and the file for their predictions.
+
+    Attributes:
+        settings: the config of the run's task.
+        name: the name of the run's task, "" in a run of one.
+        submission, labels, rows: see `benchmark_tasks.suite.Suite.hidden_test`.
+    """
+
+    settings: ml_collections.ConfigDict
+    name: str
+    submission: Any
+    labels: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+
+    def predict(self, pretrained: Pretrained) -> list[Mapping[str, Any]]:
+        """What the model generates, or its head predicts, for each row."""
+        model = pretrained.for_task(self.name)
+        with model.layout():
+            if predictions.name_of(model) != predictions.TEXT:
+                return predictions.build(model, self.settings)(self.rows)
+            texts = text_model.build(model, self.settings)
+            generated = texts.generate([row["inputs"] for row in self.rows])
+        return [{"prediction": text} for text in generated]
+
+
+def hidden_tests(settings: ml_collections.ConfigDict) -> list[HiddenTest]:
+    """The hidden test rows of all tasks that a config evaluates on.
+
+    Raises:
+        ValueError: the data module has none, or a task, or its file is missing or bad.
+    """
+    found = []
+    for one in run_tasks(settings):
+        data = one.settings.data
+        from t5x_like.preprocessing import sources  # only here TensorFlow is needed
+
+        find = getattr(sources.load_module(data.module), "hidden_test", None)
+        if find is None:
+            raise ValueError(f"--submission: data.module={data.module!r} has no hidden test sets")
+        choices = data.objective_settings.get("choices", 0)
+        for task in one.evaluated().values():
+            own = find(data.objective, task=task, choices=choices, **data.settings.to_dict())
+            found.append(HiddenTest(one.settings, one.name, *own))
+    return found
+
+
+def official(
+    form: str,
+    predicted: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    labels: Sequence[str],
+) -> tuple[list[Any], int]:
+    """The predictions as a server wants them, and how many texts were none of the labels.
+
+    A text that is no label counts as the first one: a file needs a prediction for each row.
+
+    Args:
+        form: see `preprocessing.benchmark_tasks.submission.Submission`.
+        predicted: with `prediction`, a text or a label, and for choices `answer`.
+        rows: what was predicted; of texts their `targets`.
+        labels: in the order of their numbers.
+    """
+    write = choose("form of a submission", form, _FORMS)
+    found, unknown = [], 0
+    for one, row in zip(predicted, rows, strict=True):
+        text = one["prediction"]
+        if form in _REFERENT and "targets" in row:
+            number = int(same_noun(text, row["targets"]))
+        elif form in ("text", "value"):
+            found.append(write(text, 0, labels))
+            continue
+        elif "answer" in one:
+            number = one["answer"]
+        else:
+            unknown += text.strip() not in labels
+            number = labels.index(text.strip()) if text.strip() in labels else 0
+        found.append(write(text, number, labels))
+    return found, unknown
+
+
+def _as_number(text: Any, number: int, labels: Sequence[str]) -> int:
+    return number
+
+
+def _as_name(text: Any, number: int, labels: Sequence[str]) -> str:
+    return labels[number]
+
+
+def _in_lower_case(text: Any, number: int, labels: Sequence[str]) -> str:
+    return labels[number].lower()
+
+
+def _as_text(text: Any, number: int, labels: Sequence[str]) -> str:
+    return text.strip()
+
+
+def _as_value(text: Any, number: int, labels: Sequence[str]) -> float:
+    """A number from 0 to 5, 0 for a text that is none."""
+    try:
+        return round(min(5.0, max(0.0, float(text))), 3)
+    except ValueError:
+        return 0.0
+
+
+_FORMS: dict[str, Callable[[Any, int, Sequence[str]], Any]] = {
+    "number": _as_number,
+    "name": _as_name,
+    "lower": _in_lower_case,
+    "text": _as_text,
+    "value": _as_value,
+    "referent": _as_number,
+    "referent_name": _as_name,
+}
+
+
+def write(path: pathlib.Path, indices: Sequence[Any], predictions: Sequence[Any]) -> None:
+    """Write the file: TSV with a header, or JSON Lines; MultiRC's answers by passage and question.
+
+    Args:
+        indices: of the rows; of MultiRC with `paragraph`, `question` and `answer`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".tsv":
+        lines = [f"{index}\t{one}" for index, one in zip(indices, predictions, strict=True)]
+        path.write_text("\n".join(["index\tprediction", *lines]) + "\n")
+        return
+    pairs = list(zip(indices, predictions, strict=True))
+    if isinstance(indices[0], Mapping):
+        objects = _by_passage(pairs)
+    else:
+        objects = [{"idx": index, "label": one} for index, one in pairs]
+    path.write_text("".join(json.dumps(one) + "\n" for one in objects))
+
+
+def _by_passage(pairs: Sequence[tuple[Mapping[str, int], Any]]) -> list[dict[str, Any]]:
+    passages: dict[int, dict[int, list[dict[str, Any]]]] = collections.defaultdict(dict)
+    for index, label in pairs:
+        answers = passages[index["paragraph"]].setdefault(index["question"], [])
+        answers.append({"idx": index["answer"], "label": label})
+    return [
+        {
+            "idx": passage,
+            "passage": {
+                "questions": [{"idx": n, "answers": answers} for n, answers in questions.items()]
+            },
+        }
+        for passage, questions in passages.items()
+    ]
