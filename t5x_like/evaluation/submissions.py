@@ -34,7 +34,7 @@ class HiddenTest:
     labels: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
 
-    def predict(self, pretrained: Pretrained) -> list[Mapping[str, Any]]:
+    def predict(self, pretrained: Pretrained) -> list[dict[str, Any]]:
         """What the model generates, or its head predicts, for each row."""
         model = pretrained.for_task(self.name)
         with model.layout():

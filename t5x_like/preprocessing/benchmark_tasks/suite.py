@@ -205,8 +205,8 @@ class Suite:
             path = raw_rows.file_of(benchmark.folder or name, submission.split, folder=folder)
             raws: Iterable[tuple[str, Mapping[str, Any]]] = labelled_text.json_lines(path)
         else:
-            part = {"task": name, "part": submission.split, "data_dir": data_dir}
-            raws = raw_rows.of_prepared(benchmark, **part)
+            split = submission.split
+            raws = raw_rows.of_prepared(benchmark, task=name, part=split, data_dir=data_dir)
         rows = hidden_rows(benchmark, submission, raws, as_text=as_text, most=choices)
         return submission, benchmark.labels, list(rows)
 
