@@ -219,7 +219,7 @@ def _check_vocabulary(config: ml_collections.ConfigDict, text: TextData) -> None
             f"data.vocabulary={name!r} has {found.vocab_size} ids, sentinels included, and "
             f"model.vocab_size={config.model.vocab_size} has no room for them"
         )
-    ids = {"sep_id": found.sep_id, "mask_id": found.mask_id}
+    ids = {"sep_id": found.sep_id, "mask_id": found.mask_id, "end_id": found.eos_id}
     for setting, own in ids.items():
         if config.model.get(setting) not in (None, own):
             raise ValueError(

@@ -12,7 +12,7 @@ from t5x_like.batches.packing import Packer, to_batch
 
 LENGTHS = {"inputs": 10, "targets": 10}
 GROUPED = {"decoder_rows", "encoder_rows", "decoder_comparisons", "encoder_decoder_comparisons"}
-PACKED = [name for name in converters.CONVERTERS if name not in GROUPED]
+PACKED = [name for name, one in converters.CONVERTERS.items() if one.packs and name not in GROUPED]
 ONE = {"inputs": [7, 8, 5, 9], "targets": [3, 9, 1]}
 TWO = {"inputs": [8, 4, 9, 3, 2], "targets": [4, 1]}
 

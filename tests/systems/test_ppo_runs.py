@@ -1,9 +1,11 @@
 """Runs of PPO: from two folders to a policy, resumed, on eight devices, read as a model."""
 
 import json
+import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -13,9 +15,11 @@ import numpy as np
 import optax
 import pytest
 
+from configs import ppo
 from t5x_like import checkpoints, config, partitioning, systems, train
 from t5x_like.checkpoints import Checkpoints, reading
 from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt2, instructgpt, reward_model
 from t5x_like.training import state
@@ -40,6 +44,7 @@ def write_run(folder, system, model, *, seed):
     """A run of no step, with random parameters."""
     settings = config.defaults()
     settings.system, settings.model, settings.data.vocabulary = system, model, "bytes"
+    settings.data.lengths = {"inputs": 8, "targets": 6}
     module = systems.build(system, model)
     init = jax.jit(lambda: nn.unbox(module.init(jax.random.key(seed), module.example_batch())))
     first = state.create(init()["params"], optimizer=optax.identity(), seed=0)
@@ -184,14 +189,47 @@ def test_a_run_is_read_as_the_average_of_its_policy(folder, tmp_path):
     assert_same(jax.device_get(again.params), average)
 
 
+def test_a_plan_has_both_programs_of_a_step(folder):
+    given = settings(folder)
+    found = report.arithmetic(given)
+    found = report.with_compiler(found, given, chips.topology("cpu:8"))
+    before = found["prepare"]
+    assert before["bytes_per_device"]["optimizer"] == found["bytes_per_device"]["optimizer"]
+    for one in (before, found):
+        assert one["bytes_per_device"]["peak"] > one["bytes_per_device"]["arguments"] > 0
+    # Two inner epochs; of the prompts alone, sampling is no part of the update.
+    assert found["flops_per_step"] > 0
+    assert before["flops_per_step_compiled"] < found["flops_per_step_compiled"]
+    text = report.text(found)
+    assert text.count("at the peak") == 2
+    assert "before the update: sampling" in text
+
+
+def test_the_config_follows_its_folders(folder):
+    made = ppo.get_config(f"{folder / 'sft'}:{folder / 'reward'}")
+    config.check(made)
+    assert made.model.end_id == END
+    assert made.data.lengths.to_dict() == {"inputs": 8, "targets": 6, "pretraining": 15}
+    made.optimizer.learning_rate = 1e-5
+    built = model_side.build(made, devices=jax.devices()[:1])
+    # Ten iterations of eight updates, from a tenth.
+    rates = [float(built.schedule(n)) for n in (0, 80, 5000)]
+    np.testing.assert_allclose(rates, [9e-7, 1e-5, 1e-5], rtol=1e-6)
+    config.check(ppo.get_config("175b"))
+    for folders, message in (
+        (f"{folder / 'sft'}", "lacks the model to start from, or the reward model"),
+        (f"{folder / 'sft'}:{folder / 'sft'}", "the second folder has a gpt2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ppo.get_config(folders)
+
+
 @pytest.mark.slow
 def test_the_commands_take_a_run_for_its_policy(folder, tmp_path):
-    run = f"--config.workdir={folder / 'run'}"
-    done = in_process.run("t5x_like.infer", run, "--input=say 3")
+    run = f"--config={ROOT / 'configs/run.py'}:{folder / 'run'}"
+    done = in_process.run("t5x_like.infer", run, "--input=-", stdin="say 3\n")
     assert done.status == 0, done.err
-    done = in_process.run(
-        "t5x_like.convert", f"--input={folder / 'run'}", f"--output={tmp_path}/hf"
-    )
+    done = in_process.run("t5x_like.convert", f"--from={folder / 'run'}", f"--to={tmp_path}/hf")
     assert done.status == 0, done.err
     assert (tmp_path / "hf" / "model.safetensors").exists()
     done = in_process.run("t5x_like.evaluate", run)
@@ -212,6 +250,38 @@ def test_a_killed_process_goes_on_bit_for_bit(folder, tmp_path, killed_at):
     assert_same(stored(again.workdir, STEPS), stored(folder / "run", STEPS))
 
 
+@pytest.mark.slow
+def test_two_processes_compute_what_eight_devices_do(folder, tmp_path):
+    together = settings(folder)
+    together.workdir = str(tmp_path / "run")
+    together.mesh = {"data": 1, "fsdp": 2, "expert": 1, "model": 1}
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(config.to_dict(together)))
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    several = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address, "XLA_FLAGS": ""}
+    program = f"from t5x_like import config, train; train.train(config.load({str(path)!r}))"
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env=os.environ | several | {"JAX_PROCESS_ID": str(process)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for process in range(2)
+    ]
+    outputs = [process.communicate(timeout=900)[0] for process in runs]
+    assert [process.returncode for process in runs] == [0, 0], outputs
+    logs = [reporting.read_log(one) for one in (tmp_path / "run", folder / "run")]
+    for name in ("train/loss", "train/reward", "train/divergence", "prompt_files/reward"):
+        found, expected = (list(log[name].values()) for log in logs)
+        # Float32 sums in another order, through as many updates.
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -219,6 +289,7 @@ def test_a_killed_process_goes_on_bit_for_bit(folder, tmp_path, killed_at):
         ({"initialize": ""}, "initialize is not set"),
         ({"data.objective": "text_to_text"}, "this instructgpt reads the examples of 'prompts'"),
         ({"loss.betta": 0.1}, "loss.betta does not exist"),
+        ({"model.reward.vocab_size": 99}, "the reward model read the same tokens"),
         ({"loss.gae_decay": "high"}, "loss.gae_decay='high' must be a number"),
     ],
 )

@@ -1,0 +1,127 @@
+r"""PPO and PPO-ptx: a language model trained with a reward model (Ouyang et al. 2022).
+
+    python -m t5x_like.train --config=configs/ppo.py:runs/sft:runs/reward \
+        --config.data.settings.prompts=prompts.jsonl \
+        --config.data.settings.pretraining=texts.jsonl --config.workdir=runs/ppo
+    python -m t5x_like.infer --config=configs/run.py:runs/ppo --interactive
+
+The first folder has the policy to start from, a model fine-tuned on demonstrations: any decoder or
+encoder-decoder. The second has the reward model, a run of the system reward_model. The files are
+described in data/prompt_files.py. PPO without pretraining gradients, as for an encoder-decoder:
+--config.loss.gamma_ptx=0.0 --config.data.objective_settings.pretraining_rows=0
+
+Without folders, 1_3b, 6b and 175b are the paper's models, to be planned:
+
+    python -m t5x_like.plan --config=configs/ppo.py:175b --topology=v4:8x8x8
+
+| section 3.5 and appendix C | here |
+|---|---|
+| 256 thousand episodes, 512 an iteration | train.steps = 256,000 / 512, data.batch_size |
+| 8 minibatches of 64, one inner epoch | train.minibatches, train.inner_epochs |
+| beta 0.02 of the divergence from the SFT model | loss.beta |
+| pretraining gradients times 27.8 | loss.gamma_ptx |
+| 8 times as many pretraining examples as episodes | data.objective_settings.pretraining_rows |
+| clip 0.2, temperature 1, no discount | loss, the defaults |
+| warmup over 10 iterations from a tenth, then constant | optimizer, in updates |
+| moving average of the weights, 0.992 | optimizer.moving_average; a run is read as this model |
+| Adam of 0.9 and 0.95 | optimizer |
+| 9e-6 for the value network (5e-6 for 175B) | optimizer.learning_rate, for policy and value alike |
+"""
+
+import pathlib
+
+import ml_collections
+
+from t5x_like import checkpoints, systems, vocabularies
+from t5x_like.config import defaults
+from t5x_like.hf.folder import is_hugging_face
+from t5x_like.pretrained.weight_source import open_source
+from t5x_like.systems.instructgpt import SIZES, instructgpt_of
+
+_LONGEST = 1024  # tokens of a prompt or a response, of a model without a table of positions
+
+
+def get_config(folders: str = "175b") -> ml_collections.ConfigDict:
+    """The config of POLICY:REWARD, the folders of both, or of one of the paper's sizes."""
+    config = _ppo(rate=5e-6 if folders == "175b" else 9e-6)
+    if folders in SIZES:
+        config.model = SIZES[folders]
+        config.initialize, config.model.reward.folder = "runs/sft", "runs/reward"
+        # A vocabulary of 50,257 is odd: the embedding tables have 47 unused rows at their end.
+        for model in (config.model, config.model.policy, config.model.reward):
+            model.vocab_size = 50304
+        config.model.reward.trunk.vocab_size = 50304
+        config.data.lengths = {"inputs": 1023, "targets": 1024, "pretraining": 2048}
+        return config
+    policy, _, reward = folders.partition(":")
+    if not policy or not reward:
+        raise ValueError(
+            f"configs/ppo.py:{folders} lacks the model to start from, or the reward model: give "
+            f"the folders of both, configs/ppo.py:POLICY:REWARD, or one of {', '.join(SIZES)}"
+        )
+    return _of_folders(config, policy, reward)
+
+
+def _ppo(*, rate: float) -> ml_collections.ConfigDict:
+    config = defaults()
+    config.system = "instructgpt"
+    config.workdir = "runs/ppo"
+    config.loss = {"beta": 0.02, "gamma_ptx": 27.8, "whiten_rewards": True}
+    config.data.module = "data/prompt_files.py"
+    config.data.task = "prompt_files"
+    config.data.settings = {"prompts": "", "pretraining": "", "held_out": 0.05}
+    config.data.objective = "prompts"
+    config.data.objective_settings = {"end_inputs": False, "pretraining_rows": 8}
+    config.data.converter = "decoder_prompts"
+    config.data.batch_size = 512
+    config.train.update({"steps": 500, "minibatches": 8, "log_every": 1})
+    config.optimizer = {
+        "name": "adamw",
+        "schedule": "constant",
+        "learning_rate": rate,
+        "start_learning_rate": rate / 10,
+        "warmup_steps": 80,
+        "b2": 0.95,
+        "epsilon": 1e-5,
+        "frozen": ("reference", "reward"),
+        "moving_average": {"average": "policy"},
+        "moving_average_decay": 0.992,
+    }
+    config.checkpoint.every = 50
+    config.evaluate.update({"every": 50, "batches": 1})
+    return config
+
+
+def _of_folders(
+    config: ml_collections.ConfigDict, folder: str, reward: str
+) -> ml_collections.ConfigDict:
+    path = pathlib.Path(folder).expanduser()
+    policy, rewards = open_source(path), open_source(pathlib.Path(reward).expanduser())
+    if rewards.system != "reward_model":
+        raise ValueError(
+            f"configs/ppo.py:{folder}:{reward}: the second folder has a {rewards.system}, and "
+            "rewards are those of a reward_model"
+        )
+    config.initialize = folder
+    data = {} if is_hugging_face(path) else checkpoints.read_metadata(path)["config"]["data"]
+    config.data.vocabulary = data.get("vocabulary", folder)
+    end = vocabularies.load(config.data.vocabulary).required_id("eos_id")
+    # The policy that samples has no dropout, nor has the one that is trained.
+    still = {"dropout": 0.0} if "dropout" in policy.config else {}
+    config.model = instructgpt_of(
+        policy.system, {**policy.config, **still}, {**rewards.config, "folder": reward}, end_id=end
+    )
+    encodes = systems.build(policy.system, policy.config).sides == ("encoder", "decoder")
+    own = data.get("objective_settings", {})
+    config.data.objective_settings.end_inputs = own.get("end_inputs", encodes)
+    if encodes:
+        config.data.converter = "encoder_prompts"
+        config.data.objective_settings.pretraining_rows = 0
+        config.loss.gamma_ptx = 0.0
+    half = policy.config.get("positions", 2 * _LONGEST) // 2
+    lengths = {"inputs": half - 1, "targets": half} | data.get("lengths", {})
+    config.data.lengths = {name: lengths[name] for name in ("inputs", "targets")}
+    if not encodes:
+        config.data.lengths.pretraining = sum(config.data.lengths.values()) + 1
+    config.decode = {"max_new_tokens": config.data.lengths.targets}
+    return config

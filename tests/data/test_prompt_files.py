@@ -1,0 +1,140 @@
+"""Prompts from files: the batches of a decoder and of an encoder-decoder, and bad files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from data import prompt_files
+from t5x_like import vocabularies
+from t5x_like.batches import converters
+from t5x_like.batches.packing import to_batch
+from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing.pipeline import Batches
+
+START, END = 9, 1
+
+
+@pytest.fixture
+def files(tmp_path):
+    prompts = ["ab", "abcdef", "c"]
+    lines = [json.dumps({"prompt": one, "chosen": "x"}) for one in prompts]
+    (tmp_path / "prompts.jsonl").write_text("\n".join([*lines, ""]))
+    (tmp_path / "texts.txt").write_text("p\nqrstu\n")
+    return {
+        "prompts": str(tmp_path / "prompts.jsonl"),
+        "pretraining": str(tmp_path / "texts.txt"),
+        "held_out": 0.0,
+    }
+
+
+def ids(text):
+    return [ord(letter) + 3 for letter in text]
+
+
+def test_prompts_of_a_decoder_end_where_the_response_begins():
+    converter = converters.build("decoder_prompts", pretraining_rows=2, start=START)
+    lengths = {"inputs": 4, "targets": 3, "pretraining": 4}
+    example = {
+        "inputs": np.int32([5, 6]),
+        "pretraining": np.int32([7, 8, 1, -1, 4, 3, 2, 5]),
+    }
+    rows = [[converter.sequences(example)], []]
+    made = to_batch(
+        rows, converter=converter, lengths=converter.feature_lengths(lengths), pack=False
+    )
+    expected = {
+        "decoder_input_tokens": [[0, 0, START, 5, 6], [0] * 5],
+        "decoder_segment_ids": [[0, 0, 1, 1, 1], [0] * 5],
+        "responses": [[0] * 3] * 2,
+        "pretraining_decoder_input_tokens": [[[START, 7, 8, 0], [START, 4, 3, 2]], [[0] * 4] * 2],
+        "pretraining_decoder_target_tokens": [[[7, 8, 1, 0], [4, 3, 2, 5]], [[0] * 4] * 2],
+        "pretraining_decoder_loss_weights": [[[1, 1, 1, 0], [1] * 4], [[0] * 4] * 2],
+    }
+    assert made.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(made[name], values, err_msg=name)
+
+
+def test_prompts_of_an_encoder_decoder():
+    converter = converters.build("encoder_prompts", start=START)
+    lengths = {"inputs": 4, "targets": 3}
+    rows = [[converter.sequences({"inputs": np.int32([5, 6])})], []]
+    made = to_batch(rows, converter=converter, lengths=lengths, pack=False)
+    expected = {
+        "encoder_input_tokens": [[5, 6, 0, 0], [0] * 4],
+        "encoder_segment_ids": [[1, 1, 0, 0], [0] * 4],
+        "decoder_input_tokens": [[START], [0]],
+        "decoder_segment_ids": [[1], [0]],
+        "responses": [[0] * 3] * 2,
+    }
+    assert made.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(made[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_files_become_prompts_with_texts_beside_them(files, end):
+    settings = {"end_inputs": end, "pretraining_rows": 3}
+    objective = objectives.build("prompts", **settings)
+    prompt_files.register(vocabularies.load("bytes"), objective, **files)
+    converter = converters.build("decoder_prompts", pretraining_rows=3, start=0)
+    batches = Batches(
+        "prompt_files",
+        split="train",
+        batch_size=3,
+        lengths={"inputs": 4, "targets": 2, "pretraining": 3},
+        converter=converter,
+        pack=False,
+        seed=0,
+        shuffle=False,
+        repeat=False,
+        shards=1,
+    )
+    [made] = list(batches)
+    found = [
+        [int(token) for token, real in zip(*row, strict=True) if real][1:]
+        for row in zip(made["decoder_input_tokens"], made["decoder_segment_ids"], strict=True)
+    ]
+    whole = [ids("ab"), ids("def") if end else ids("cdef"), ids("c")]
+    assert sorted(found) == sorted(one + [END] * end for one in whole)
+    texts = made["pretraining_decoder_target_tokens"].reshape(-1, 3).tolist()
+    assert {tuple(one) for one in texts} == {(*ids("p"), END, 0), tuple(ids("qrs"))}
+    assert len(texts) == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "message"),
+    [
+        ({"prompts": ""}, None, "data.settings.prompts is not set"),
+        ({"prompts": "none.jsonl"}, None, "data.settings.prompts='none.jsonl' is not a file"),
+        ({"pretraining": ""}, None, "data.settings.pretraining is not set"),
+        ({"held_out": 1.0}, None, "held_out=1.0 must be a share"),
+        ({}, "{", r"prompts.jsonl:1: it is not JSON"),
+        (
+            {},
+            '{"promt": "a"}',
+            r"prompts.jsonl:1: there is no string 'prompt'. Did you mean 'promt'",
+        ),
+        ({"field": "text"}, None, "there is no string 'text'"),
+    ],
+)
+def test_bad_files_are_named(files, changes, line, message):
+    if line:
+        with open(files["prompts"], "w") as file:
+            file.write(line + "\n")
+    with pytest.raises(ValueError, match=message):
+        prompt_files.read(2, **(files | changes))
+
+
+def test_other_objectives_and_packed_rows_are_refused(files):
+    vocabulary = vocabularies.load("bytes")
+    with pytest.raises(ValueError, match=r"data.objective='text_to_text'.*has 'prompts'"):
+        prompt_files.register(vocabulary, objectives.build("text_to_text"), **files)
+    converter = converters.build("decoder_prompts")
+    with pytest.raises(ValueError, match=r"data.pack=True: examples of decoder_prompts cannot"):
+        converters.check(converter, features=("inputs",), lengths={"inputs": 4}, pack=True)
+    with pytest.raises(ValueError, match="pretraining_rows=2: the rows of text beside"):
+        converters.build("encoder_prompts", pretraining_rows=2)
+    with pytest.raises(ValueError, match="pretraining_rows=-1 of prompts must be 0 or more"):
+        objectives.build("prompts", pretraining_rows=-1)
