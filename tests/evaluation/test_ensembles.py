@@ -26,12 +26,18 @@ TOLERANCE = 1e-5
 pytestmark = pytest.mark.usefixtures("one_device")
 
 
-def make(seed, **changes):
+def described(**changes):
+    """A model without parameters."""
     settings = t5.SIZES["small"] | TINY | {"vocab_size": 32, "dropout": 0.0} | changes
-    module = t5.build(settings)
+    return Pretrained(t5.build(settings), {}, system="t5", config=settings)
+
+
+def make(seed, **changes):
+    model = described(**changes)
+    module = model.module
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch())["params"]))
-    params = jax.tree.map(lambda x: 3 * x, init(jax.random.key(seed)))
-    return Pretrained(module, params, system="t5", config=settings)
+    model.params = jax.tree.map(lambda x: 3 * x, init(jax.random.key(seed)))
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +76,9 @@ def test_models_whose_outputs_do_not_fit_are_refused(members):
     with pytest.raises(ValueError, match="an ensemble of 1: two models or more"):
         ensemble(members[:1])
     with pytest.raises(ValueError, match=r"have model.vocab_size=32 and 40: their outputs"):
-        ensemble([members[0], make(2, vocab_size=40)])
+        ensemble([members[0], described(vocab_size=40)])
     with pytest.raises(ValueError, match=r"read encoder\+decoder and decoder: choose"):
-        ensemble([members[0], make(2, architecture="decoder")])
+        ensemble([members[0], described(architecture="decoder")])
 
 
 def run_of(folder, seed, *, words=WORDS, labels=LABELS):
