@@ -132,7 +132,7 @@ def get_config(size: str = "small") -> ml_collections.ConfigDict:
     if size in _AVERAGES:
         return _benchmark(size)
     config = recipes.pretraining(
-        "t5", size, others=("demo", "multi_task", *_FINE_TUNING, *_AVERAGES)
+        "t5", size, others=("demo", *_FINE_TUNING, "multi_task", *_AVERAGES)
     )
     config.loss = {"z_loss": 1e-4, "label_smoothing": 0.0}
     config.train.steps = 2**19
