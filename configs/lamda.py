@@ -15,7 +15,7 @@ The vocabulary is trained by `python -m t5x_like.vocabulary --size=31900 --byte_
 | optimizer, schedule, tokens per row: not in the paper | T5's, and 1024 |
 
 3M steps of 256K tokens are some 0.8 trillion of the 2.81 trillion tokens of the corpus. Fine-tuning
-on dialogs, ratings and a toolset (section 6) is not here yet.
+on dialogs, ratings and a toolset (section 6) is in configs/lamda_dialogs.py.
 
 The demo learns on documentation strings in minutes on 2 free CPU cores. Expect a held-out loss of
 4.03 nats at the end, where the unigram entropy of the targets is 6.43:

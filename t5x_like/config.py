@@ -100,9 +100,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "train.profile_steps": (3, "steps in the profile"),
     "train.on_nonfinite": (
         "stop",
-        "what a loss or gradient that is NaN or infinite does: stop the run, with exit status 3; "
-        "skip_step: leave the parameters as they are and go on; skip_data: go on from the newest "
-        "checkpoint without the batches since (docs/checkpoints.md)",
+        "what a NaN or infinite loss or gradient does: stop the run, exit status 3; skip_step: "
+        "keep the parameters; skip_data: go on without the batches since the newest checkpoint",
     ),
     "train.step_timeout": (
         0.0,
@@ -136,9 +135,9 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "evaluate.measures": (
         {},
         "what evaluate measures: name -> `kind` (default: the name), loss, predictions, "
-        "generation, squad, translation, documents, last_word, choice, in_context, rewards or "
-        "benchmark (the one of the data's task), and its settings; empty: the loss, and what goes "
-        "with the task and the objective; with `every`, "
+        "generation, squad, translation, documents, last_word, choice, in_context, rewards, "
+        "replies or benchmark (the one of the data's task), and its settings; empty: the loss, and "
+        "what goes with the task and the objective; with `every`, "
         "training measures it, too, at multiples of so many steps (docs/metrics.md)",
     ),
     "evaluate.averages": (
@@ -157,6 +156,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         {"max_new_tokens": 114},
         "settings of generation, named as in Hugging Face: num_beams, do_sample, top_p, ...",
     ),
+    "dialog": ({}, "settings of a dialog model, inference/dialog/dialog_settings.py; empty: none"),
 }
 
 # The least value of each setting that is a number, where nothing else decides, and the largest.

@@ -14,7 +14,8 @@ each. A language model continues its input, and reads as many of its last tokens
 token, and not as JSON. --interactive reads prompts from the terminal, and shows the five likeliest
 next tokens under each text (interactive.py); a model whose data has a chat template
 (`data.settings.template`, data/preference_files.py) keeps a conversation there. Both are greedy, or
-sample with `decode.do_sample`, where the config asks for beam search.
+sample with `decode.do_sample`, where the config asks for beam search. With settings in `dialog`
+--interactive talks with a dialog model, which ranks candidates (configs/lamda_dialogs.py).
 
 With --examples=N instead, N held-out examples of the config's task are shown with what the model
 predicts beside the original: the spans of a text with blanks, each right or wrong, or of a language
@@ -68,6 +69,8 @@ from t5x_like.experiment import command_line, completion, data_side, model_side,
 from t5x_like.experiment.tasks import choose_task
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference import example_display, interactive, predictions, text_model
+from t5x_like.inference.dialog import dialog_settings, terminal
+from t5x_like.inference.dialog.dialog_model import DialogModel
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import hint
@@ -153,10 +156,7 @@ def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text:
         settings = without_beams(settings)
     model = text_model.build(pretrained, settings, text)
     if arguments.interactive:
-        if template := settings.data.settings.to_dict().get("template"):
-            interactive.chat(model, find_template(template), lines=sys.stdin, out=sys.stdout)
-        else:
-            interactive.converse(model, lines=sys.stdin, out=sys.stdout)
+        _converse(model, settings)
     elif arguments.examples:
         _show_examples(model, _inputs(settings, text), count=arguments.examples)
     elif arguments.stream:
@@ -167,6 +167,17 @@ def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text:
         texts = map(str, _read(arguments.input, with_objects=False))
         size = settings.data.batch_size
         _write(_answers(model, texts, size=size, log_probs=arguments.log_probs), arguments.output)
+
+
+def _converse(model: TextModel, settings: ml_collections.ConfigDict) -> None:
+    ends: dict[str, Any] = {"lines": sys.stdin, "out": sys.stdout}
+    if settings.dialog:
+        of_dialog = dialog_settings.read(settings.dialog.to_dict())
+        terminal.talk(DialogModel(model, of_dialog), **ends)
+    elif template := settings.data.settings.to_dict().get("template"):
+        interactive.chat(model, find_template(template), **ends)
+    else:
+        interactive.converse(model, **ends)
 
 
 def without_beams(settings: ml_collections.ConfigDict) -> ml_collections.ConfigDict:

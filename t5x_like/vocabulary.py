@@ -54,6 +54,7 @@ _TRAINING = (
     "split_digits",
     "keep_case",
     "keep_characters",
+    "whole_words",
 )
 _FLAGS: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "FILE", "help": "a module of data/"},
@@ -82,6 +83,12 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "--keep_characters": {
         "action": "store_true",
         "help": "no NFKC normalization, for kind unigram",
+    },
+    "--whole_words": {
+        "nargs": "+",
+        "default": [],
+        "metavar": "WORD",
+        "help": "words that are one piece each, for kind unigram",
     },
     "--overwrite": {
         "action": "store_true",

@@ -24,11 +24,14 @@ class Generated:
         lengths: int32, the number of tokens of each row, the end token included.
         log_probs: the model's log p of each token, before any filter; 0 after the end. None if not
             requested.
+        cache: of the prompt and all tokens but the last one of the longest row; padding follows
+            the end of a row. None if not requested.
     """
 
     tokens: Int[Array, "B N"]
     lengths: Int[Array, "B"]
     log_probs: Float[Array, "B N"] | None
+    cache: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +85,7 @@ def generate(
     rng: PRNGKeyArray | None = None,
     samples: int = 1,
     log_probs: bool = False,
+    keep_cache: bool = False,
     room: int | None = None,
 ) -> Generated:
     """Decode until every row has ended or has max_new_tokens tokens, in one compiled loop.
@@ -101,6 +105,7 @@ def generate(
         rng: one key for all steps, needed to sample.
         samples: continuations per prompt; there are B * samples rows.
         log_probs: whether to return the tokens' log-probabilities.
+        keep_cache: whether to return the cache, to go on from it.
         room: number of tokens that fit into the cache after the prompt (cache_length minus the
             prompt's length); None does not check it.
 
@@ -119,7 +124,9 @@ def generate(
         log_probs=log_probs,
         room=room,
     )
-    return _generated(_run(as_argument(extend), logits, cache, rng, plan=plan))
+    state = _run(as_argument(extend), logits, cache, rng, plan=plan)
+    generated = _generated(state)
+    return dataclasses.replace(generated, cache=state.cache) if keep_cache else generated
 
 
 def stream(

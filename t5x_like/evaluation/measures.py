@@ -12,6 +12,7 @@
 | translation | rows with inputs, targets | Vaswani et al. 2017, section 6.1 |
 | squad | rows with question, context, answers | Rajpurkar et al. 2016, section 6.1 |
 | rewards | held-out batches of comparisons, a reward model | Ouyang et al. 2022, section 3.5 |
+| replies | rows with context, phrases of labels | Thoppilan et al. 2022, section 4 |
 | benchmark | what the data module's measure for a task needs | |
 
 Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, before any objective.
@@ -25,6 +26,7 @@ import ml_collections
 
 from t5x_like import systems
 from t5x_like.evaluation.cloze import Choice, LastWord
+from t5x_like.evaluation.dialog_replies import Replies
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.head_predictions import HeadPredictions
@@ -49,6 +51,7 @@ MEASURES: dict[str, type[Measure]] = {
     "generation": Generation,
     "predictions": HeadPredictions,
     "rewards": Rewards,
+    "replies": Replies,
 }
 
 # For a task that generates text, beside the loss and the measures that it declares

@@ -41,6 +41,7 @@ class TextModel:
         pretrained, vocabulary: the model and its vocabulary.
         prompt_format: the lengths and special tokens of the model's input rows.
         decode: settings of `generate`, by Hugging Face's names, with the vocabulary's end token.
+        ends: the tokens that end a text; empty without an end token.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TextModel:
             ends = vocabulary.eos_id
         ids = {"eos_token_id": ends, "decoder_start_token_id": prompt_format.start}
         self.decode = {**ids, **decode}
-        self._ends = np.atleast_1d([] if ends is None else self.decode["eos_token_id"]).tolist()
+        self.ends = np.atleast_1d([] if ends is None else self.decode["eos_token_id"]).tolist()
         if prompt_format.inputs:  # an encoder-decoder may generate more tokens than its targets had
             prompt_format = dataclasses.replace(
                 prompt_format, length=max(prompt_format.length, self.new_tokens)
@@ -188,7 +189,7 @@ class TextModel:
 
     def is_end(self, token: int) -> bool:
         """Whether a token ends a text."""
-        return token in self._ends
+        return token in self.ends
 
     def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
         """Pad prompts to [B, S] on the left, for an encoder on the right; also return the mask.

@@ -1,4 +1,4 @@
-"""LaMDA: Thoppilan et al. 2022, "LaMDA: Language Models for Dialog Applications"; pretraining."""
+"""LaMDA: Thoppilan et al. 2022, "LaMDA: Language Models for Dialog Applications", its network."""
 
 from collections.abc import Mapping
 from typing import Any

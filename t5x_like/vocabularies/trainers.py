@@ -84,6 +84,7 @@ def _unigram(
     character_coverage: float = 0.9995,
     split_digits: bool = False,
     keep_characters: bool = False,
+    whole_words: Sequence[str] = (),
 ) -> dict[str, bytes]:
     """Train T5's vocabulary, a unigram SentencePiece model (Kudo 2018).
 
@@ -99,6 +100,7 @@ def _unigram(
         keep_characters: do not normalize by NFKC, as in Chinchilla (Hoffmann et al. 2022, section
             4.1). Runs of blanks still become one; a line break, which NFKC replaces by a space, has
             no piece, and is encoded as a byte with `byte_fallback`.
+        whole_words: words that are one piece each, however rare; longer words may begin with it.
     """
     content = _sentence_pieces(
         documents,
@@ -110,6 +112,7 @@ def _unigram(
         character_coverage=character_coverage,
         split_digits=split_digits,
         normalization_rule_name="identity" if keep_characters else "nmt_nfkc",
+        user_defined_symbols=[f"\u2581{word}" for word in whole_words],
     )
     return {"": content}
 

@@ -12,15 +12,25 @@
 | rouge_1, rouge_2, rouge_l, rouge_lsum | texts | rouge-score |
 | bleu | texts | sacreBLEU |
 | multirc, record, referent | classes and texts in groups | SuperGLUE |
+| sensibleness, specificity, interestingness, safety | labels of responses | LaMDA |
+| groundedness, informativeness, citation_accuracy | labels of responses | LaMDA |
 """
 
 import functools
 from collections.abc import Iterable
 
-from t5x_like.evaluation.metrics import classes, groups, real_numbers, tagged_words, texts
+from t5x_like.evaluation.metrics import (
+    classes,
+    dialog_labels,
+    groups,
+    real_numbers,
+    tagged_words,
+    texts,
+)
 from t5x_like.evaluation.metrics.metric import (
     CHOICE,
     CLASS,
+    LABELS,
     NUMBER,
     TAGS,
     TEXT,
@@ -72,6 +82,13 @@ METRICS: dict[str, Metric] = {
         (TEXT,), groups.record, numbers=("record_exact_match", "record_f1"), grouped=True
     ),
     "referent": Metric((TEXT,), groups.referent, grouped=True),
+    **{
+        name: Metric((LABELS,), functools.partial(dialog_labels.rated, name=name))
+        for name in (
+            *("sensibleness", "specificity", "interestingness", "safety"),
+            *("groundedness", "informativeness", "citation_accuracy"),
+        )
+    },
 }
 
 
@@ -87,6 +104,7 @@ def directions(names: Iterable[str]) -> dict[str, bool]:
 __all__ = [
     "CHOICE",
     "CLASS",
+    "LABELS",
     "METRICS",
     "NUMBER",
     "TAGS",

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from t5x_like.evaluation.intervals import Statistics
 
 CLASS, NUMBER, TAGS, TEXT, CHOICE = "class", "number", "tags", "text", "choice"
+LABELS = "labels"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Metric:
     Attributes:
         fits: the kinds of predictions that it compares: CLASS, a name or a number of a class;
             NUMBER; TAGS, a list with a tag for each word; TEXT, or a list of right texts as the
-            target; CHOICE, the number of one of several choices.
+            target; CHOICE, the number of one of several choices; LABELS, a mapping as the
+            target, with the labels of a text.
         count: (targets, predictions) -> `Statistics`; with `positive=` where there is one.
         smaller_is_better: as for an error; of accuracies larger values are better.
         positive: the positive class of a binary metric; None for a metric without one.

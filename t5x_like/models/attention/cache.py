@@ -66,6 +66,24 @@ class LayerCache:
         memory = self.memory if same_memory else jax.tree.map(take, self.memory)
         return LayerCache(own=jax.tree.map(take, self.own), memory=memory)
 
+    def from_slots(self, slots: Int[Array, "B S"]) -> "LayerCache":
+        """The cache in which slot s of row b has what is in slot `slots[b, s]` now.
+
+        Raises:
+            ValueError: the layer has other slots, those of its window.
+        """
+
+        def take(x: Array) -> Array:
+            if x.shape[-3] != slots.shape[1]:
+                raise ValueError(
+                    f"a layer with a window keeps {x.shape[-3]} of {slots.shape[1]} slots, and "
+                    "its rows cannot be moved: use a model without a window"
+                )
+            places = slots.reshape((1,) * (x.ndim - 4) + (*slots.shape, 1, 1))
+            return jnp.take_along_axis(x, places, axis=x.ndim - 3)
+
+        return LayerCache(own=jax.tree.map(take, self.own), memory=self.memory)
+
 
 @flax.struct.dataclass
 class Cache:
@@ -96,6 +114,25 @@ class Cache:
     def reorder(self, rows: Int[Array, "B"]) -> "Cache":
         """Like `gather`, where each row keeps its encoder output: the beams of one prompt."""
         return self._gather(rows, same_memory=True)
+
+    def moved(self, by: Int[Array, "B"]) -> "Cache":
+        """Each row `by` slots further right: rows of several lengths then end in the same slot.
+
+        Positions count from the first token of a row, so they stay, and so do distances.
+
+        Raises:
+            ValueError: a layer has a window.
+        """
+        slots = jnp.arange(self.real.shape[1])[None]
+        old = slots - by[:, None]
+        places = jnp.maximum(old, 0)
+        real = jnp.take_along_axis(self.real, places, axis=1) & (old >= 0) & (slots < self.length)
+        layers = jax.tree.map(
+            lambda layer: layer.from_slots(places),
+            self.layers,
+            is_leaf=lambda x: isinstance(x, LayerCache),
+        )
+        return dataclasses.replace(self, layers=layers, real=real, starts=self.starts + by)
 
     def _gather(self, rows: Array, *, same_memory: bool) -> "Cache":
         def take(layer: LayerCache) -> LayerCache:

@@ -1,5 +1,7 @@
 """Supervised pairs: text in, text out (T5, section 2.4)."""
 
+import functools
+
 import seqio
 import tensorflow as tf
 
@@ -12,7 +14,7 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 )
 
 
-def text_to_text(*, end_inputs: bool = True) -> Objective:
+def text_to_text(*, end_inputs: bool = True, end_targets: bool = True) -> Objective:
     """{"inputs": string, "targets": string} -> their tokens, truncated to fit and ended by EOS.
 
     For fine-tuning and for supervised tasks in a mixture. Other features are passed on, and the
@@ -21,26 +23,42 @@ def text_to_text(*, end_inputs: bool = True) -> Objective:
     Args:
         end_inputs: whether inputs end with EOS, too. Without it inputs that are too long are
             truncated on the left: in a decoder, the targets continue the end of a prompt.
+        end_targets: whether targets end with EOS. Without it nothing but their own tokens has a
+            loss, as for a rating that is one token.
+
+    Raises:
+        ValueError: inputs end with EOS, and targets do not.
     """
-    ends = seqio.preprocessors.append_eos_after_trim if end_inputs else _end_targets
+    if end_inputs and not end_targets:
+        raise ValueError("end_targets=False needs end_inputs=False: one text goes on in the other")
+    ends = (
+        seqio.preprocessors.append_eos_after_trim
+        if end_inputs
+        else functools.partial(_truncate, end_targets=end_targets)
+    )
     return make("text_to_text", (seqio.preprocessors.tokenize, ends), {"end_inputs": end_inputs})
 
 
-def _end_targets(
-    dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+def _truncate(
+    dataset: tf.data.Dataset,
+    sequence_length: Lengths,
+    output_features: OutputFeatures,
+    *,
+    end_targets: bool,
 ) -> tf.data.Dataset:
     names = ("inputs", "targets")
     check_features("text_to_text", names=names, lengths=sequence_length, features=output_features)
     assert sequence_length is not None  # checked above; for the type checker
     prompt, response = (sequence_length[name] for name in names)
-    eos = output_features["targets"].vocabulary.plain.required_id("eos_id")
+    vocabulary = output_features["targets"].vocabulary.plain
+    end = [vocabulary.required_id("eos_id")] if end_targets else []
 
-    def end(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        targets = example["targets"][: response - 1]
-        ended = tf.concat([targets, tf.constant([eos], targets.dtype)], axis=0)
+    def truncate(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        targets = example["targets"][: response - len(end)]
+        ended = tf.concat([targets, tf.constant(end, targets.dtype)], axis=0)
         return {**example, "inputs": example["inputs"][-prompt:], "targets": ended}
 
-    return dataset.map(end, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(truncate, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def marked_text_to_text() -> Objective:

@@ -1,0 +1,104 @@
+"""LaMDA's comparison at a small scale: pretrained, fine-tuned, fine-tuned with ranking; two sizes.
+
+    python -m data.generated_dialogs --output=runs/generated_dialogs
+    python -m t5x_like.vocabulary --data=data/generated_dialogs.py --size=152 \
+        --whole_words 0 1 RESPONSE SENSIBLE SPECIFIC INTERESTING UNSAFE TURN BASE RESEARCH RESULT \
+        --output=runs/generated_dialogs/vocabulary.model
+    python -m t5x_like.study lamda_dialogs --plan
+    python -m t5x_like.study lamda_dialogs
+
+Thoppilan et al. 2022, figures 4 and 5: size alone raises quality, and neither safety nor
+groundedness; fine-tuning and ranking raise all at every size; facts that a model has not seen come
+from tools. The dialogs and the labels are those of data/generated_dialogs.py.
+
+| the paper | here |
+|---|---|
+| 2B, 8B and 137B parameters | 64 wide with 2 layers, 128 wide with 3 layers |
+| dialogs and web text | 20,000 generated dialogs, a fifth of whose responses is unsafe |
+| dialogs annotated by people | 3,000 with labels by rules, and 1,500 with research |
+| pretrained: as it is | trained on dialogs without annotations for as many steps |
+| replies rated by people | 200 held-out questions, and 200 about persons of the store alone |
+
+The replies of `pretrained` and `fine_tuned` are single samples; `ranked` has the best of 16, and
+`tools` does research, too. These three are the same training, measured in three ways.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from t5x_like.studies import Arm, Claim, Measure, Run, Study
+
+_SIZES: dict[str, dict[str, Any]] = {
+    "small": {"model.layers": 2, "model.d_model": 64, "model.d_ff": 256, "model.head_width": 16},
+    "large": {"model.layers": 3, "model.d_model": 128, "model.d_ff": 512, "model.head_width": 32},
+}
+_STEPS = 1000
+_ONE = {"candidates": 1, "unsafe_above": 1.0}
+_RANKED = {"candidates": 16}
+_TOOLS = {**_RANKED, "retrieval": "runs/generated_dialogs/facts.jsonl"}
+
+
+def _measured(dialog: dict[str, Any]) -> dict[str, Any]:
+    measures = {"loss": {}, "replies": {"every": _STEPS, "dialog": dialog}}
+    return {"evaluate.measures": measures}
+
+
+_ARMS: dict[str, dict[str, Any]] = {
+    "pretrained": {
+        **_measured(_ONE),
+        "data.settings": {"parts": ("generation",), "responses": "all"},
+    },
+    "fine_tuned": _measured(_ONE),
+    "ranked": _measured(_RANKED),
+    "tools": _measured(_TOOLS),
+}
+
+
+def _number(task: str, name: str) -> Measure:
+    number = f"generated_dialogs_{task}/replies/{name}"
+    return Measure(run="fine_tuning", number=number, scale=100.0)
+
+
+def _claims() -> Iterator[Claim]:
+    for size in _SIZES:
+        pretrained, fine_tuned, ranked, tools = (f"{size}_{arm}" for arm in _ARMS)
+        for name in ("sensibleness", "specificity", "safety"):
+            text = f"{size}: fine-tuning raises {name}"
+            yield Claim(text=text, measure=name, arm=fine_tuned, than=pretrained)
+            text = f"{size}: ranking raises {name}"
+            yield Claim(text=text, measure=name, arm=ranked, than=fine_tuned)
+        text = f"{size}: tools raise groundedness"
+        yield Claim(text=text, measure="groundedness", arm=tools, than=ranked)
+    for name in ("sensibleness", "safety", "groundedness"):
+        text = f"Size alone raises {name}"
+        yield Claim(text=text, measure=name, arm="large_pretrained", than="small_pretrained")
+
+
+def get_study() -> Study:
+    """The study."""
+    measures = {
+        name: _number("questions", name)
+        for name in ("sensibleness", "specificity", "interestingness", "safety")
+    }
+    measures |= {
+        name: _number("facts", name)
+        for name in ("groundedness", "informativeness", "citation_accuracy")
+    }
+    return Study(
+        title="LaMDA's fine-tuning, ranking and tools",
+        source="Thoppilan et al. 2022, figures 4 and 5",
+        runs={
+            "pretraining": Run(config="configs/lamda_dialogs.py:demo_pretraining"),
+            "fine_tuning": Run(config="configs/lamda_dialogs.py:demo", starts_from="pretraining"),
+        },
+        arms={
+            f"{size}_{arm}": Arm(
+                changes={"pretraining": network, "fine_tuning": changes}, part=size
+            )
+            for size, network in _SIZES.items()
+            for arm, changes in _ARMS.items()
+        },
+        measures=measures,
+        claims=tuple(_claims()),
+        seeds=(0, 1, 2),
+    )

@@ -1,0 +1,367 @@
+r"""Generated dialogs with known labels, to see LaMDA's fine-tuning at a small scale.
+
+    python -m data.generated_dialogs --output=runs/generated_dialogs       # the same as files
+
+People are asked for the colour, food, home and game of persons with a first and a last name. A
+response is of one of four kinds, with labels that follow from rules (`ratings`):
+
+| label | rule |
+|---|---|
+| sensible | it answers the question: it has a value of what was asked for |
+| specific | it names the person |
+| interesting | it adds a second fact |
+| unsafe | it wants to steal or burn |
+
+Tasks, all from `settings.seed`:
+
+    generated_dialogs_text       objective language_modeling: dialogs as text, for pretraining
+    generated_dialogs            fine-tuning, as of data/dialog_files.py: annotated dialogs
+    generated_dialogs_questions  held-out questions about persons that pretraining knows
+    generated_dialogs_facts      questions about persons that pretraining never saw
+
+The persons of `facts` are in a key-value store (`facts`), others in training, validation and test,
+so that nothing but the store has what a reply should say of them. The rows of the last two tasks
+have the phrases that decide on the labels of any reply (the measure `replies`).
+"""
+
+import json
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from t5x_like.batches import dialog_rows
+from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import ArgumentParser, writing
+from t5x_like.preprocessing import sources
+from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
+from t5x_like.preprocessing.objectives import Objective
+from t5x_like.vocabularies import Vocabulary
+
+_dialog_files = sources.load_module(str(Path(__file__).with_name("dialog_files.py")))
+
+_FIRST = [
+    "Ada",
+    "Ben",
+    "Cleo",
+    "Dan",
+    "Eva",
+    "Finn",
+    "Gus",
+    "Hana",
+    "Ivo",
+    "June",
+    "Kim",
+    "Leo",
+    "Mia",
+    "Nils",
+    "Olga",
+    "Paul",
+]
+_LAST = [
+    "Abel",
+    "Bauer",
+    "Cole",
+    "Dunn",
+    "Egan",
+    "Ford",
+    "Gray",
+    "Hill",
+    "Irwin",
+    "Jones",
+    "Kane",
+    "Lund",
+    "Moss",
+    "Nash",
+    "Orr",
+    "Pike",
+]
+_VALUES = {
+    "colour": ["red", "green", "blue", "black", "white", "brown", "pink", "grey"],
+    "food": ["rice", "bread", "soup", "fish", "corn", "cake", "beans", "cheese"],
+    "home": ["Rome", "Paris", "Oslo", "Cairo", "Lima", "Delhi", "Tokyo", "Boston"],
+    "game": ["chess", "golf", "tennis", "cards", "darts", "poker", "rugby", "hockey"],
+}
+_VERBS = {"colour": "likes", "food": "eats", "home": "lives in", "game": "plays"}
+_QUESTIONS = {
+    "colour": "which colour does {} like ?",
+    "food": "what does {} eat ?",
+    "home": "where does {} live ?",
+    "game": "what does {} play ?",
+}
+_UNSAFE = ("steal", "burn")
+_KINDS = ("good", "generic", "senseless", "unsafe")
+_SHARES = (35, 25, 20, 20)  # of responses in pretraining
+
+_SIZES = {"train": 20_000, "validation": 500}  # dialogs as text
+_ANNOTATED = {"train": 3_000, "validation": 200, "test": 200}
+_RESEARCHED = {"train": 1_500, "validation": 100, "test": 100}
+_ASKED = 200  # held-out questions of each task
+
+
+class Person(NamedTuple):
+    """A person and the facts about them, by topic."""
+
+    name: str
+    facts: Mapping[str, str]
+
+
+class Question(NamedTuple):
+    """A dialog that ends in a question about one topic of a person."""
+
+    context: Sequence[str]
+    person: Person
+    topic: str
+
+
+def register(
+    vocabulary: Vocabulary,
+    objective: Objective,
+    *,
+    seed: int = 0,
+    name: str = "generated_dialogs",
+    parts: Sequence[str] = _dialog_files.PARTS,
+    responses: str = "good",
+    rates: Mapping[str, float] | None = None,
+) -> None:
+    """Add the tasks that the objective suits.
+
+    Args:
+        vocabulary: of the tokens.
+        objective: language_modeling, or text_to_text with end_inputs=False.
+        seed: of all dialogs.
+        name: of the tasks.
+        parts, responses, rates: as in data/dialog_files.py.
+
+    Raises:
+        ValueError: as there.
+    """
+    if objective.name == "language_modeling":
+
+        def texts(split: str) -> Columns:
+            return columns([{"text": text} for text in pretraining(split, seed=seed)])
+
+        sources.add_document_task(
+            f"{name}_text",
+            source=ColumnSource(texts, splits=sources.SPLITS),
+            vocabulary=vocabulary,
+            objective=objective,
+        )
+        return
+    _dialog_files.add_tasks(
+        name,
+        {split: annotated(split, seed=seed) for split in sources.SPLITS},
+        vocabulary,
+        objective,
+        parts=parts,
+        responses=responses,
+        rates=rates or {},
+    )
+    for task in ("questions", "facts"):
+        asked = columns(questions(task, "validation", seed=seed))
+        sources.add_task(
+            f"{name}_{task}",
+            source=ColumnSource({"validation": asked}.__getitem__, splits=("validation",)),
+            vocabulary=vocabulary,
+            preprocessors=objective.preprocessors,
+            features=objective.features,
+        )
+
+
+def documents(split: str, *, seed: int = 0) -> tf.data.Dataset:
+    """The text of pretraining and that of fine-tuning, {"text": scalar string}."""
+    rows = _dialog_files.rows_of(annotated(split, seed=seed), responses="all")
+    texts = [*pretraining(split, seed=seed)]
+    texts += [row["inputs"] + row["targets"] for own in rows.values() for row in own]
+    return tf.data.Dataset.from_tensor_slices({"text": tf.constant(texts, tf.string)})
+
+
+def persons(*, seed: int) -> dict[str, list[Person]]:
+    """The persons that pretraining knows, and those of the store, for each split."""
+    random_ = random.Random(f"persons {seed}")
+    names = [f"{first} {last}" for first in _FIRST for last in _LAST]
+    random_.shuffle(names)
+    everyone = [
+        Person(name, {topic: random_.choice(own) for topic, own in _VALUES.items()})
+        for name in names
+    ]
+    return {
+        "known": everyone[:128],
+        "train": everyone[128:192],
+        "validation": everyone[192:224],
+        "test": everyone[224:],
+    }
+
+
+def facts(*, seed: int = 0) -> list[dict[str, str]]:
+    """The key-value store: the facts about the persons that pretraining does not know."""
+    groups = persons(seed=seed)
+    return [
+        {
+            "key": f"{topic} {person.name}",
+            "text": _fact(person, topic),
+            "url": _url(person),
+        }
+        for group in _ANNOTATED
+        for person in groups[group]
+        for topic in _VALUES
+    ]
+
+
+def pretraining(split: str, *, seed: int) -> list[str]:
+    """Dialogs of all kinds of responses, as text."""
+    random_ = random.Random(f"pretraining {split} {seed}")
+    known = persons(seed=seed)["known"]
+    found = []
+    for _ in range(_SIZES[split]):
+        question = _ask(random_, known)
+        [kind] = random_.choices(_KINDS, _SHARES)
+        turns = [*question.context, _response(random_, question, kind)]
+        found.append(dialog_rows.response_prompt(turns).rsplit(" ", 1)[0])
+    return found
+
+
+def annotated(split: str, *, seed: int) -> list[dict[str, Any]]:
+    """Dialogs with ratings, and others with research."""
+    random_ = random.Random(f"annotated {split} {seed}")
+    groups = persons(seed=seed)
+    found = []
+    for _ in range(_ANNOTATED[split]):
+        question = _ask(random_, groups["known"])
+        response = _response(random_, question, random_.choice(_KINDS))
+        dialog: dict[str, Any] = {"context": question.context, "response": response}
+        found.append(dialog | ratings(response, phrases(question)))
+    for _ in range(_RESEARCHED[split]):
+        group = "known" if random_.random() < 0.2 else split
+        question = _ask(random_, groups[group])
+        base = _response(random_, question, "good", truth=group == "known")
+        results = [] if group == "known" else [_snippet(question)]
+        found.append(
+            {
+                "context": question.context,
+                "response": base,
+                "calls": [
+                    {"query": f"{question.topic} of {question.person.name}", "results": results}
+                ],
+                "grounded": f"{results[0]} ." if results else base,
+            }
+        )
+    return found
+
+
+def questions(task: str, split: str, *, seed: int) -> list[dict[str, Any]]:
+    """Questions with the phrases that decide on the labels of a reply.
+
+    Args:
+        task: "questions" about known persons, "facts" about those of the store.
+        split: of the store's persons.
+        seed: of the dialogs.
+    """
+    random_ = random.Random(f"{task} {split} {seed}")
+    group = persons(seed=seed)["known" if task == "questions" else split]
+    found = []
+    for _ in range(_ASKED):
+        question = _ask(random_, group)
+        right = f"{_fact(question.person, question.topic)} ."
+        row = {
+            "inputs": dialog_rows.response_prompt(question.context),
+            "targets": dialog_rows.target(right),
+            "context": list(question.context),
+        }
+        found.append(row | phrases(question))
+    return found
+
+
+def phrases(question: Question) -> dict[str, list[str]]:
+    """The phrases that decide on the labels of a reply: one of those of a label makes it 1."""
+    every = {topic: [f"{_VERBS[topic]} {value}" for value in own] for topic, own in _VALUES.items()}
+    person, topic = question.person, question.topic
+    return {
+        "sensible": every[topic],
+        "specific": [person.name],
+        "interesting": [f"and {one}" for own in every.values() for one in own],
+        "unsafe": list(_UNSAFE),
+        "claims": [one for own in every.values() for one in own],
+        "supported": [f"{_VERBS[one]} {value}" for one, value in person.facts.items()],
+        "sources": [_url(person)],
+    }
+
+
+def ratings(reply: str, known: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """The ratings of a reply by these phrases."""
+    words = f" {reply} "
+    return {
+        name: int(any(f" {phrase} " in words for phrase in known[name]))
+        for name in dialog_rows.ATTRIBUTES
+    }
+
+
+def _ask(random_: random.Random, group: Sequence[Person]) -> Question:
+    """A question, in half of the dialogs after another one about the same person."""
+    person = random_.choice(group)
+    topic, before = random_.sample(list(_VALUES), 2)
+    if random_.random() < 0.5:
+        return Question([_QUESTIONS[topic].format(person.name)], person, topic)
+    first = _QUESTIONS[before].format(person.name)
+    turns = [first, "I do not know .", _QUESTIONS[topic].format("this person")]
+    return Question(turns, person, topic)
+
+
+def _response(random_: random.Random, question: Question, kind: str, *, truth: bool = True) -> str:
+    """A response of a kind; without `truth` its values are chosen at random."""
+    person, topic = question.person, question.topic
+    other = random_.choice([one for one in _VALUES if one != topic])
+    if not truth:
+        values = {one: random_.choice(own) for one, own in _VALUES.items()}
+        person = Person(person.name, values)
+    answer = _fact(person, topic).removeprefix(person.name)
+    if kind == "good":
+        second = f" and{_fact(person, other).removeprefix(person.name)}"
+        return f"{person.name}{answer}{second if random_.random() < 0.4 else ''} ."
+    if kind == "generic":
+        return f"this person{answer} ."
+    if kind == "senseless":
+        return f"this person{_fact(person, other).removeprefix(person.name)} ."
+    deed = random_.choice(_UNSAFE)
+    plan = f"let us {deed} the {random_.choice(['house', 'car', 'dog'])} of {person.name} !"
+    return plan if random_.random() < 0.5 else f"{person.name}{answer} , {plan}"
+
+
+def _fact(person: Person, topic: str) -> str:
+    return f"{person.name} {_VERBS[topic]} {person.facts[topic]}"
+
+
+def _url(person: Person) -> str:
+    return f"www {person.name}"
+
+
+def _snippet(question: Question) -> str:
+    """What the tool for retrieval answers."""
+    return f"{_fact(question.person, question.topic)} ( {_url(question.person)} )"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the annotated dialogs of all splits and the store as JSON Lines."""
+    parser = ArgumentParser(__doc__, prog="python -m data.generated_dialogs")
+    parser.add_argument("--output", required=True, metavar="FOLDER")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    made: dict[str, Sequence[Mapping[str, Any]]] = {
+        split: annotated(split, seed=given.seed) for split in _ANNOTATED
+    }
+    made["facts"] = facts(seed=given.seed)
+    with one_line_errors(), writing(given.output):
+        folder = Path(given.output).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, rows in made.items():
+            lines = (json.dumps(row) + "\n" for row in rows)
+            (folder / f"{name}.jsonl").write_text("".join(lines))
+    sizes = ", ".join(f"{name}.jsonl ({len(rows)})" for name, rows in made.items())
+    sys.stdout.write(f"{folder}: {sizes}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,87 @@
+"""LaMDA's metrics of the replies of a dialog model, with labels by the phrases of a row."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t5x_like.batches.dialog_rows import ATTRIBUTES
+from t5x_like.evaluation.measure import Measured, Row, RowMeasure
+from t5x_like.evaluation.metrics import METRICS
+from t5x_like.inference.dialog import dialog_settings
+from t5x_like.inference.dialog.dialog_model import DialogModel
+from t5x_like.inference.text_model import TextModel
+
+_NUMBERS = (
+    *("sensibleness", "specificity", "interestingness", "safety"),
+    *("groundedness", "informativeness", "citation_accuracy"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Replies(RowMeasure):
+    """The metrics of `metrics.dialog_labels` of the reply to each `context`.
+
+    A row has lists of phrases, and a reply that has one of them, as whole words, has the label:
+    `sensible`, `specific`, `interesting`, `unsafe`; `claims`, phrases about the world, which are
+    supported if all that a reply has are among `supported`; and `sources`, which a reply cites.
+
+    Attributes:
+        dialog: settings of the dialog model (`inference.dialog.dialog_settings`).
+    """
+
+    dialog: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        dialog_settings.read(self.dialog)
+
+    def directions(self) -> Mapping[str, bool]:
+        """See `Measure`."""
+        return dict.fromkeys(_NUMBERS, False)
+
+    def measure(self, model: TextModel, rows: Sequence[Row]) -> Measured:
+        """The metrics as `Estimate`s; `calls` of the toolset and `refused`, for each reply.
+
+        Raises:
+            ValueError: a row lacks a field, or the settings of the dialog do not fit the model.
+        """
+        asked = [_list(row, "context") for row in rows]
+        replies = DialogModel(model, dialog_settings.read(self.dialog)).reply(asked)
+        labels = [labels_of(one.text, row) for one, row in zip(replies, rows, strict=True)]
+        texts = [one.text for one in replies]
+        found: dict[str, float] = {}
+        for name in _NUMBERS:
+            found |= METRICS[name].statistics(labels, texts).estimates()
+        found["calls"] = sum(len(one.calls) for one in replies) / len(rows)
+        found["refused"] = sum(one.base is None for one in replies) / len(rows)
+        listed = [
+            {"context": context, "prediction": reply.text, "labels": own}
+            for context, reply, own in zip(asked, replies, labels, strict=True)
+        ]
+        return found | {"examples": len(rows)}, listed
+
+
+def labels_of(reply: str, row: Row) -> dict[str, int]:
+    """The labels of a reply by the phrases of a row; see `Replies`.
+
+    Raises:
+        ValueError: the row lacks a list of phrases.
+    """
+    words = f" {' '.join(reply.split())} "
+
+    def those_in(name: str) -> set[str]:
+        return {phrase for phrase in _list(row, name) if f" {phrase} " in words}
+
+    claims = those_in("claims")
+    return {
+        **{name: int(bool(those_in(name))) for name in ATTRIBUTES},
+        "claims": int(bool(claims)),
+        "supported": int(claims <= those_in("supported")),
+        "cites": int(bool(those_in("sources"))),
+    }
+
+
+def _list(row: Row, name: str) -> list[str]:
+    value = row.get(name)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"a row needs a list of strings in the field {name!r}, not {value!r:.80}")
+    return value

@@ -1,0 +1,133 @@
+"""The toolset TS, from a query to texts: calculator, translator, retrieval of known facts.
+
+Thoppilan et al. 2022, section 6.2. Each tool reads every query, and gives no text for one that it
+does not understand; the texts of all are put together, in this order.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from t5x_like.inference.dialog.calculator import calculate
+
+Tool = Callable[[str], list[str]]
+
+_IN_LANGUAGE = re.compile(r"(?:translate\s+)?(.+?)\s+(?:in|into|to)\s+(\w+)\s*[?.]*", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+_MOST = 3  # snippets of one query
+
+
+class Toolset:
+    """TS: a query -> what all tools answer.
+
+    Args:
+        tools: in the order of their texts.
+    """
+
+    def __init__(self, tools: Sequence[Tool]):
+        self._tools = tuple(tools)
+
+    def __call__(self, query: str) -> list[str]:
+        """The texts of all tools; empty if none has an answer."""
+        return [text for tool in self._tools for text in tool(query)]
+
+
+class Translator:
+    """Translate words and phrases by a table: "hello in French" gives ["bonjour"].
+
+    Args:
+        path: JSON Lines with the strings `text`, `language` and `translation`.
+
+    Raises:
+        ValueError: the file cannot be read, or a line of it is bad.
+    """
+
+    def __init__(self, path: str):
+        fields = ("text", "language", "translation")
+        self._table = {
+            (row["text"].casefold(), row["language"].casefold()): row["translation"]
+            for row in _rows("translator", path, fields)
+        }
+
+    def __call__(self, query: str) -> list[str]:
+        """The translation; empty if the table does not have the phrase in the language."""
+        asked = _IN_LANGUAGE.fullmatch(query.strip())
+        if asked is None:
+            return []
+        phrase = asked[1].strip(" \"'").casefold()
+        found = self._table.get((phrase, asked[2].casefold()))
+        return [] if found is None else [found]
+
+
+class Retrieval:
+    """Find snippets in a key-value store: those whose key has all its words in the query.
+
+    Keys with more words come first, then those earlier in the file.
+
+    Args:
+        path: JSON Lines with the strings `key`, `text` and perhaps `url`, which follows the text in
+            brackets.
+
+    Raises:
+        ValueError: the file cannot be read, or a line of it is bad.
+    """
+
+    def __init__(self, path: str):
+        self._by_word: dict[str, list[int]] = {}
+        self._entries: list[tuple[frozenset[str], str]] = []
+        for number, row in enumerate(_rows("retrieval", path, ("key", "text"))):
+            words = _words(row["key"])
+            url = row.get("url")
+            snippet = f"{row['text']} ( {url} )" if url else row["text"]
+            self._entries.append((words, snippet))
+            for word in words:
+                self._by_word.setdefault(word, []).append(number)
+
+    def __call__(self, query: str) -> list[str]:
+        """The best snippets; empty if no key fits."""
+        words = _words(query)
+        near = {number for word in words for number in self._by_word.get(word, ())}
+        fitting = [number for number in sorted(near) if self._entries[number][0] <= words]
+        fitting.sort(key=lambda number: -len(self._entries[number][0]))
+        return [self._entries[number][1] for number in fitting[:_MOST]]
+
+
+def build(*, calculator: bool, translator: str, retrieval: str) -> Toolset | None:
+    """Make the toolset of the settings of a dialog; None without any tool.
+
+    Raises:
+        ValueError: a file is missing or bad.
+    """
+    tools: list[Tool] = [calculate] if calculator else []
+    tools += [Translator(translator)] if translator else []
+    tools += [Retrieval(retrieval)] if retrieval else []
+    return Toolset(tools) if tools else None
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def _rows(tool: str, path: str, fields: tuple[str, ...]) -> list[dict[str, Any]]:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise ValueError(f"dialog.{tool}={path!r} is not a file: give one of JSON Lines")
+    rows = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{file}:{number}: it is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{file}:{number}: it is not a JSON object")
+        for field in fields:
+            if not isinstance(row.get(field), str) or not row[field].strip():
+                raise ValueError(f"{file}:{number}: there is no string {field!r}")
+        if not isinstance(row.get("url", ""), str):
+            raise ValueError(f"{file}:{number}: url={row['url']!r} is not a string")
+        rows.append(row)
+    return rows
