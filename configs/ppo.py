@@ -6,8 +6,9 @@ r"""PPO and PPO-ptx: a language model trained with a reward model (Ouyang et al.
     python -m t5x_like.infer --config=configs/run.py:runs/ppo --interactive
 
 The first folder has the policy to start from, a model fine-tuned on demonstrations: any decoder or
-encoder-decoder. The second has the reward model, a run of the system reward_model. The files are
-described in data/prompt_files.py. PPO without pretraining gradients, as for an encoder-decoder:
+encoder-decoder. The second has the reward model and its rewards.json, from which demonstrations get
+the mean reward 0 and the deviation 1 (configs/instructgpt.py:rewards). The files are described in
+data/prompt_files.py. PPO without pretraining gradients, as for an encoder-decoder:
 --config.loss.gamma_ptx=0.0 --config.data.objective_settings.pretraining_rows=0
 
 Without folders, 1_3b, 6b and 175b are the paper's models, to be planned:
@@ -32,6 +33,7 @@ import pathlib
 
 import ml_collections
 
+from configs import instructgpt
 from t5x_like import checkpoints, systems, vocabularies
 from t5x_like.config import defaults
 from t5x_like.hf.folder import is_hugging_face
@@ -109,7 +111,10 @@ def _of_folders(
     # The policy that samples has no dropout, nor has the one that is trained.
     still = {"dropout": 0.0} if "dropout" in policy.config else {}
     config.model = instructgpt_of(
-        policy.system, {**policy.config, **still}, {**rewards.config, "folder": reward}, end_id=end
+        policy.system,
+        {**policy.config, **still},
+        {**rewards.config, **instructgpt.normalization(reward), "folder": reward},
+        end_id=end,
     )
     encodes = systems.build(policy.system, policy.config).sides == ("encoder", "decoder")
     own = data.get("objective_settings", {})

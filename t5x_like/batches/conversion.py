@@ -42,9 +42,11 @@ class Converter(abc.ABC):
 
     Attributes:
         packs: several examples may share a row, unless a feature describes the row.
+        lengths: the lengths that a config may set beside those of the features.
     """
 
     packs: ClassVar[bool] = True
+    lengths: ClassVar[tuple[str, ...]] = ("inputs", "targets")
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> dict[str, Any]:

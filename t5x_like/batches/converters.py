@@ -380,7 +380,7 @@ def check(
             f"{', '.join(fitting) or 'none, as they are set'}"
         )
     for feature in lengths:
-        choose("data.lengths", feature, dict.fromkeys(("inputs", "targets", *converter.features)))
+        choose("data.lengths", feature, dict.fromkeys((*converter.lengths, *converter.features)))
     known = converter.feature_lengths(lengths)
     for feature in converter.features:
         if known.get(feature, 0) < 1:

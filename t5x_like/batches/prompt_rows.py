@@ -33,6 +33,7 @@ class DecoderPrompts(GenerativeConverter):
     """
 
     packs: ClassVar[bool] = False
+    lengths: ClassVar[tuple[str, ...]] = ("inputs", "targets", "pretraining")
 
     pretraining_rows: int = 0
     start: int = 0

@@ -132,6 +132,8 @@ def test_other_objectives_and_packed_rows_are_refused(files):
     with pytest.raises(ValueError, match=r"data.objective='text_to_text'.*has 'prompts'"):
         prompt_files.register(vocabulary, objectives.build("text_to_text"), **files)
     converter = converters.build("decoder_prompts")
+    lengths = {"inputs": 4, "targets": 3, "pretraining": 8}  # of which none are read without rows
+    converters.check(converter, features=("inputs",), lengths=lengths)
     with pytest.raises(ValueError, match=r"data.pack=True: examples of decoder_prompts cannot"):
         converters.check(converter, features=("inputs",), lengths={"inputs": 4}, pack=True)
     with pytest.raises(ValueError, match="pretraining_rows=2: the rows of text beside"):

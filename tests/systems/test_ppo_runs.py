@@ -206,8 +206,15 @@ def test_a_plan_has_both_programs_of_a_step(folder):
 
 
 def test_the_config_follows_its_folders(folder):
-    made = ppo.get_config(f"{folder / 'sft'}:{folder / 'reward'}")
+    folders = f"{folder / 'sft'}:{folder / 'reward'}"
+    with pytest.raises(ValueError, match=r"rewards.json: measure the rewards of demonstrations"):
+        ppo.get_config(folders)
+    measured = {"rewards/mean": -0.5, "rewards/deviation": 2.0}
+    found = {"tasks": {"preference_files": measured}}
+    (folder / "reward" / "rewards.json").write_text(json.dumps(found))
+    made = ppo.get_config(folders)
     config.check(made)
+    assert (made.model.reward.shift, made.model.reward.scale) == (-0.5, 2.0)
     assert made.model.end_id == END
     assert made.data.lengths.to_dict() == {"inputs": 8, "targets": 6, "pretraining": 15}
     made.optimizer.learning_rate = 1e-5
