@@ -25,7 +25,7 @@ POLICIES = {
 
 EVERY = pytest.mark.parametrize(
     "system",
-    ["gpt2", "t5", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt3", "llama"))],
+    ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt3", "llama", "t5"))],
 )
 
 

@@ -159,6 +159,7 @@ def test_a_run_that_stopped_goes_on_bit_for_bit(folder, tmp_path):
     assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 def test_one_device_computes_what_eight_do(folder):
     alone = settings(folder)
     alone.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
@@ -189,6 +190,7 @@ def test_a_run_is_read_as_the_average_of_its_policy(folder, tmp_path):
     assert_same(jax.device_get(again.params), average)
 
 
+@pytest.mark.slow
 def test_a_plan_has_both_programs_of_a_step(folder):
     given = settings(folder)
     found = report.arithmetic(given)
