@@ -136,7 +136,7 @@ def _run_harness(settings: ml_collections.ConfigDict) -> None:
         settings = completion.complete(settings)
         command_line.check_file("--output", _output(settings))
         pretrained, step, is_run = _model(settings)
-        model = text_model.build(pretrained, settings)
+        model = text_model.build(pretrained.policy(), settings)
         results = harness.run(
             harness.Answers(model, hugging_face=not is_run),
             tasks,

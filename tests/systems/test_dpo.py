@@ -14,6 +14,7 @@ from t5x_like.experiment import model_side
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import dpo, gpt2, t5
 
+BETA = 0.3
 TINY = {"vocab_size": 40, "d_model": 16, "d_ff": 24, "heads": 2}
 POLICIES = {
     "gpt2": gpt2.SIZES["small"] | TINY | {"layers": 2, "positions": 24, "dropout": 0.0},
@@ -43,14 +44,20 @@ def made(request):
     }
     if name == "t5":
         batch["encoder_input_tokens"] = random.integers(1, 40, (2, 5))
-    return module, params, {key: jnp.asarray(x) for key, x in batch.items()}
+
+    def loss(params, batch):
+        total, *rest = dpo.loss(module, params, batch, None, beta=BETA)
+        return total, rest
+
+    run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    return name, params, {key: jnp.asarray(x) for key, x in batch.items()}, run
 
 
-def response_log_probs(name, params, batch, row, response):
+def response_log_probs(apply, params, batch, row, response):
     """The log-probability of one response, by itself."""
     own = {k: v[row, response][None] for k, v in batch.items() if k.startswith("decoder_")}
     own |= {k: v[row][None] for k, v in batch.items() if k.startswith("encoder_")}
-    logits = systems.build(name, POLICIES[name]).apply({"params": params}, own)
+    logits = apply({"params": params}, own)
     each = jnp.take_along_axis(
         jax.nn.log_softmax(logits), own["decoder_target_tokens"][..., None], axis=-1
     )[..., 0]
@@ -58,18 +65,18 @@ def response_log_probs(name, params, batch, row, response):
 
 
 def test_the_loss_is_equation_7(made):
-    module, params, batch = made
-    name = "t5" if "encoder" in module.sides else "gpt2"
-    beta, cost = 0.3, lambda margin: math.log(1 + math.exp(-margin))
+    name, params, batch, run = made
+    apply = jax.jit(systems.build(name, POLICIES[name]).apply)
     ratio = {
-        (row, n): response_log_probs(name, params["policy"], batch, row, n)
-        - response_log_probs(name, params["reference"], batch, row, n)
+        (row, n): response_log_probs(apply, params["policy"], batch, row, n)
+        - response_log_probs(apply, params["reference"], batch, row, n)
         for row, n in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))
     }
     preferred = [((0, 1), (0, 0)), ((0, 1), (0, 2)), ((0, 0), (0, 2)), ((1, 0), (1, 1))]
-    margins = [beta * (ratio[won] - ratio[lost]) for won, lost in preferred]
-    expected = sum(map(cost, margins[:3])) / 3 + cost(margins[3])
-    total, weight, metrics = dpo.loss(module, params, batch, None, beta=beta)
+    margins = [BETA * (ratio[won] - ratio[lost]) for won, lost in preferred]
+    each = [math.log(1 + math.exp(-margin)) for margin in margins]
+    expected = sum(each[:3]) / 3 + each[3]
+    (total, (weight, metrics)), _ = run(params, batch)
     assert weight == 2
     # Float32 log-probabilities of some tens of nats.
     assert total == pytest.approx(expected, rel=1e-4)
@@ -78,12 +85,12 @@ def test_the_loss_is_equation_7(made):
 
 
 def test_the_reference_gets_no_gradient_and_equal_networks_cost_log_2(made):
-    module, params, batch = made
-    gradient = jax.grad(lambda p: dpo.loss(module, p, batch, None)[0])(params)
+    _, params, batch, run = made
+    _, gradient = run(params, batch)
     assert all(jnp.all(leaf == 0) for leaf in jax.tree.leaves(gradient["reference"]))
     assert any(jnp.any(leaf != 0) for leaf in jax.tree.leaves(gradient["policy"]))
     same = {"policy": params["policy"], "reference": params["policy"]}
-    total, weight, metrics = dpo.loss(module, same, batch, None)
+    (total, (weight, metrics)), _ = run(same, batch)
     assert total / weight == pytest.approx(math.log(2), rel=1e-6)
     assert metrics["margin"][0] == 0
 
