@@ -98,6 +98,7 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         _check_flags()
         settings = completion.complete(settings)
         path = completion.model_folder(settings, checkpoint=arguments.checkpoint)
+        dialog_settings.read(settings.dialog.to_dict())  # a mistake there is one before work
         task = choose_task(config.phases(settings)[-1].settings, name=arguments.task)
         pretrained = from_pretrained(path, average=arguments.average).for_task(task.name)
         settings = task.settings

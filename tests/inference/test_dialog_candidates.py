@@ -1,11 +1,14 @@
 """Candidates of one cache, their ratings beside a fresh forward pass, ranking, the terminal."""
 
 import io
+import sys
 
 import jax
+import ml_collections
 import numpy as np
 import pytest
 
+from t5x_like import infer
 from t5x_like.batches import dialog_rows
 from t5x_like.inference.dialog import terminal
 from t5x_like.inference.dialog.candidates import Candidate, CandidateSampler
@@ -119,6 +122,13 @@ def test_a_dialog_in_the_terminal_keeps_its_turns(model, monkeypatch):
     assert contexts[1][0] == "w1"
     assert contexts[1][1] in out.getvalue()
     assert out.getvalue().count("best of 4: sensible") == 3
+
+
+def test_infer_talks_with_a_dialog_model_where_the_config_has_one(model, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("w1\n"))
+    settings = {"dialog": {"candidates": 4}, "data": {"settings": {}}}
+    infer._converse(model, ml_collections.ConfigDict(settings))
+    assert "best of 4: sensible" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

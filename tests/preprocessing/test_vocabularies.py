@@ -110,6 +110,14 @@ def test_digits_can_be_split(tmp_path):
     assert pieces[-4:] == ["1", "0", "2", "4"]
 
 
+def test_chosen_words_are_one_piece_each(tmp_path, vocabulary):
+    train(TEXTS, vocab_size=40, output=tmp_path / "words.model", whole_words=["RATE", "1"])
+    loaded = vocabularies.load(tmp_path / "words.model")
+    assert [len(loaded.encode(text)) for text in ("RATE", " 1", "RATE 1")] == [1, 1, 2]
+    assert loaded.decode(loaded.encode("RATE 1")) == "RATE 1"
+    assert len(vocabulary.encode("RATE")) > 1
+
+
 def test_characters_can_be_kept_that_nfkc_would_replace(tmp_path):
     texts, text = [f"Of x² + {n} half is ½ of it." for n in range(50)], "x²\n½"
     decoded = {}
