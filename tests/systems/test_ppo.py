@@ -36,8 +36,10 @@ def settings(system, **changes):
 
 
 def prompts(system, rows=16):
+    """Prompts of several lengths; the last row is padding, as at the end of an evaluation."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, PROMPT + 1, rows)
+    lengths[-1] = 0
     real = np.arange(PROMPT) < lengths[:, None]
     tokens = np.where(real, generator.integers(3, VOCABULARY, (rows, PROMPT)), 0)
     room = {"responses": np.zeros((rows, NEW), int)}
@@ -49,7 +51,7 @@ def prompts(system, rows=16):
         "encoder_input_tokens": tokens,
         "encoder_segment_ids": 1 * real,
         "decoder_input_tokens": first,
-        "decoder_segment_ids": first + 1,
+        "decoder_segment_ids": 1 * real[:, :1],
         **room,
     }
 
@@ -130,7 +132,7 @@ def test_where_training_begins(system):
 
 @EVERY
 def test_an_episode_is_its_prompt_and_its_response(system):
-    _, _, episodes, *_ = made(system)
+    _, _, episodes, _, (_, _, metrics) = made(system)
     given = prompts(system)
     tokens, mask = (
         np.asarray(episodes["decoder_input_tokens"]),
@@ -140,11 +142,15 @@ def test_an_episode_is_its_prompt_and_its_response(system):
     segments = np.asarray(episodes["decoder_segment_ids"])
     np.testing.assert_array_equal(segments[:, :-NEW], given["decoder_segment_ids"])
     np.testing.assert_array_equal(segments[:, -NEW:], mask)
-    for response, real, ended in zip(tokens[:, -NEW:], mask, episodes["ended"], strict=True):
+    for row in range(len(mask) - 1):
+        response, real, ended = tokens[row, -NEW:], mask[row], episodes["ended"][row]
         length = int(real.sum())
         assert (END in response[: length - 1]) is False
         assert (response[length - 1] == END) == bool(ended)
         assert ended or length == NEW
+    assert not mask[-1].any()
+    assert metrics["reward"][1] == len(mask) - 1
+    assert all(np.isfinite(total) for total, _ in metrics.values())
     real = mask > 0
     advantages = np.asarray(episodes["advantages"])
     np.testing.assert_allclose(advantages[real].mean(), 0, atol=1e-5)
