@@ -138,7 +138,8 @@ def rows_of(dialogs: Sequence[Dialog], *, responses: str) -> dict[str, list[Row]
     """The rows of dialogs by part, see the module."""
     found: dict[str, list[Row]] = {part: [] for part in PARTS}
     for dialog in dialogs:
-        if responses == "all" or is_good(dialog):
+        # A base reply is what the model wrote itself: it is no response to learn.
+        if not dialog.get("grounded") and (responses == "all" or is_good(dialog)):
             prompt = dialog_rows.response_prompt(dialog["context"])
             found["generation"].append(_row(prompt, dialog["response"]))
         for name in ATTRIBUTES:
@@ -151,10 +152,9 @@ def rows_of(dialogs: Sequence[Dialog], *, responses: str) -> dict[str, list[Row]
 
 
 def is_good(dialog: Dialog) -> bool:
-    """Whether a response is one to generate: it is not a base reply, and is not rated badly."""
+    """Whether no rating of a response speaks against generating it."""
     right = {"sensible": 1, "specific": 1, "unsafe": 0}
-    rated = all(dialog.get(name) in (None, value) for name, value in right.items())
-    return rated and not dialog.get("grounded")
+    return all(dialog.get(name) in (None, value) for name, value in right.items())
 
 
 def _research(dialog: Dialog) -> list[Row]:
