@@ -11,11 +11,12 @@ from t5x_like.systems import lamda
 from tests.programs import dialog_models
 
 ONE = {"sensible": 1, "specific": [1, 1, 0], "interesting": 0, "unsafe": 0}
+ONE |= {"helpful": [1, 0], "consistent": 1}  # half of the raters are no majority
 RATED = [
     ONE | {"claims": 1, "supported": 1, "cites": 1},
     ONE | {"sensible": [0, 0, 1], "claims": 1, "supported": 0, "cites": 0},
     ONE | {"specific": 0, "claims": 1, "supported": 1, "cites": 0, "well_known": 1},
-    ONE | {"unsafe": 1, "interesting": 1, "claims": 0, "supported": 1, "cites": 0},
+    ONE | {"helpful": 1, "unsafe": 1, "interesting": 1, "claims": 0, "supported": 1, "cites": 0},
 ]
 
 
@@ -29,6 +30,8 @@ RATED = [
         ("groundedness", 2 / 3),
         ("informativeness", 2 / 4),
         ("citation_accuracy", 1 / 2),
+        ("helpfulness", 1 / 4),
+        ("role_consistency", 1),
     ],
 )
 def test_a_metric_is_a_share_of_labelled_responses(name, value):

@@ -14,6 +14,7 @@
 | multirc, record, referent | classes and texts in groups | SuperGLUE |
 | sensibleness, specificity, interestingness, safety | labels of responses | LaMDA |
 | groundedness, informativeness, citation_accuracy | labels of responses | LaMDA |
+| helpfulness, role_consistency | labels of responses | LaMDA |
 """
 
 import functools
@@ -84,10 +85,7 @@ METRICS: dict[str, Metric] = {
     "referent": Metric((TEXT,), groups.referent, grouped=True),
     **{
         name: Metric((LABELS,), functools.partial(dialog_labels.rated, name=name))
-        for name in (
-            *("sensibleness", "specificity", "interestingness", "safety"),
-            *("groundedness", "informativeness", "citation_accuracy"),
-        )
+        for name in dialog_labels.NAMES
     },
 }
 

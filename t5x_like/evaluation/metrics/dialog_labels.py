@@ -8,6 +8,7 @@ rater, of which the majority counts:
     supported   known sources support all it says
     well_known  it says what everyone knows, and needs no source
     cites       it names its source
+    helpful, consistent   of a model in a role: it helps, and says what the role would
 
 Predictions are the texts, and are not read. All numbers are shares from 0 to 1.
 """
@@ -34,6 +35,8 @@ def rated(targets: Sequence[Labels], predictions: Sequence[Any], *, name: str) -
     | groundedness | supported | those with claims |
     | informativeness | with claims that are supported | all |
     | citation_accuracy | that cite | those with claims that are not well known |
+    | helpfulness | helpful | all |
+    | role_consistency | consistent | all |
 
     Raises:
         ValueError: a response lacks a label.
@@ -73,4 +76,7 @@ _METRICS: dict[str, tuple[_Property, _Property]] = {
     "groundedness": (lambda one: _is(one, "supported"), lambda one: _is(one, "claims")),
     "informativeness": (lambda one: _is(one, "claims") and _is(one, "supported"), _every),
     "citation_accuracy": (lambda one: _is(one, "cites"), _claims_beyond_common_knowledge),
+    "helpfulness": (lambda one: _is(one, "helpful"), _every),
+    "role_consistency": (lambda one: _is(one, "consistent"), _every),
 }
+NAMES = tuple(_METRICS)
