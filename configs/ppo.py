@@ -13,7 +13,7 @@ data/prompt_files.py. PPO without pretraining gradients, as for an encoder-decod
 
 Without folders, 1_3b, 6b and 175b are the paper's models, to be planned:
 
-    python -m t5x_like.plan --config=configs/ppo.py:175b --topology=v4:8x8x8
+    python -m t5x_like.plan --config=configs/ppo.py:175b
 
 | section 3.5 and appendix C | here |
 |---|---|
