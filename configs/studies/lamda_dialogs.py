@@ -36,11 +36,11 @@ _ONE = {"candidates": 1, "unsafe_above": 1.0}
 _RANKED = {"candidates": 16}
 _TOOLS = {**_RANKED, "retrieval": "runs/generated_dialogs/facts.jsonl"}
 
-# One step at a rate of 0 trains nothing: the run measures the replies of the one before.
+# One step at this rate changes no parameter: the run measures the replies of the one before.
 _REPLIES = {
     "train.steps": 1,
     "evaluate.every": 1,
-    "optimizer": {"name": "adafactor", "schedule": "constant", "learning_rate": 0.0},
+    "optimizer": {"name": "adafactor", "schedule": "constant", "learning_rate": 1e-20},
 }
 # The pretrained model goes on for as many steps, on responses of all kinds without ratings.
 _UNRATED = {"data.settings": {"parts": ("generation",), "responses": "all"}}
