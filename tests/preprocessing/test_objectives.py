@@ -180,6 +180,7 @@ OF_KNOWLEDGE = {f"knowledge_{name}" for name in OF_LABELLED - {"regression", "pa
 OF_EXTRACTION = {"gpt_classification", "gpt_similarity", "gpt_regression", "gpt_multiple_choice"}
 OF_CHOICES = {"multiple_choice"}  # rows of rows
 OF_PAIRS = {"random_spans", "text_to_text", "marked_text_to_text", "translation", "masked_targets"}
+OF_FEEDBACK = {"comparisons", "prompts"}
 OF_SENTENCES = {"bart", "mass"}
 OF_WORDS = {"bidirectional_lm", "word_classification", "word_tagging"}
 
@@ -189,6 +190,7 @@ OF_WORDS = {"bidirectional_lm", "word_classification", "word_tagging"}
     sorted(
         objectives.OBJECTIVES.keys()
         - OF_PAIRS
+        - OF_FEEDBACK
         - OF_SENTENCES
         - OF_ENCODERS
         - OF_LABELLED
