@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 from jax.extend.core import jaxprs_in_params
 
-from t5x_like import partitioning
+from t5x_like import convert, partitioning
 from t5x_like.losses import forward
 from t5x_like.models.attention.global_local import GlobalLocalAttention, SentenceMask
 from t5x_like.pretrained.loading import load
@@ -275,6 +275,16 @@ def test_it_starts_from_roberta_with_copies_for_global_tokens(tmp_path):
     )
     last = unrolled["encoder"]["layers"]["layer_1"]["self_attention"]["global_out"]["kernel"]
     equal(last, own["out"]["kernel"][1])
+
+
+def test_its_own_checkpoint_is_read_as_it_was_written(network, tmp_path):
+    module, params, _ = network
+    params = jax.tree.map(lambda x: x + 0.1 * np.arange(x.size).reshape(x.shape), params)
+    model = Pretrained(module, params, system="bigbird_etc", config=TINY)
+    convert.FORMATS["t5x_like"](model, tmp_path / "saved")
+    read = {"system": "bigbird_etc", "config": TINY, "dtype": np.float32, "mesh": None}
+    found = load(open_source(tmp_path / "saved"), module, **read)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
 def arrays(jaxpr):
