@@ -9,6 +9,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
@@ -85,20 +86,41 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: an unknown kind of `rope_scaling`.
     """
+    make_norm = functools.partial(
+        RMSNorm, epsilon=config["norm_epsilon"], dtype=jnp.dtype(config["dtype"])
+    )
+    return network(config, make_norm=make_norm, make_attention=attention(config))
+
+
+def network(
+    config: Mapping[str, Any],
+    *,
+    make_norm: Callable[..., nn.Module],
+    make_attention: Callable[..., nn.Module],
+    activation: Callable[[Array], Array] = nn.silu,
+    make_entrance: Callable[..., nn.Module] | None = None,
+) -> nn.Module:
+    """A pre-norm language model with gated feed-forwards.
+
+    Args:
+        config: with the keys of SIZES, but for those that the factories replace.
+        activation: of the gate.
+        make_entrance: as in `Tower`.
+    """
     dtype = jnp.dtype(config["dtype"])
-    make_norm = functools.partial(RMSNorm, epsilon=config["norm_epsilon"], dtype=dtype)
     tower = functools.partial(
         Tower,
+        make_entrance=make_entrance,
         make_stack=functools.partial(
             Stack,
             make_block=functools.partial(
                 PreNormBlock,
                 make_norm=make_norm,
-                make_self_attention=_attention(config),
+                make_self_attention=make_attention,
                 make_feed_forward=functools.partial(
                     GLU,
                     hidden=config["d_ff"],
-                    activation=nn.silu,
+                    activation=activation,
                     wi_init=NORMAL,
                     wo_init=NORMAL,
                     dtype=dtype,
@@ -126,7 +148,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def attention(
+    config: Mapping[str, Any], *, use_bias: tuple[str, ...] = ()
+) -> Callable[..., nn.Module]:
+    """Grouped-query attention with rotary positions; `use_bias` as in `Attention`."""
     dtype = jnp.dtype(config["dtype"])
     scaling = select_scaling(config["rope_scaling"])
     return functools.partial(
@@ -137,6 +162,7 @@ def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         position=Rotary(theta=config["rope_theta"], scaling=scaling),
         window=config["window"] or None,
         core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+        use_bias=use_bias,
         query_init=NORMAL,
         kernel_init=NORMAL,
         out_init=NORMAL,

@@ -53,6 +53,14 @@ FAMILIES = {
         "MistralForCausalLM",
         {**_LLAMA, "num_attention_heads": 4, "num_key_value_heads": 1, "sliding_window": 5},
     ),
+    "qwen2": (
+        "Qwen2ForCausalLM",
+        {**_LLAMA, "num_attention_heads": 4, "num_key_value_heads": 2},
+    ),
+    "gemma": (
+        "GemmaForCausalLM",
+        {**_LLAMA, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10},
+    ),
 }
 GENERATIONS = [
     {"max_new_tokens": NEW_TOKENS},
@@ -64,10 +72,11 @@ GENERATIONS = [
 def draw(model: torch.nn.Module) -> None:
     """Draws every weight, sublayers so large that the last token does not decide the next alone."""
     random = torch.Generator().manual_seed(0)
+    gain = 0 if model.config.model_type == "gemma" else 1  # Gemma adds the 1 itself
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=random)
         if ("norm" in name or "ln_" in name) and name.endswith("weight"):
-            weight.data = 1 + 0.3 * noise
+            weight.data = gain + 0.3 * noise
         elif weight.ndim == 1 or "emb" in name or "wte" in name or "wpe" in name:
             weight.data = (0.1 if weight.ndim == 1 else 0.5) * noise
         else:
@@ -117,7 +126,11 @@ def freeze(system: str) -> dict[str, np.ndarray]:
     if system == "gpt":
         model.register_forward_pre_hook(count_real_tokens, with_kwargs=True)
     for number, request in enumerate(GENERATIONS):
-        arrays[f"generation/{number}"] = model.generate(**batch, **request).numpy()
+        found = model.generate(**batch, **request).numpy()
+        # Beam search takes the end token for padding where the padding token is 0.
+        ended = np.cumsum(found[:, LENGTH:] == END, axis=1) > 1
+        found[:, LENGTH:][ended] = PADDING
+        arrays[f"generation/{number}"] = found
     arrays["generations.json"] = np.array(json.dumps(GENERATIONS))
     return arrays
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from configs import llama as llama_config
+from t5x_like import systems
 from t5x_like.config import check
 from t5x_like.hf.systems.llama import FORMAT
 from t5x_like.systems import llama
@@ -27,6 +28,15 @@ PUBLISHED = {
     "3_70b": 70_553_706_496,
     "mistral_7b": 7_241_732_096,
 }
+# Of the released checkpoints of the families that have LLaMA's network with other parts.
+OF_FAMILIES = {
+    ("qwen2", "0_5b"): 494_032_768,
+    ("qwen2", "1_5b"): 1_543_714_304,
+    ("qwen2", "7b"): 7_615_616_512,
+    ("qwen2", "72b"): 72_706_203_648,
+    ("gemma", "2b"): 2_506_172_416,
+    ("gemma", "7b"): 8_537_680_896,
+}
 TINY = llama.SIZES["7b"] | {
     "vocab_size": 64,
     "layers": 2,
@@ -39,12 +49,22 @@ TINY = llama.SIZES["7b"] | {
 LENGTH = 12
 
 
+def parameters(module):
+    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)["params"]))
+
+
 @pytest.mark.parametrize("size", llama.SIZES)
 def test_parameters_as_published(size):
-    module = llama.build(llama.SIZES[size])
-    boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
-    leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
-    assert sum(math.prod(leaf.shape) for leaf in leaves) == PUBLISHED[size]
+    assert parameters(llama.build(llama.SIZES[size])) == PUBLISHED[size]
+
+
+def test_parameters_of_the_families_as_published():
+    sizes = {(name, size) for name in ("qwen2", "gemma") for size in systems.find(name).sizes}
+    assert sizes == OF_FAMILIES.keys()
+    for (name, size), published in OF_FAMILIES.items():
+        module = systems.build(name, systems.find(name).sizes[size])
+        assert parameters(module) == published, (name, size)
 
 
 @functools.cache

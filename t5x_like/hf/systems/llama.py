@@ -23,9 +23,8 @@ from t5x_like.systems.llama import SIZES
 _HERE, _THERE = "decoder/layers/{layer}", "model.layers.{layer}"
 
 
-def _derive_settings(
-    config: Settings, settings: Settings, names: Collection[str]
-) -> dict[str, Any]:
+def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
+    """The settings that depend on several of config.json's, see `record.DeriveSettings`."""
     del names
     if config.get("head_dim") is None:
         check_multiple(config, "hidden_size", "num_attention_heads")
@@ -69,7 +68,8 @@ def _read_rope(setting: str, config: Settings) -> dict[str, Any]:
     return {"rope_theta": theta, "rope_scaling": scaling}
 
 
-def _derive_config(settings: Settings) -> dict[str, Any]:
+def derive_config(settings: Settings) -> dict[str, Any]:
+    """The settings of config.json that depend on several, see `record.DeriveConfig`."""
     theta, scaling = settings["rope_theta"], dict(settings["rope_scaling"])
     config = {
         "sliding_window": settings["window"] or None,
@@ -110,8 +110,8 @@ FORMAT = HuggingFaceFormat(
         "attention_dropout": 0.0,
         "mlp_bias": False,
     },
-    derive_settings=_derive_settings,
-    derive_config=_derive_config,
+    derive_settings=derive_settings,
+    derive_config=derive_config,
     weights={
         "token_embedder/embedding": "model.embed_tokens.weight",
         f"{_HERE}/self_attention_norm/scale": f"{_THERE}.input_layernorm.weight",

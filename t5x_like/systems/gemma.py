@@ -1,0 +1,95 @@
+"""Gemma: Gemma Team 2024, "Gemma: Open Models Based on Gemini Research ..." (arXiv:2403.08295).
+
+LLaMA's network with wide heads, a gate of GELU, scaled embeddings that are the output layer too,
+and layer norms whose gains are parameters plus 1.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_like.losses import autoregressive
+from t5x_like.systems import llama
+from t5x_like.systems.system import System, Task
+
+
+def _size(layers: int, d_model: int, d_ff: int, heads: int, kv_heads: int) -> dict[str, Any]:
+    return llama.SIZES["7b"] | {
+        "vocab_size": 256_000,
+        "positions": 8192,
+        "layers": layers,
+        "d_model": d_model,
+        "d_ff": d_ff,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_width": 256,
+        "tied_head": True,
+        "bos_id": 2,
+        "eos_id": 1,
+    }
+
+
+# Table 1, whose feed-forward widths count both halves of the gated layer.
+SIZES: dict[str, dict[str, Any]] = {
+    "2b": _size(18, 2048, 16_384, 8, 1),
+    "7b": _size(28, 3072, 24_576, 16, 16),
+}
+
+
+class OffsetRMSNorm(nn.Module):
+    """RMSNorm with the gain 1 + `scale`, which begins as 1."""
+
+    epsilon: float = 1e-6
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """The normalized states; computed in float32."""
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("norm",))
+        gain = 1 + self.param("scale", zeros, x.shape[-1:]).astype(jnp.float32)
+        x = x.astype(jnp.float32)
+        mean = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+        return (x * jax.lax.rsqrt(mean + self.epsilon) * gain).astype(self.dtype)
+
+
+class ScaledInputs(nn.Module):
+    """The entrance of the tower: embeddings times a number."""
+
+    scale: float
+
+    def __call__(
+        self, x: Float[Array, "B L D"], positions: Int[Array, "B L"] | None
+    ) -> Float[Array, "B L D"]:
+        """The first states."""
+        del positions
+        return x * jnp.asarray(self.scale, x.dtype)
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES (section 2).
+
+    Raises:
+        ValueError: an unknown kind of `rope_scaling`.
+    """
+    dtype = jnp.dtype(config["dtype"])
+    return llama.network(
+        config,
+        make_norm=functools.partial(OffsetRMSNorm, epsilon=config["norm_epsilon"], dtype=dtype),
+        make_attention=llama.attention(config),
+        activation=functools.partial(nn.gelu, approximate=True),
+        make_entrance=functools.partial(ScaledInputs, scale=config["d_model"] ** 0.5),
+    )
+
+
+SYSTEM = System(
+    name="gemma",
+    sizes=SIZES,
+    build=build,
+    tasks={"": Task(loss=autoregressive.loss, prediction="text")},
+    generation={"eos_token_id": "eos_id"},
+)
