@@ -122,7 +122,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.checkpoint.every = config.evaluate.every = 1000
     config.checkpoint.keep = 1
     config.optimizer = {"name": "adafactor", **recipes.linear(config, 0.01, warmup_steps=50)}
-    config.decode = {"max_new_tokens": 24}
+    config.decode = {"max_new_tokens": 32}
     config.dialog.retrieval = f"{_FOLDER}/facts.jsonl"
     config.evaluate.tasks = ("generated_dialogs_questions", "generated_dialogs_facts")
     config.evaluate.measures = {

@@ -92,12 +92,10 @@ def get_study() -> Study:
         title="LaMDA's fine-tuning, ranking and tools",
         source="Thoppilan et al. 2022, figures 4 and 5",
         runs={
-            "pretraining": Run(
-                config="configs/lamda_dialogs.py:demo_pretraining", changes={"train.steps": 600}
-            ),
+            "pretraining": Run(config="configs/lamda_dialogs.py:demo_pretraining"),
             "fine_tuning": Run(
                 config="configs/lamda_dialogs.py:demo",
-                changes={"train.steps": 400, "evaluate.measures": {"loss": {}}},
+                changes={"evaluate.measures": {"loss": {}}},
                 starts_from="pretraining",
             ),
             "replies": Run(
