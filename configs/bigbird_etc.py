@@ -6,7 +6,7 @@
 where FOLDER contains vocab.json and merges.txt, RoBERTa's as published or trained by
 t5x_like.vocabulary. Sizes: `demo`, `base`, `large`. All but the demo follow Zaheer et al. 2020,
 appendix E.1, table 8, and where marked (code) the released code of ETC (Ainslie et al. 2020), on C4
-in place of four corpora, and unless told otherwise from random parameters:
+in place of four corpora, and unless marked otherwise from random parameters:
 
 | table 8, BigBird-etc | base | large | here |
 |---|---|---|---|

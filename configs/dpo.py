@@ -20,7 +20,7 @@ files are described in data/preference_files.py. The numbers follow the paper (R
 | RMSprop, 1e-6 after a warmup of 150 steps | optimizer: Adam without its first moment |
 | the reference is the fine-tuned model, frozen | optimizer.frozen |
 
-The number of steps is not told: `train.steps` is an epoch of 64,000 comparisons, about as many as
+The number of steps is not given: `train.steps` is an epoch of 64,000 comparisons, about as many as
 the largest of its tasks has.
 """
 

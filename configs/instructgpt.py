@@ -21,7 +21,7 @@ The numbers are those of the paper (sections 3.4 and 3.5, appendix C), which tra
 |---|---|
 | 13 thousand prompts, 16 epochs, 32 a batch (8 for 175B) | train.steps = 16 * 13,000 / 32 |
 | 9.65e-6 (5.03e-6 for 175B), no warmup, cosine to 10% | optimizer |
-| Adam of 0.9 and 0.95, no decay of weights told | optimizer |
+| Adam of 0.9 and 0.95, no weight decay given | optimizer |
 | residual dropout of 0.2 | model.dropout, where the model has it |
 | loss on the response only | data.converter, `encoder_decoder` or `prefix_lm` |
 | prompts and responses of up to 1,000 tokens in 2,000 | data.lengths, half of model.positions |

@@ -4,11 +4,11 @@ A target is a mapping of the labels of a response, each 0 or 1, or a list of the
 rater, of which the majority counts:
 
     sensible, specific, interesting, unsafe
-    claims      it says something about the external world
-    supported   known sources support all it says
-    well_known  it says what everyone knows, and needs no source
+    claims      it has a claim about the external world
+    supported   known sources support all its claims
+    well_known  its claims are known to all, and need no source
     cites       it names its source
-    helpful, consistent   of a model in a role: it helps, and says what the role would
+    helpful, consistent   of a model in a role: it helps, and answers as the role would
 
 Predictions are the texts, and are not read. All numbers are shares from 0 to 1.
 """

@@ -16,9 +16,9 @@ def talk(model: DialogModel, *, lines: Iterable[str], out: TextIO) -> None:
     out.flush()
     try:
         for number, line in enumerate(lines):
-            if said := line.strip():
-                [reply] = model.reply([[*turns, said]], seed=number)
-                turns += [said, reply.text]
+            if turn := line.strip():
+                [reply] = model.reply([[*turns, turn]], seed=number)
+                turns += [turn, reply.text]
                 out.write(_shown(reply))
             else:
                 turns = []

@@ -72,7 +72,7 @@ class GlobalLocalAttention(Attention):
 
     Attributes:
         block: W.
-        distance: the largest distance that is told apart.
+        distance: the largest distance with a parameter of its own.
         relative_init: initializer of a_r.
     """
 
