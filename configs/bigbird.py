@@ -5,7 +5,7 @@
 
 Sizes: `demo`, `base`, `large`. All but the demo follow the paper (Zaheer et al. 2020, section 4 and
 appendix E.1) and, where marked (code), the authors' run_pretraining.py, on C4 in place of its four
-corpora, and unless `initialize` is set, from random parameters where the paper starts from RoBERTa's:
+corpora, and from random parameters, unless `initialize` names a RoBERTa as in the paper:
 
 | paper | here |
 |---|---|

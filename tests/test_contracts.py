@@ -146,7 +146,10 @@ def resumed(made, folder, *, step):
     return again
 
 
-@pytest.mark.parametrize("name", NAMES)
+# A network without a state of its own resumes as any other.
+@pytest.mark.parametrize(
+    "name", [*NAMES[:4], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[4:])]
+)
 def test_a_run_stops_and_resumes_bit_for_bit(runs, name, tmp_path):
     made = runs(name)
     again = resumed(made, tmp_path, step=4)

@@ -20,7 +20,7 @@ LAYOUTS = [
     {"data": 8},
     {"data": 1, "fsdp": 8},
     {"data": 2, "fsdp": 2, "model": 2},
-    {"data": 1, "fsdp": 2, "model": 4},
+    pytest.param({"data": 1, "fsdp": 2, "model": 4}, marks=pytest.mark.slow),
     {"data": 1, "model": 2, "fsdp": 2, "expert": 2},
 ]
 STEPS = 5

@@ -5,11 +5,10 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from absl import flags
 
 from t5x_like import checkpoints, config, evaluate, train
 from t5x_like.experiment import command_line, model_side, reporting
-from tests.programs import tiny_t5
+from tests.programs import command_flags, tiny_t5
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -116,8 +115,7 @@ def test_a_checkpoint_is_evaluated_on_the_data_of_its_phase(straight, monkeypatc
     monkeypatch.setattr(model_side.Experiment, "measure", record)
     for step in (3, 4):
         path = straight[0] / "checkpoints" / str(step)
-        values = {"checkpoint": path, "output": straight[0] / "evaluation.json", "average": 1}
-        monkeypatch.setattr(flags, "FLAGS", type("Flags", (), values))
+        command_flags.give(monkeypatch, checkpoint=path, output=straight[0] / "evaluation.json")
         evaluate.evaluate(settings(straight[0].parent))
     assert measured == [(8, 32), (16, 48)]
 

@@ -28,9 +28,11 @@ def find(one: RunTask) -> Task:
     objective = one.settings.data.objective
     if task.objective and objective != task.objective:
         where = f"tasks.{one.name}." if one.name else ""
+        head = one.settings.model.get("head")
+        network = f"the head {head!r}" if head else f"this {one.settings.system}"
         raise ValueError(
-            f"{where}data.objective={objective!r}: this {one.settings.system} reads the "
-            f"examples of {task.objective!r} alone"
+            f"{where}data.objective={objective!r}: {network} reads the examples of "
+            f"{task.objective!r} alone"
         )
     return task
 

@@ -158,6 +158,7 @@ def test_an_episode_is_its_prompt_and_its_response(system):
     assert not advantages[~real].any()
 
 
+@pytest.mark.slow
 def test_the_gradient_of_ppo_ptx_is_that_of_both_losses():
     module, params, episodes, *_ = made("gpt2")
     tokens = np.random.default_rng(1).integers(0, VOCABULARY, (2, 16, 3, 7))
