@@ -14,7 +14,10 @@ import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.relative_position_bias import RelativePositionBias
+from t5x_like.models.attention.relative_position_bias import (
+    BiasedAttention,
+    RelativePositionBias,
+)
 from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.adapted import AdaptedBlock
 from t5x_like.models.blocks.layer_group import LayerGroup
@@ -111,35 +114,32 @@ def network(
     *,
     make_feed_forwards: tuple[Callable[..., nn.Module], ...],
     make_init: MakeInit = nn.initializers.normal,
+    bias_in_layers: bool = False,
 ) -> nn.Module:
     """The network whose layers have these feed-forward sublayers in turn.
 
     Args:
         make_feed_forwards: g factories; the number of layers of each tower is a multiple of g.
         make_init: standard deviation -> initializer of the kernels of attention.
+        bias_in_layers: whether each layer has a relative position bias of its own, in place of one
+            for all layers of a tower.
     """
-    d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
-    # The scores are not divided by sqrt(K); a smaller initialization of the query replaces that.
-    attention = functools.partial(
-        Attention,
-        heads=config["heads"],
-        width=config["d_kv"],
-        scale=1.0,
-        core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
-        query_init=make_init((d_model * config["d_kv"]) ** -0.5),
-        kernel_init=make_init(d_model**-0.5),
-        out_init=make_init((config["heads"] * config["d_kv"]) ** -0.5),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
-        dtype=dtype,
-    )
+    dtype = jnp.dtype(config["dtype"])
+    attention = functools.partial(Attention, **_attention(config, make_init=make_init))
+    make_bias = _relative_position_bias(config)
+    self_attention, shared_bias = attention, make_bias
+    if bias_in_layers:
+        self_attention = functools.partial(
+            BiasedAttention, **attention.keywords, make_bias=make_bias
+        )
+        shared_bias = None
 
     def tower(layers: int, **cross_attention: Any) -> Any:
         blocks = tuple(
             functools.partial(
                 _block(config),
                 make_norm=functools.partial(RMSNorm, dtype=dtype),
-                make_self_attention=attention,
+                make_self_attention=self_attention,
                 make_feed_forward=make_feed_forward,
                 dropout=config["dropout"],
                 dropout_broadcast=config["dropout_broadcast"],
@@ -147,13 +147,42 @@ def network(
             )
             for make_feed_forward in make_feed_forwards
         )
-        return _tower(config, blocks=blocks, layers=layers)
+        return _tower(config, blocks=blocks, layers=layers, make_bias=shared_bias)
 
     return _assemble(
         config,
         encoder=tower(config["encoder_layers"]),
         decoder=tower(config["decoder_layers"]),
         reader=tower(config["decoder_layers"], make_cross_attention=attention),
+    )
+
+
+def _attention(config: Mapping[str, Any], *, make_init: MakeInit) -> dict[str, Any]:
+    """The settings of `Attention`."""
+    d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
+    # The scores are not divided by sqrt(K); a smaller initialization of the query replaces that.
+    return {
+        "heads": config["heads"],
+        "width": config["d_kv"],
+        "scale": 1.0,
+        "core": select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+        "query_init": make_init((d_model * config["d_kv"]) ** -0.5),
+        "kernel_init": make_init(d_model**-0.5),
+        "out_init": make_init((config["heads"] * config["d_kv"]) ** -0.5),
+        "dropout": config["dropout"],
+        "dropout_broadcast": config["dropout_broadcast"],
+        "dtype": dtype,
+    }
+
+
+def _relative_position_bias(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    return functools.partial(
+        RelativePositionBias,
+        heads=config["heads"],
+        buckets=config["relative_buckets"],
+        max_distance=config["relative_max_distance"],
+        embedding_init=nn.initializers.normal(config["d_model"] ** -0.5),
+        dtype=jnp.dtype(config["dtype"]),
     )
 
 
@@ -176,7 +205,9 @@ def _adapter(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
 
 
-def _tower(config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int) -> Any:
+def _tower(
+    config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int, make_bias: Any
+) -> Any:
     """A tower whose layers are these blocks in turn."""
     dtype = jnp.dtype(config["dtype"])
     together = functools.partial(LayerGroup, make_blocks=blocks)
@@ -190,14 +221,7 @@ def _tower(config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int) -
             remat=config["remat"],
         ),
         make_norm=functools.partial(RMSNorm, dtype=dtype),
-        make_bias=functools.partial(
-            RelativePositionBias,
-            heads=config["heads"],
-            buckets=config["relative_buckets"],
-            max_distance=config["relative_max_distance"],
-            embedding_init=nn.initializers.normal(config["d_model"] ** -0.5),
-            dtype=dtype,
-        ),
+        make_bias=make_bias,
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
     )

@@ -253,6 +253,7 @@ OTHER_TYPES = {
     "xlm-roberta": ("roberta",),
     "t5": ("mt5", "switch_transformers"),
     "mt5": ("t5",),
+    "umt5": ("mt5", "t5"),
     "gpt2": ("openai-gpt",),
     "llama": ("mistral",),
     "mistral": ("llama",),

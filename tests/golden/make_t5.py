@@ -1,4 +1,4 @@
-"""Freezes what Hugging Face's T5 computes with random weights: t5_v1_0.npz and t5_v1_1.npz.
+"""Freezes what Hugging Face's T5 and umT5 compute: t5_v1_0.npz, t5_v1_1.npz and umt5.npz.
 
 python tests/golden/make_t5.py     (made with torch 2.13.0 and transformers 5.23.0)
 
@@ -14,7 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.numpy import load_file
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import (
+    T5Config,
+    T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
+)
 
 PAD, START, VOCABULARY, SOURCE, TARGET, NEW_TOKENS = 0, 0, 74, 37, 21, 14
 SIZES = {
@@ -30,6 +35,7 @@ SIZES = {
 VERSIONS = {
     "t5_v1_0": {},
     "t5_v1_1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "umt5": {"feed_forward_proj": "gated-gelu"},
 }
 BEAMS = {"num_beams": 4, "max_new_tokens": NEW_TOKENS}
 GENERATIONS = [
@@ -90,7 +96,11 @@ def source_of(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def make(name: str, *, seed: int) -> None:
     """Writes one file."""
-    model = T5ForConditionalGeneration(T5Config(**SIZES, **VERSIONS[name])).eval()
+    if name == "umt5":
+        model = UMT5ForConditionalGeneration(UMT5Config(**SIZES, **VERSIONS[name])).eval()
+        model.config.tie_word_embeddings = False  # as in the released folders; always true when new
+    else:
+        model = T5ForConditionalGeneration(T5Config(**SIZES, **VERSIONS[name])).eval()
     if VERSIONS[name]:  # transformers 5 ties them in every new model
         model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCABULARY, SIZES["d_model"]))
     draw(model, torch.Generator().manual_seed(seed))
@@ -119,7 +129,8 @@ def make(name: str, *, seed: int) -> None:
             arrays[file] = np.array(Path(folder, file).read_text())
     arrays |= {f"weights/{key}": value for key, value in weights.items()}
     arrays["settings"] = np.array(json.dumps(GENERATIONS))
-    if VERSIONS[name]:  # what a new v1.1 of transformers 5 computes: tied, and yet not scaled
+    if VERSIONS[name]:  # what a new one of transformers 5 computes: tied, and v1.1 yet not scaled
+        model.config.tie_word_embeddings = True
         model.lm_head.weight = model.shared.weight
         arrays["tied_logits"] = model(**batch).logits.numpy()
     report(name, model, batch, arrays)
@@ -156,3 +167,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     make("t5_v1_0", seed=5)
     make("t5_v1_1", seed=6)
+    make("umt5", seed=16)

@@ -137,6 +137,7 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "t5_gated": ("T5ForConditionalGeneration", GATED, "both"),
     "t5_encoder": ("T5EncoderModel", T5, "encoder"),
     "mt5": ("MT5ForConditionalGeneration", GATED, "both"),
+    "umt5": ("UMT5ForConditionalGeneration", T5, "both"),
     "bart": ("BartForConditionalGeneration", BART, "both"),
     "bart_unequal": (
         "BartForConditionalGeneration",

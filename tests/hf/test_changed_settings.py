@@ -49,17 +49,17 @@ def outcome(call, *arguments, **settings):
 
 
 def read(name, config):
-    """The settings of the network of a config.json, but for dropout, which only trains."""
+    """The system and the settings of a config.json, but for dropout, which only trains."""
     if not isinstance(config.get("model_type"), str):
         return "no model_type"
-    found = outcome(hf.readers, config["model_type"])
-    if isinstance(found, str):
-        return found
-    found = outcome(hf.find(found[0]).from_config, config, names=stored(name)["tensors"])
+    systems = outcome(hf.readers, config["model_type"])
+    if isinstance(systems, str):
+        return systems
+    found = outcome(hf.find(systems[0]).from_config, config, names=stored(name)["tensors"])
     if isinstance(found, str):
         return found
     found = {k: v for k, v in found.items() if "dropout" not in k and k not in NOT_OF_THE_NETWORK}
-    return json.dumps(found, sort_keys=True)
+    return json.dumps([systems[0], found], sort_keys=True)
 
 
 # Settings of training and of generation.

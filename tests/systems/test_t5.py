@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like.systems import t5
+from t5x_like.systems import t5, umt5
 
 # Of the released checkpoints: v1.0 as the paper's section 3.7 rounds them, v1.1 as Hugging Face's
 # `google/t5-v1_1-*` hold them.
@@ -25,8 +25,8 @@ PUBLISHED = {
 }
 
 
-def shapes(config):
-    module = t5.build(config)
+def shapes(config, *, build=t5.build):
+    module = build(config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return nn.unbox(boxed)["params"]
 
@@ -38,6 +38,17 @@ def count(tree):
 @pytest.mark.parametrize("size", t5.SIZES)
 def test_parameters_as_published(size):
     assert count(shapes(t5.SIZES[size])) == PUBLISHED[size]
+
+
+@pytest.mark.parametrize("size", umt5.SIZES)
+def test_umt5_is_v1_1_with_more_rows_and_a_bias_in_each_layer(size):
+    config = umt5.SIZES[size]
+    tables = config["encoder_layers"] + config["decoder_layers"] - 2
+    rows = config["vocab_size"] - t5.SIZES[size]["vocab_size"]
+    more = 2 * rows * config["d_model"] + tables * 32 * config["heads"]
+    found = count(shapes(config, build=umt5.build))
+    assert found == PUBLISHED[size] + more
+    assert size != "small" or round(found / 1e6) == 307  # as Hugging Face counts the released one
 
 
 def test_architectures_have_the_parameters_that_section_3_2_gives_them():

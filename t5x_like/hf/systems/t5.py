@@ -93,9 +93,8 @@ _IMPLIED = {
 }
 
 
-def _derive_settings(
-    config: Settings, settings: Settings, names: Collection[str]
-) -> dict[str, Any]:
+def derive_settings(config: Settings, settings: Settings, names: Collection[str]) -> dict[str, Any]:
+    """The settings that depend on several of config.json's, see `record.DeriveSettings`."""
     check_relative_positions(settings)
     encodes_only = settings["architecture"] == "encoder"
     one_of(True, not encodes_only).check(
@@ -120,7 +119,8 @@ def _derive_settings(
     }
 
 
-def _derive_config(settings: Settings) -> dict[str, Any]:
+def derive_config(settings: Settings) -> dict[str, Any]:
+    """The settings of config.json that depend on several, see `record.DeriveConfig`."""
     if settings["architecture"] not in ("encoder_decoder", "encoder"):
         raise ValueError(
             f"model.architecture={settings['architecture']!r}: Hugging Face's T5 supports only "
@@ -170,8 +170,8 @@ FORMAT = HuggingFaceFormat(
         "tie_encoder_decoder": False,
         "is_decoder": False,
     },
-    derive_settings=_derive_settings,
-    derive_config=_derive_config,
+    derive_settings=derive_settings,
+    derive_config=derive_config,
     weights={
         "token_embedder/embedding": "shared.weight",
         "lm_head/kernel": ("lm_head.weight", "V D -> D V"),

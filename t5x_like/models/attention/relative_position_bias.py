@@ -1,12 +1,18 @@
 """T5's relative positions: a learned bias on the attention scores, by distance."""
 
+import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
+
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import Attention
 
 
 def relative_position_bucket(
@@ -38,7 +44,7 @@ def relative_position_bucket(
 class RelativePositionBias(nn.Module):
     """A learned scalar per head and distance bucket, added to the attention scores.
 
-    Raffel et al. 2020, section 2.1: one table for all layers of a stack, 32 buckets to 128.
+    Raffel et al. 2020, section 2.1: 32 buckets to 128, and one table for all layers of a stack.
     """
 
     heads: int
@@ -77,3 +83,35 @@ class RelativePositionBias(nn.Module):
         # a scatter-add of T*S*H scalars, the slowest operation of a step on every device.
         one_hot = jax.nn.one_hot(bucket, self.buckets, dtype=self.dtype)
         return jnp.einsum("TSb,bH->HTS", one_hot, table.astype(self.dtype))[None]
+
+
+class BiasedAttention(Attention):
+    """Self-attention with a relative position bias of its own, as in T5X's scalable_t5.
+
+    Attributes:
+        make_bias: factory of a `RelativePositionBias`.
+    """
+
+    make_bias: Callable[..., nn.Module] = dataclasses.field(kw_only=True)
+
+    def setup(self) -> None:
+        super().setup()
+        self.relative_position_bias = self.make_bias()
+
+    def prepare_scores(
+        self,
+        query: Float[Array, "B T H K"],
+        keys_values: KeyValues,
+        bias: Float[Array, "B H T S"] | None,
+        *,
+        mask: AttentionMask,
+        extra: PyTree,
+    ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
+        """The query, and its bias plus `bias`."""
+        own = self.relative_position_bias(
+            queries=query.shape[1],
+            keys=keys_values.key.shape[1],
+            offset=mask.offset,
+            bidirectional=mask.visibility != "causal",
+        )
+        return query, own if bias is None else bias + own

@@ -1,0 +1,37 @@
+"""umT5: Chung et al. 2023, "UniMax: Fairer and More Effective Language Sampling ..." (ICLR 2023).
+
+T5 v1.1 with a vocabulary of 256,000 pieces, and a relative position bias of its own in each layer.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+
+from t5x_like.losses import autoregressive
+from t5x_like.systems import t5
+from t5x_like.systems.system import System, Task
+
+# The released models, whose tables have 256,384 rows; their widths and depths are T5 v1.1's.
+SIZES: dict[str, dict[str, Any]] = {
+    name: t5.SIZES[name] | {"vocab_size": 256_384} for name in ("small", "base", "xl", "xxl")
+}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES, which are those of `t5.build`.
+
+    Raises:
+        ValueError: no such architecture or feed-forward.
+    """
+    return t5.network(config, make_feed_forwards=(t5.feed_forward(config),), bias_in_layers=True)
+
+
+SYSTEM = System(
+    name="umt5",
+    sizes=SIZES,
+    build=build,
+    structure=t5.SYSTEM.structure,
+    new_parameters=t5.SYSTEM.new_parameters,
+    tasks={"": Task(loss=autoregressive.loss, prediction="text")},
+)

@@ -1,0 +1,100 @@
+"""umT5 in Hugging Face's format: logits, generated tokens, and the way back."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from t5x_like.hf.folder import read_json
+from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.pretrained import from_pretrained
+from tests.hf.conftest import Golden
+
+# As for T5's folders; with the bias of another layer the logits move by 0.1 and more.
+TOLERANCE = 1e-4
+BIAS = "{}.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    return Golden("umt5", tmp_path_factory.mktemp("umt5"))
+
+
+@pytest.fixture(scope="module")
+def model(golden):
+    return from_pretrained(golden.folder)
+
+
+def test_the_logits_are_those_of_pytorch(golden, model):
+    assert model.system == "umt5"
+    assert golden.error(model(**golden.batch).logits) < TOLERANCE
+
+
+def test_each_layer_has_its_own_bias(golden, model):
+    for tower in ("encoder", "decoder"):
+        attention = model.params[tower]["layers"]["block"]["self_attention"]
+        found = attention["relative_position_bias"]["embedding"]
+        for layer, table in enumerate(found):
+            np.testing.assert_array_equal(table, golden.weights[BIAS.format(tower, layer)])
+        assert not np.array_equal(found[0], found[1])
+
+
+def test_what_is_generated_is_what_pytorch_generates(golden, model):
+    for number in (0, 4):  # greedy, and with beams
+        settings = json.loads(str(golden.arrays["settings"]))[number]
+        found = model.generate(**golden.source, **settings)
+        np.testing.assert_array_equal(found, golden.arrays[f"generate/{number}"], str(settings))
+
+
+def test_a_tied_output_layer_is_scaled(golden, tmp_path):
+    weights = {name: w for name, w in golden.weights.items() if name != "lm_head.weight"}
+    model = from_pretrained(golden.write(tmp_path, weights=weights, tie_word_embeddings=True))
+    assert golden.error(model(**golden.batch).logits, expected="tied_logits") < TOLERANCE
+    # Without a tensor for it the output layer is tied, whatever the setting is.
+    again = from_pretrained(golden.write(tmp_path, weights=weights))
+    assert again.config == model.config
+    model.save_pretrained(tmp_path / "out")
+    assert read_json(tmp_path / "out" / "config.json")["tie_word_embeddings"] is True
+
+
+def test_a_folder_is_written_as_it_was_read(golden, model, tmp_path):
+    model.save_pretrained(tmp_path)
+    written = load_file(tmp_path / "model.safetensors")
+    assert written.keys() == golden.weights.keys()
+    for name, weight in golden.weights.items():
+        np.testing.assert_array_equal(written[name], weight, err_msg=name)
+    found = read_json(tmp_path / "config.json")
+    shared = found.keys() & golden.config.keys()
+    assert {key: found[key] for key in shared} == {key: golden.config[key] for key in shared}
+    assert found["architectures"] == ["UMT5ForConditionalGeneration"]
+    assert from_pretrained(tmp_path).config == model.config
+
+
+def test_a_looped_stack_has_the_same_weights(golden, model):
+    looped = from_pretrained(golden.folder, loop="unroll")
+    for tower, layers in [("encoder", 3), ("decoder", 2)]:
+        expected = unstack_layers(model.params[tower]["layers"], layers=layers)
+        jax.tree.map(np.testing.assert_array_equal, looped.params[tower]["layers"], expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"feed_forward_proj": "gated-silu"}, "feed_forward_proj='gated-silu'; allowed: 'relu'"),
+        ({"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon=1e-05; allowed: 1e-06"),
+        ({"tie_word_embeddings": True}, r"lm_head\.weight differs from shared\.weight"),
+        ({"relative_attention_max_distance": 9}, "allowed: above half of relative_attention_num"),
+    ],
+)
+def test_what_is_not_supported_is_refused(change, message, golden, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        from_pretrained(golden.write(tmp_path, **change))
+
+
+def test_a_tied_output_layer_without_a_scale_is_not_written(golden, tmp_path):
+    model = from_pretrained(golden.folder, tied_head=False)
+    model.config |= {"tied_head": True, "scale_tied_logits": False}
+    with pytest.raises(ValueError, match=r"model\.scale_tied_logits=False: .* scales the logits"):
+        model.save_pretrained(tmp_path)
