@@ -127,12 +127,12 @@ def network(
     dtype = jnp.dtype(config["dtype"])
     attention = functools.partial(Attention, **_attention(config, make_init=make_init))
     make_bias = _relative_position_bias(config)
-    self_attention, shared_bias = attention, make_bias
+    self_attention: Callable[..., nn.Module] = attention
     if bias_in_layers:
         self_attention = functools.partial(
             BiasedAttention, **attention.keywords, make_bias=make_bias
         )
-        shared_bias = None
+    shared_bias = None if bias_in_layers else make_bias
 
     def tower(layers: int, **cross_attention: Any) -> Any:
         blocks = tuple(
