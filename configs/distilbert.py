@@ -56,11 +56,9 @@ import pathlib
 import ml_collections
 
 from configs import fine_tuning
-from t5x_like import checkpoints
 from t5x_like.experiment import recipes
-from t5x_like.hf.folder import is_hugging_face
 from t5x_like.losses.distillation import DISTILLED
-from t5x_like.pretrained.weight_source import Source, open_source
+from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 from t5x_like.systems.distilbert import SIZES, student_of
 
 _DEMO_TEACHER = "runs/bert_demo"
@@ -105,19 +103,13 @@ def _fine_tuning(teacher: Source, folder: str) -> ml_collections.ConfigDict:
     config.model.labels = teacher.config["labels"]
     config.model.teacher = {"system": teacher.system, **teacher.config, "folder": folder}
     if "labels" in config.data.settings:
-        config.data.settings.labels = _labels(pathlib.Path(folder).expanduser())
+        # In the order of the teacher's run; a folder of another library has no names.
+        own = data_settings(teacher).get("settings", {})
+        config.data.settings.labels = tuple(own.get("labels", ()))
     config.loss = {"labels": 0.5, "soft_targets": 0.5, "temperature": 2.0}
     config.optimizer.frozen = ("teacher",)
     config.optimizer.learning_rate = 3e-5
     return config
-
-
-def _labels(folder: pathlib.Path) -> tuple[str, ...]:
-    """The names of the labels of a teacher's run, in their order; none for another folder."""
-    if is_hugging_face(folder):
-        return ()
-    data = checkpoints.read_metadata(folder)["config"]["data"]
-    return tuple(data["settings"].get("labels", ()))
 
 
 def _demo() -> ml_collections.ConfigDict:

@@ -44,11 +44,10 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import checkpoints, systems
+from t5x_like import systems
 from t5x_like.config import defaults
 from t5x_like.experiment import recipes
-from t5x_like.hf.folder import is_hugging_face
-from t5x_like.pretrained.weight_source import Source, open_source
+from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 from t5x_like.systems.reward_model import reward_model_of
 
 _LONGEST = 1024  # tokens of a prompt or a response, of a model without a table of positions
@@ -79,7 +78,7 @@ def start_from(folder: str) -> tuple[ml_collections.ConfigDict, Source]:
     config.data.module = "data/preference_files.py"
     config.data.task = "preference_files"
     config.data.settings = {"train": "", "validation": "", "held_out": 0.05, "template": "plain"}
-    stored = {} if is_hugging_face(path) else checkpoints.read_metadata(path)["config"]["data"]
+    stored = data_settings(source)
     config.data.vocabulary = stored.get("vocabulary", str(path))
     if "template" in stored.get("settings", {}):
         config.data.settings.template = stored["settings"]["template"]
@@ -145,7 +144,7 @@ def _rewards(folder: str) -> ml_collections.ConfigDict:
             "those of a reward_model: train one first (configs/instructgpt.py:reward:FOLDER)"
         )
     config.system = "reward_model"
-    config.workdir = "" if is_hugging_face(pathlib.Path(folder).expanduser()) else folder
+    config.workdir = folder if source.run else ""
     config.model = source.config
     compare(config, encoder=encodes(source), responses=1)
     config.data.batch_size = 64

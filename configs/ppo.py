@@ -34,10 +34,9 @@ import pathlib
 import ml_collections
 
 from configs import instructgpt
-from t5x_like import checkpoints, systems, vocabularies
+from t5x_like import systems, vocabularies
 from t5x_like.config import defaults
-from t5x_like.hf.folder import is_hugging_face
-from t5x_like.pretrained.weight_source import open_source
+from t5x_like.pretrained.weight_source import data_settings, open_source
 from t5x_like.systems.instructgpt import SIZES, instructgpt_of
 
 _LONGEST = 1024  # tokens of a prompt or a response, of a model without a table of positions
@@ -97,15 +96,14 @@ def _ppo(*, rate: float) -> ml_collections.ConfigDict:
 def _of_folders(
     config: ml_collections.ConfigDict, folder: str, reward: str
 ) -> ml_collections.ConfigDict:
-    path = pathlib.Path(folder).expanduser()
-    policy, rewards = open_source(path), open_source(pathlib.Path(reward).expanduser())
+    policy, rewards = (open_source(pathlib.Path(one).expanduser()) for one in (folder, reward))
     if rewards.system != "reward_model":
         raise ValueError(
             f"configs/ppo.py:{folder}:{reward}: the second folder has a {rewards.system}, and "
             "rewards are those of a reward_model"
         )
     config.initialize = folder
-    data = {} if is_hugging_face(path) else checkpoints.read_metadata(path)["config"]["data"]
+    data = data_settings(policy)
     config.data.vocabulary = data.get("vocabulary", folder)
     end = vocabularies.load(config.data.vocabulary).required_id("eos_id")
     # The policy that samples has no dropout, nor has the one that is trained.

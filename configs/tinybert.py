@@ -54,10 +54,8 @@ import pathlib
 import ml_collections
 
 from configs import bert, fine_tuning
-from t5x_like import checkpoints
 from t5x_like.experiment import recipes
-from t5x_like.hf.folder import is_hugging_face
-from t5x_like.pretrained.weight_source import open_source
+from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 from t5x_like.systems.tinybert import HEADS, student_of
 
 STEPS = ("intermediate", "prediction")
@@ -107,7 +105,7 @@ def _task(step: str, folder: str) -> ml_collections.ConfigDict:
     config.workdir = f"runs/tinybert_{path.name}_{step}"
     config.model.update({"labels": teacher.config["labels"], "start": "folder"})
     config.model.teacher = {"system": teacher.system, **teacher.config, "folder": folder}
-    _read_as(config, path)
+    _read_as(config, teacher)
     weights = dict.fromkeys(("attention", "hidden", "embedding"), float(step == "intermediate"))
     target = "labels" if head == "regression" else "prediction"
     weights |= {"prediction": 0.0, "labels": 0.0, target: float(step == "prediction")}
@@ -121,13 +119,12 @@ def _task(step: str, folder: str) -> ml_collections.ConfigDict:
     return config
 
 
-def _read_as(config: ml_collections.ConfigDict, teacher: pathlib.Path) -> None:
-    """Take the data of the teacher's run; a folder of Hugging Face has none."""
-    if is_hugging_face(teacher):
-        return
-    data = checkpoints.read_metadata(teacher)["config"]["data"]
+def _read_as(config: ml_collections.ConfigDict, teacher: Source) -> None:
+    """Take the data of the teacher's run, if its folder has a run."""
+    data = data_settings(teacher)
     for name in ("module", "settings", "task", "objective_settings", "lengths", "batch_size"):
-        config.data[name] = data[name]
+        if name in data:
+            config.data[name] = data[name]
 
 
 def _demo() -> ml_collections.ConfigDict:

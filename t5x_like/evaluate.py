@@ -61,16 +61,16 @@ import jax
 import ml_collections
 from absl import flags
 
-from t5x_like import checkpoints, config, partitioning
+from t5x_like import config, partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, model_side
 from t5x_like.experiment.tasks import run_tasks
-from t5x_like.hf import folder as files
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained.weight_source import open_source
 
 
 def evaluate(settings: ml_collections.ConfigDict) -> None:
@@ -93,7 +93,8 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
             for place, task in one.evaluated().items()
         }
         evaluated_numbers.directions(places, averages)  # a wrong name is an error now
-        pretrained, step, _ = _model(settings)
+        pretrained, run = _model(settings)
+        step = run.get("step", 0)
         experiments = functools.cache(lambda: model_side.build_tasks(settings))
         for one in run_tasks(config.phase_at(settings, step=step).settings):
             model = pretrained.for_task(one.name)
@@ -115,7 +116,7 @@ def _submit(settings: ml_collections.ConfigDict) -> None:
         settings = completion.complete(settings)
         command_line.check_folder("--submission", folder)
         tests = submissions.hidden_tests(settings)
-        pretrained, _, _ = _model(settings)
+        pretrained, _ = _model(settings)
         for test in tests:
             predicted = test.predict(pretrained)
             form = test.submission.form
@@ -135,10 +136,10 @@ def _run_harness(settings: ml_collections.ConfigDict) -> None:
         manager = harness.check_tasks(tasks, folder=given.harness_folder)
         settings = completion.complete(settings)
         command_line.check_file("--output", _output(settings))
-        pretrained, step, is_run = _model(settings)
+        pretrained, run = _model(settings)
         model = text_model.build(pretrained.policy(), settings)
         results = harness.run(
-            harness.Answers(model, hugging_face=not is_run),
+            harness.Answers(model, hugging_face=not run),
             tasks,
             manager=manager,
             shots=given.harness_shots if given.harness_shots >= 0 else None,
@@ -146,11 +147,11 @@ def _run_harness(settings: ml_collections.ConfigDict) -> None:
         )
     if jax.process_index() == 0:
         with one_line_errors(OSError):
-            _write(results, step, settings)
+            _write(results, run.get("step", 0), settings)
 
 
-def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, int, bool]:
-    """The model, the step of its parameters, and whether they are those of a run.
+def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, Any]]:
+    """The model, and the metadata of its run (`Source.run`).
 
     In a run of several tasks it has all heads.
     """
@@ -161,8 +162,7 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, int, bool]:
         if given.checkpoint:
             raise ValueError("--ensemble and --checkpoint are both set: name all folders in one")
         folders = given.ensemble.split(",")
-        pretrained, step = ensembles.load(folders, settings, mesh=mesh, average=given.average)
-        return pretrained, step, not files.is_hugging_face(pathlib.Path(folders[0]).expanduser())
+        return ensembles.load(folders, settings, mesh=mesh, average=given.average)
     path = completion.model_folder(settings, checkpoint=given.checkpoint)
     pretrained = from_pretrained(
         path,
@@ -172,8 +172,7 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, int, bool]:
         whole=True,
         **settings.model.to_dict(),
     )
-    is_run = not files.is_hugging_face(path)
-    return pretrained, checkpoints.read_metadata(path)["step"] if is_run else 0, is_run
+    return pretrained, open_source(path).run
 
 
 def _measurable(chosen: dict[str, Measure]) -> dict[str, Measure]:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import config, evaluate, infer
+from t5x_like import config, convert, evaluate, infer
 from t5x_like.experiment import completion
 from t5x_like.inference import interactive, text_model
 from t5x_like.preprocessing import sources
@@ -342,15 +342,22 @@ def test_every_kind_of_prompts_works_for_every_system(folders, system, kind, tmp
         assert all(one["prompt"].endswith("?\nTL;DR: ") for one in predicted)
 
 
-def test_a_folder_of_hugging_faces_is_scored_as_the_run_it_was(folders, tmp_path, monkeypatch):
-    from_pretrained(folders / "gpt2").save_pretrained(tmp_path / "exported")
+@pytest.mark.parametrize(
+    ("name", "kind", "form"),
+    [("gpt2", "last_word", "hf"), ("t5", "choice", "hf"), ("t5", "choice", "t5x")],
+)
+def test_the_folder_of_another_library_is_scored_as_the_run_it_was(
+    folders, name, kind, form, tmp_path, monkeypatch
+):
+    to = tmp_path / "exported"
+    convert.main([f"--from={folders / name}", f"--to={to}", f"--format={form}"])
     scored = [
         measure(
-            pretrained("last_word", folder, files=folders, data__vocabulary="bytes"),
+            pretrained(kind, folder, files=folders, data__vocabulary="bytes"),
             tmp_path,
             monkeypatch,
         )
-        for folder in (folders / "gpt2", tmp_path / "exported")
+        for folder in (folders / name, to)
     ]
     assert scored[0] == scored[1]
 

@@ -7,21 +7,21 @@ from typing import Any
 import ml_collections
 from jax.sharding import Mesh
 
-from t5x_like import checkpoints, vocabularies
+from t5x_like import vocabularies
 from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.measure import Measure
-from t5x_like.hf import folder as files
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.pretrained.combined import ensemble
+from t5x_like.pretrained.weight_source import data_settings, open_source
 
 
 def load(
     folders: Sequence[str], settings: ml_collections.ConfigDict, *, mesh: Mesh, average: int
-) -> tuple[Pretrained, int]:
-    """The ensemble of the models in some folders, and the step of the first one.
+) -> tuple[Pretrained, dict[str, Any]]:
+    """The ensemble of the models in some folders, and the metadata of the first one's run, if any.
 
     Args:
-        folders: runs, checkpoints or folders of Hugging Face's.
+        folders: as `from_pretrained` reads them.
         settings: the config of the evaluation, with the vocabulary and the names of the labels.
         average: newest checkpoints of each run to average.
 
@@ -35,9 +35,9 @@ def load(
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"--ensemble: there is no folder {path}")
-    stored = [_config(path) for path in paths]
+    sources = [open_source(path) for path in paths]
     wanted = vocabularies.load(settings.data.vocabulary)
-    for path, own in zip(paths, stored, strict=True):
+    for path, own in zip(paths, map(data_settings, sources), strict=True):
         name = own.get("vocabulary", str(path))
         if vocabularies.load(name) != wanted:
             raise ValueError(
@@ -53,15 +53,7 @@ def load(
     models = [
         from_pretrained(path, mesh=mesh, param_dtype="float32", average=average) for path in paths
     ]
-    is_run = not files.is_hugging_face(paths[0])
-    return ensemble(models), checkpoints.read_metadata(paths[0])["step"] if is_run else 0
-
-
-def _config(path: pathlib.Path) -> dict[str, Any]:
-    """The settings `data` of a run; none of a folder of another kind."""
-    if files.is_hugging_face(path):
-        return {}
-    return checkpoints.read_metadata(path)["config"].get("data", {})
+    return ensemble(models), sources[0].run
 
 
 def measurable(measures: dict[str, Measure]) -> dict[str, Measure]:

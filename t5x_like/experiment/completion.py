@@ -10,8 +10,7 @@ from t5x_like import checkpoints, systems, vocabularies
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.experiment.tasks import AUTO, RunTask, heads, run_tasks
 from t5x_like.experiment.text_data import label_names, training_rows
-from t5x_like.hf import folder as files
-from t5x_like.pretrained.weight_source import Source, open_source
+from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 
 _LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
 
@@ -64,8 +63,7 @@ def _complete_model(config: ml_collections.ConfigDict) -> None:
     changes = {name: value for name, value in config.model.items() if value is not None}
     config.model = {**_settings_of(source, config.model if config.system else {}), **changes}
     config.system = config.system or source.system
-    is_run = not files.is_hugging_face(folder)
-    data = checkpoints.read_metadata(folder)["config"].get("data", {}) if is_run else {}
+    data = data_settings(source)
     config.data.vocabulary = config.data.vocabulary or data.get("vocabulary", str(folder))
     if not config.data.converter:
         _complete_converter(config, data)

@@ -39,6 +39,7 @@ class ReleasedElmo:
     folder: pathlib.Path
     system: str = "elmo"
     model_type: str = ""
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
     generation: GenerationSettings = dataclasses.field(default_factory=GenerationSettings)
 
     @property

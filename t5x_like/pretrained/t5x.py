@@ -90,6 +90,7 @@ class T5XCheckpoint:
     folder: pathlib.Path
     system: str = "t5"
     model_type: str = ""
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
     # T5X begins the decoder's inputs with padding, and its vocabularies end texts with 1.
     generation: GenerationSettings = dataclasses.field(
         default_factory=lambda: GenerationSettings(

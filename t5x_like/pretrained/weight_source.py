@@ -44,6 +44,10 @@ class Source(Protocol):
     def model_type(self) -> str:
         """Hugging Face's `model_type`; empty for a checkpoint."""
 
+    @property
+    def run(self) -> dict[str, Any]:
+        """The metadata of a checkpoint (`step`, `config`, ...); {} for another library's folder."""
+
     def available(self, wanted: Leaves) -> set[str]:
         """The paths of the wanted parameters that the folder contains with the same shapes."""
 
@@ -80,28 +84,40 @@ def open_source(
     path = pathlib.Path(checkpoints.locate(pathlib.Path(given.removeprefix(_T5X)).expanduser()))
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
-    if found := find_checkpoint(path):
-        return T5XCheckpoint(found)
-    if given.startswith(_T5X):
+    if given.startswith(_T5X) and not find_checkpoint(path):
         raise ValueError(
             f"{given!r}: {path} has neither a file `checkpoint` nor a folder checkpoint_STEP"
         )
+    source = _open_other_library(path, system)
+    if source is None:
+        source = _open_checkpoint(path, average=average, whole=whole)
+    elif average != 1:
+        raise ValueError(
+            f"average={average}: {path} contains one model; only the checkpoints of a run can be "
+            "averaged"
+        )
+    if system not in (None, source.system):
+        raise ValueError(f"system={system!r}: {path} has a model of system {source.system!r}")
+    return source
+
+
+def data_settings(source: Source) -> dict[str, Any]:
+    """The settings `data` of a run; {} for a folder without a run."""
+    return source.run.get("config", {}).get("data", {})
+
+
+def _open_other_library(path: pathlib.Path, system: str | None) -> Source | None:
+    """A folder of T5X, Hugging Face or AllenNLP; None for another one."""
+    if found := find_checkpoint(path):
+        return T5XCheckpoint(found)
     config = path / files.CONFIG
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
-        if average != 1:
-            raise ValueError(
-                f"average={average}: {path} contains one model; only the checkpoints of a run can "
-                "be averaged"
-            )
         return _open_hugging_face(path, settings, system)
     if is_released_elmo(path):
         return ReleasedElmo(path)
     if any(path.glob("*.safetensors")):
         raise ValueError(f"{path} contains tensors, but no {files.CONFIG} with a model_type")
-    source = _open_checkpoint(path, average=average, whole=whole)
-    if system not in (None, source.system):
-        raise ValueError(f"system={system!r}: {path} is a checkpoint of system {source.system!r}")
-    return source
+    return None
 
 
 def _explain_absence(path: pathlib.Path) -> str:
@@ -154,6 +170,7 @@ class _HuggingFace:
     generation: GenerationSettings
     model_type: str
     tensors: files.TensorFiles
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
 
     def available(self, wanted: Leaves) -> set[str]:
         known = weight_map.mapped(self._record.weights, wanted)
@@ -247,7 +264,7 @@ def _open_checkpoint(path: pathlib.Path, *, average: int, whole: bool) -> Source
     generation = implied_generation(system, settings) | stored.get("generation", {})
     model_type = stored.get("model_type", "")
     return _Checkpoint(
-        system, settings, GenerationSettings(**generation), path, average, model_type, part
+        system, settings, GenerationSettings(**generation), path, average, model_type, part, stored
     )
 
 
@@ -266,6 +283,7 @@ class _Checkpoint:
     average: int
     model_type: str
     part: str
+    run: dict[str, Any]
 
     def available(self, wanted: Leaves) -> set[str]:
         shapes = checkpoints.parameter_shapes(self.path)

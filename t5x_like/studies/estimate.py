@@ -73,8 +73,6 @@ def _rate_of_log(run: CellRun) -> float:
 
 
 def _rate_of_steps(settings: ml_collections.ConfigDict) -> float:
-    settings = settings.copy_and_resolve_references()
-    settings.initialize = ""
     task = run_tasks(settings)[0]
     model = model_side.build_tasks(settings)[task.name]
     shapes = batches.batch(task.settings)

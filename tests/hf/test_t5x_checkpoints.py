@@ -179,6 +179,14 @@ def test_bfloat16_stays_exact(v1_1, tmp_path):
     np.testing.assert_array_equal(embedding, arrays["token_embedder/embedding"].astype(np.float32))
 
 
+def test_one_model_is_not_averaged_nor_read_as_another_system(v1_1, tmp_path):
+    folder = in_the_file(tmp_path, arrays_of(v1_1))
+    with pytest.raises(ValueError, match=r"average=2: .* contains one model"):
+        from_pretrained(folder, average=2)
+    with pytest.raises(ValueError, match=r"system='bart': .* has a model of system 't5'"):
+        from_pretrained(folder, system="bart")
+
+
 def drop(name):
     return lambda arrays: {k: x for k, x in arrays.items() if k != name}
 

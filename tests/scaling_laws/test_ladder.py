@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from configs import distilbert
 from t5x_like import config, scaling
 from t5x_like.scaling_laws import cost, ladder, running, trained
 from t5x_like.scaling_laws.ladder import Design
@@ -75,6 +76,15 @@ def test_flops_are_those_of_the_papers_appendix_f():
     found = cost.of_config(settings)
     assert found.flops_per_token == pytest.approx(3 * forward / length)
     assert cost.of_config(settings, count="6nd").flops_per_token == 6 * found.parameters
+
+
+def test_the_folder_that_a_run_starts_from_does_not_count():
+    """DistilBERT's training needs its teacher's folder; a plan comes before there is one."""
+    settings = distilbert.get_config("base")
+    settings.initialize = ""
+    settings.model.update({"d_model": 16, "heads": 2, "d_ff": 32, "vocab_size": 384})
+    settings.model.teacher.update({"d_model": 16, "heads": 2, "d_ff": 32, "vocab_size": 384})
+    assert cost.of_config(settings).parameters > 0
 
 
 def test_the_cost_of_several_tasks_is_the_mean_over_the_steps():
