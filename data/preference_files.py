@@ -40,7 +40,7 @@ from absl import logging
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing.column_source import row_source
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 from t5x_like.vocabularies.chat import ChatTemplate, Turn, check_turns, find_template
@@ -75,14 +75,9 @@ def register(
     most = objective.converter_settings.get("responses", 0)
     found = read(most, **settings)
     shaped = {split: list(map(_shaped(objective), rows)) for split, rows in found.items()}
-    # An empty split has the fields of the other.
-    filled = columns(next(rows for rows in shaped.values() if rows))
-    none = {field: column[:0] for field, column in filled.items()}
     sources.add_task(
         name,
-        source=ColumnSource(
-            lambda split: columns(shaped[split]) if shaped[split] else none, splits=sources.SPLITS
-        ),
+        source=row_source(shaped),
         vocabulary=vocabulary,
         preprocessors=objective.preprocessors,
         features=objective.features,

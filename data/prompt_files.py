@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.column_source import ColumnSource, columns
+from t5x_like.preprocessing.column_source import row_source
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -50,14 +50,9 @@ def register(
     if objective.name != "prompts":
         raise ValueError(f"data.objective={objective.name!r}: data/prompt_files.py has 'prompts'")
     rows = read(objective.converter_settings["pretraining_rows"], **settings)
-    # An empty split has the fields of the other.
-    filled = columns(rows["train"] or rows["validation"])
-    none = {field: column[:0] for field, column in filled.items()}
     sources.add_task(
         name,
-        source=ColumnSource(
-            lambda split: columns(rows[split]) if rows[split] else none, splits=sources.SPLITS
-        ),
+        source=row_source(rows),
         vocabulary=vocabulary,
         preprocessors=objective.preprocessors,
         features=objective.features,

@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
-from t5x_like.preprocessing.column_source import Columns, ColumnSource, columns
+from t5x_like.preprocessing.column_source import row_source
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -59,17 +59,9 @@ def register(
         ValueError: as `read`.
     """
     sources.check_settings(read, settings)
-    found = read(**settings)
-    # An empty split has the fields of the other.
-    shapes = columns(next(rows for rows in found.values() if rows))
-    none = {field: column[:0] for field, column in shapes.items()}
-
-    def read_columns(split: str) -> Columns:
-        return columns(found[split]) if found[split] else none
-
     sources.add_task(
         name,
-        source=ColumnSource(read_columns, splits=sources.SPLITS),
+        source=row_source(read(**settings)),
         vocabulary=vocabulary,
         preprocessors=objective.preprocessors,
         features=objective.features,

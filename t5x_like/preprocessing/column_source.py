@@ -27,6 +27,15 @@ def _column(values: Sequence[Any]) -> tf.Tensor | tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(tf.constant(flat, kind), [len(v) for v in values])
 
 
+def row_source(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> "ColumnSource":
+    """A source of the rows of some splits; an empty split has the fields of the others."""
+    filled = columns(next(rows for rows in splits.values() if rows))
+    none = {field: column[:0] for field, column in filled.items()}
+    return ColumnSource(
+        lambda split: columns(splits[split]) if splits[split] else none, splits=tuple(splits)
+    )
+
+
 class ColumnSource(seqio.DataSource):
     """Rows that were checked, and are kept in memory.
 

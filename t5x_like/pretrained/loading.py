@@ -196,9 +196,9 @@ def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves
             shape = (max(rows[path]) + 1, *leaf.shape[1:])
             fewer[path] = jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=leaf.sharding)
     for path in declared.sums.keys() & wanted.keys():
-        terms = dict.fromkeys(declared.sums[path], wanted[path])
         if path in source.available({path: wanted[path]}):
             continue  # such a network's own folder may have the terms, too
+        terms = dict.fromkeys(declared.sums[path], wanted[path])
         if source.available(terms) == terms.keys():
             sums[path] = terms
     direct = {path: leaf for path, leaf in wanted.items() if path not in sums} | fewer

@@ -17,6 +17,9 @@ from t5x_like.systems.system import System
 _PARTS = ("system", "encoder_tasks", "policy_optimization")  # files that are not systems
 _OF_NETWORKS = ("sides", "generates", "example_batch")  # what every network declares
 
+# The settings of the computation, which a network shares with the networks inside it.
+COMPUTATION = ("dtype", "loop", "remat", "attention", "embedding_lookup")
+
 # The ends of the names of settings that count something a network cannot do without.
 _SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width")
 _SIGNED = ("shift",)  # settings that may be below 0
@@ -65,6 +68,16 @@ def policy_of(name: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     # Of settings that both have, those of the whole network count.
     own |= {setting: value for setting, value in config.items() if setting in own}
     return policy, complete(policy, own)
+
+
+def inside(config: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """The settings of a network inside another, as `config[part]` has them, and its `system`.
+
+    The settings COMPUTATION are those of `config`. A `folder`, which it is read from, is left out.
+    """
+    settings = {**config[part], **{name: config[name] for name in COMPUTATION}}
+    settings.pop("folder", None)
+    return settings
 
 
 def _in_file(file: pathlib.Path, name: str) -> System:

@@ -25,8 +25,6 @@ STARTS: dict[str, str] = {  # initializations of the student (section 3, and the
     "teacher": "every other layer of the teacher, its embeddings and its head",
     "random": "random weights",
 }
-# The settings of the computation, which are the same for the student and its teacher.
-_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
 
 
 def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,7 +34,7 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
         system: the system of the teacher.
         teacher: the settings of its `build`.
     """
-    kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *_SHARED)
+    kept = ("vocab_size", "positions", "d_model", "d_ff", "heads", "dropout", *systems.COMPUTATION)
     return {
         "head": "pretraining",
         "labels": 2,
@@ -84,8 +82,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     }
     if config["head"] != "pretraining" and not fine_tuned:
         return Encoder(**student)
-    settings = {**config["teacher"], **{name: config[name] for name in _SHARED}}
-    settings.pop("folder", None)
+    settings = systems.inside(config, "teacher")
     system = settings.pop("system")
     # A factory, since Flax puts the parameters of a module under the module that creates it.
     make_teacher = functools.partial(systems.build, system, settings)

@@ -16,9 +16,6 @@ from t5x_like.models.types import Batch
 from t5x_like.systems import gpt2
 from t5x_like.systems.system import ReadPart, System, Task
 
-# The settings of the computation, which both networks take from the pair.
-_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
-
 
 def pair_of(system: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a policy and its reference.
@@ -29,7 +26,7 @@ def pair_of(system: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     """
     return {
         "vocab_size": policy["vocab_size"],
-        **{name: policy[name] for name in _SHARED},
+        **{name: policy[name] for name in systems.COMPUTATION},
         "policy": {"system": system, **policy},
     }
 
@@ -48,7 +45,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such system or setting of the policy, one that does not generate text, or
             another number of tokens.
     """
-    settings = {**config["policy"], **{name: config[name] for name in _SHARED}}
+    settings = systems.inside(config, "policy")
     system = settings.pop("system")
     if settings["vocab_size"] != config["vocab_size"]:
         raise ValueError(

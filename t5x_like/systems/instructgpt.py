@@ -12,9 +12,6 @@ from t5x_like.models.networks.actor_critic import ActorCritic
 from t5x_like.systems import gpt3, policy_optimization, reward_model
 from t5x_like.systems.system import ReadPart, System, Task
 
-# The settings of the computation, which all networks take from the system.
-_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
-
 
 def instructgpt_of(
     system: str, policy: Mapping[str, Any], reward: Mapping[str, Any], *, end_id: int
@@ -31,7 +28,7 @@ def instructgpt_of(
     return {
         "vocab_size": policy["vocab_size"],
         "end_id": end_id,
-        **{name: policy[name] for name in _SHARED},
+        **{name: policy[name] for name in systems.COMPUTATION},
         "policy": {"system": system, **policy},
         "reward": {"folder": "", **reward},
     }
@@ -61,11 +58,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such system or setting, a policy that does not generate text, another number
             of tokens, or a reward model that reads other sides of a batch.
     """
-    shared = {name: config[name] for name in _SHARED}
-    policy = {**config["policy"], **shared}
-    reward = {**config["reward"], **shared}
+    policy, reward = systems.inside(config, "policy"), systems.inside(config, "reward")
     system = policy.pop("system")
-    reward.pop("folder", None)
     for name, size in {"policy": policy["vocab_size"], "reward": reward["vocab_size"]}.items():
         if size != config["vocab_size"]:
             raise ValueError(

@@ -13,9 +13,6 @@ from t5x_like.models.networks.reward_model import RewardModel
 from t5x_like.systems import gpt3
 from t5x_like.systems.system import ReadPart, System, Task
 
-# The settings of the computation, which the trunk takes from the reward model.
-_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
-
 
 def reward_model_of(system: str, trunk: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a reward model.
@@ -26,7 +23,7 @@ def reward_model_of(system: str, trunk: Mapping[str, Any]) -> dict[str, Any]:
     """
     return {
         "vocab_size": trunk["vocab_size"],
-        **{name: trunk[name] for name in _SHARED},
+        **{name: trunk[name] for name in systems.COMPUTATION},
         "shift": 0.0,
         "scale": 1.0,
         "trunk": {"system": system, **trunk},
@@ -48,7 +45,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such system or setting of the trunk, one that does not generate text, another
             number of tokens, or a scale that is not above 0.
     """
-    settings = {**config["trunk"], **{name: config[name] for name in _SHARED}}
+    settings = systems.inside(config, "trunk")
     system = settings.pop("system")
     if settings["vocab_size"] != config["vocab_size"]:
         raise ValueError(

@@ -34,8 +34,6 @@ STARTS: dict[str, str] = {  # of a student whose teacher is in a folder of its o
 }
 # The heads of task distillation; a number has no distribution, only layers to learn from.
 HEADS = (*DISTILLED, "regression")
-# The settings of the computation, which are the same for the student and its teacher.
-_SHARED = ("dtype", "loop", "remat", "attention", "embedding_lookup")
 _OF_LAYERS = ("attention", "hidden", "embedding")
 # The settings of the loss in the first step of task distillation.
 _DEFAULTS = {
@@ -55,7 +53,7 @@ def student_of(
         teacher: the settings of its `build`.
         layers, d_model, d_ff: the sizes of the student.
     """
-    kept = ("vocab_size", "positions", "heads", "dropout", *_SHARED)
+    kept = ("vocab_size", "positions", "heads", "dropout", *systems.COMPUTATION)
     return {
         "head": "pretraining",
         "labels": 2,
@@ -105,8 +103,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     if config["head"] != "pretraining" and "folder" not in config["teacher"]:
         return Encoder(**student)
     _check_teacher(config)
-    settings = {**config["teacher"], **{name: config[name] for name in _SHARED}}
-    settings.pop("folder", None)
+    settings = systems.inside(config, "teacher")
     system = settings.pop("system")
     # W_h and W_e of equations 8 and 9: two matrices without a bias, W_h the same for all layers.
     make_map = functools.partial(
