@@ -351,15 +351,11 @@ def test_the_folder_of_another_library_is_scored_as_the_run_it_was(
 ):
     to = tmp_path / "exported"
     convert.main([f"--from={folders / name}", f"--to={to}", f"--format={form}"])
-    scored = [
-        measure(
-            pretrained(kind, folder, files=folders, data__vocabulary="bytes"),
-            tmp_path,
-            monkeypatch,
-        )
+    first, second = (
+        pretrained(kind, folder, files=folders, data__vocabulary="bytes")
         for folder in (folders / name, to)
-    ]
-    assert scored[0] == scored[1]
+    )
+    assert measure(first, tmp_path, monkeypatch) == measure(second, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("system", "special_tokens"), [("bart", True), ("gpt2", False)])
