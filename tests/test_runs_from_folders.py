@@ -1,4 +1,4 @@
-"""Runs that start from folders of XLM-R and mT5, from the files as published to the folder out."""
+"""Runs that start from folders of XLM-R, mT5 and decoders, from the files as published to the folder out."""
 
 import importlib.util
 import json
@@ -74,8 +74,23 @@ def mt5(path):
 FOLDERS = {"xlm-roberta": xlm_roberta, "mt5": mt5}
 
 
+def decoder(name, path):
+    folder = folder_of(name, path / "folder")
+    xlm_r.write_tokenizer(folder, words=WORDS)
+    rows = [{"prompt": f"it was {word}", "response": word} for word in WORDS] * 16
+    (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = config_file("instructgpt")(f"sft:{folder}")
+    made.data.settings.train = str(path / "rows.jsonl")
+    return made, folder
+
+
+DECODERS = ("opt", "opt_350m")
+
+
 def settings(model_type, path, **changes):
-    made, folder = FOLDERS[model_type](path)
+    made, folder = (
+        decoder(model_type, path) if model_type in DECODERS else FOLDERS[model_type](path)
+    )
     made.initialize, made.workdir = str(folder), str(path / "run")
     made.data.batch_size, made.train.steps, made.train.log_every = 8, 2, 1
     made.evaluate.every = 0
@@ -98,7 +113,7 @@ def test_a_run_starts_with_the_weights_and_the_tokens_of_the_folder(model_type, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", FOLDERS)
+@pytest.mark.parametrize("model_type", [*FOLDERS, *DECODERS])
 def test_a_run_trains_and_is_written_under_the_folder_s_model_type(model_type, tmp_path):
     made, folder = settings(model_type, tmp_path)
     train.train(made)
@@ -106,7 +121,7 @@ def test_a_run_trains_and_is_written_under_the_folder_s_model_type(model_type, t
     train.train(made)  # resumed
     from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "out")
     found = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert found["model_type"] == model_type
+    assert found["model_type"] == json.loads((folder / "config.json").read_text())["model_type"]
     before, after = (load_file(one / "model.safetensors") for one in (folder, tmp_path / "out"))
     shared = before.keys() & after.keys()
     assert len(shared) > 20

@@ -118,7 +118,7 @@ def byte_bpe(
     Args:
         ids: the content of vocab.json.
         merges: the pairs of merges.txt, in the order in which they are merged.
-        settings: add_prefix_space of tokenizer_config.json.
+        settings: add_prefix_space and bos_token of tokenizer_config.json.
 
     Raises:
         ValueError: a part or a result of a merge is not a piece.
@@ -139,4 +139,9 @@ def byte_bpe(
     tokenizer.add_special_tokens(
         [tokenizers.AddedToken(name, lstrip=name == "<mask>", special=True) for name in names]
     )
-    return TokenizerVocabulary(tokenizer)
+    vocabulary = TokenizerVocabulary(tokenizer)
+    begin = settings.get("bos_token")
+    begin = begin.get("content") if isinstance(begin, Mapping) else begin
+    if vocabulary.bos_id is not None and begin in ids:  # OPT's is </s>, though it has <s>
+        vocabulary.bos_id = ids[begin]
+    return vocabulary

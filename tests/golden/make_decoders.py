@@ -18,6 +18,14 @@ from safetensors.numpy import load_file
 
 VOCABULARY, LENGTH, NEW_TOKENS, PADDING, END = 74, 13, 14, 0, 1
 _LLAMA = {"hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 28}
+_OPT = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "ffn_dim": 28,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 40,
+    "attention_dropout": 0.1,
+}
 # System: the class, its settings.
 FAMILIES = {
     "gpt2": (
@@ -60,6 +68,12 @@ FAMILIES = {
     "gemma": (
         "GemmaForCausalLM",
         {**_LLAMA, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10},
+    ),
+    "opt": ("OPTForCausalLM", _OPT),
+    # The released 350M's kind: norms after sublayers, and embeddings narrower than the model.
+    "opt_350m": (
+        "OPTForCausalLM",
+        {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 18},
     ),
 }
 GENERATIONS = [

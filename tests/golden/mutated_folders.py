@@ -57,6 +57,14 @@ LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 16,
 }
+OPT = {
+    "vocab_size": drawn_weights.VOCABULARY,
+    "hidden_size": 24,
+    "ffn_dim": 28,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 16,
+}
 DEBERTA = {
     **BERT,
     "type_vocab_size": 0,
@@ -150,5 +158,11 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "llama": ("LlamaForCausalLM", LLAMA, "decoder"),
     "llama_tied": ("LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True}, "decoder"),
     "mistral": ("MistralForCausalLM", {**LLAMA, "sliding_window": 4}, "decoder"),
+    "opt": ("OPTForCausalLM", OPT, "decoder"),
+    "opt_350m": (
+        "OPTForCausalLM",
+        {**OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 18},
+        "decoder",
+    ),
     "switch": ("SwitchTransformersForConditionalGeneration", SWITCH, "both"),
 }

@@ -36,6 +36,7 @@ CONFIGS = {
     "gpt2": config("gpt2"),
     "llama": config("llama"),
     "mistral": config("mistral"),
+    "opt": config("opt"),
     "roberta": config("roberta", "masked_lm"),
     "switch": config("switch"),
     "t5": config("t5_v1_0"),

@@ -161,6 +161,16 @@ def test_nasty_text_is_cut_as_hugging_face_does(kind, tmp_path):
             assert vocabulary.decode(ids) == text
 
 
+@pytest.mark.parametrize("token", ["</s>", {"content": "</s>", "lstrip": False}])
+@pytest.mark.parametrize("ids", [BYTE_IDS, {k: v for k, v in BYTE_IDS.items() if k != "<mask>"}])
+def test_a_text_of_opt_begins_with_its_bos_token(ids, token, tmp_path):
+    path = write_bytes(tmp_path)
+    path.write_text(json.dumps(ids))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": token}))
+    vocabulary = vocabularies.load(path)
+    assert (vocabulary.bos_id, vocabulary.start_id, vocabulary.eos_id) == (2, 2, 2)
+
+
 def test_tensorflow_gives_the_same_within_tf_data(wordpiece, byte_bpe, albert):
     texts = ["The dogs hello", "", "café 北 hello hello", *TEXTS[:20]]
     for vocabulary in (wordpiece, byte_bpe, albert):

@@ -1,0 +1,216 @@
+"""OPT: Zhang et al. 2022, "OPT: Open Pre-trained Transformer Language Models" (arXiv:2205.01068)."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.selection import select_core
+from t5x_like.models.blocks.residual import PostNormBlock, PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
+from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.linear import Initializer, Linear, keep_whole
+from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.tower import Tower
+from t5x_like.models.norms import LayerNorm
+from t5x_like.models.types import Batch
+from t5x_like.systems.system import System, Task
+
+
+def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
+    return {
+        "vocab_size": 50_272,
+        "positions": 2048,
+        "layers": layers,
+        "d_model": d_model,
+        "d_embedding": d_model,
+        "d_ff": 4 * d_model,
+        "heads": heads,
+        "post_norm": False,
+        "dropout": 0.1,
+        "dropout_broadcast": False,
+        "bos_id": 2,
+        "eos_id": 2,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+
+
+# Table 1. The released 350M alone has embeddings narrower than the model, and norms after sublayers.
+SIZES: dict[str, dict[str, Any]] = {
+    "125m": _size(12, 768, 12),
+    "350m": _size(24, 1024, 16) | {"d_embedding": 512, "post_norm": True},
+    "1_3b": _size(24, 2048, 32),
+    "2_7b": _size(32, 2560, 32),
+    "6_7b": _size(32, 4096, 32),
+    "13b": _size(40, 5120, 40),
+    "30b": _size(48, 7168, 56),
+    "66b": _size(64, 9216, 72),
+    "175b": _size(96, 12_288, 96),
+}
+
+INIT = nn.initializers.normal(0.006)
+RESERVED = 2  # rows of the position table before position 0
+NORM = functools.partial(LayerNorm, epsilon=1e-5)
+loss = autoregressive.loss
+
+
+class Projection(Linear):
+    """A linear map between the width of the embeddings and that of the model."""
+
+    axes: tuple[str, ...] = ("embed", "mlp")
+    kernel_init: Initializer = INIT
+
+    def __call__(self, x: Float[Array, "B L n"]) -> Float[Array, "B L m"]:
+        """The product."""
+        return keep_whole(super().__call__(x))
+
+
+class ProjectedInput(nn.Module):
+    """The entrance of a tower that is wider than its embeddings.
+
+    Attributes:
+        make_projection: factory of the map of the token embeddings.
+        make_positions: as in `AddPositions`.
+    """
+
+    make_projection: Callable[..., nn.Module]
+    make_positions: Callable[..., nn.Module]
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B L E"], positions: Int[Array, "B L"]
+    ) -> Float[Array, "B L D"]:
+        """The projected token embeddings plus position embeddings."""
+        x = self.make_projection(name="projection")(x)
+        return x + self.make_positions(name="position")(positions, length=x.shape[1])
+
+
+class CountingDecoder(Decoder):
+    """A decoder whose positions count the earlier tokens that are no padding (fairseq).
+
+    So a text has the same logits wherever its padding is.
+    """
+
+    def _run(self, batch: Batch, **settings: Any) -> tuple[Float[Array, "B T D"], dict]:
+        segments = batch.get("decoder_segment_ids")
+        if segments is not None:
+            counted = jnp.maximum(jnp.cumsum(segments > 0, axis=1, dtype=jnp.int32) - 1, 0)
+            batch = {"decoder_positions": counted, **batch}
+        return super()._run(batch, **settings)
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES (section 2.1).
+
+    Raises:
+        ValueError: a pre-norm network whose embeddings have another width than the model.
+    """
+    if config["d_embedding"] != config["d_model"] and not config["post_norm"]:
+        raise ValueError(
+            f"model.d_embedding={config['d_embedding']} must be model.d_model={config['d_model']} "
+            "unless model.post_norm=True"
+        )
+    dtype = jnp.dtype(config["dtype"])
+    tower = functools.partial(
+        Tower,
+        make_entrance=_entrance(config),
+        make_stack=functools.partial(
+            Stack,
+            make_block=_block(config),
+            layers=config["layers"],
+            loop=config["loop"],
+            remat=config["remat"],
+        ),
+        make_norm=None if config["post_norm"] else functools.partial(NORM, dtype=dtype),
+        make_exit=_projection(config, "d_embedding"),
+    )
+    return CountingDecoder(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=config["d_embedding"],
+            lookup=config["embedding_lookup"],
+            embedding_init=INIT,
+            dtype=dtype,
+        ),
+        make_decoder=tower,
+        make_head=TiedHead,
+    )
+
+
+def _projection(config: Mapping[str, Any], width: str) -> Callable[..., nn.Module] | None:
+    """A map to the width of this setting; None where both widths are the same."""
+    if config["d_embedding"] == config["d_model"]:
+        return None
+    return functools.partial(Projection, (config[width],), dtype=jnp.dtype(config["dtype"]))
+
+
+def _entrance(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    make_positions = functools.partial(
+        LearnedPositions,
+        length=config["positions"] + RESERVED,
+        offset=RESERVED,
+        features=config["d_model"],
+        embedding_init=INIT,
+        dtype=jnp.dtype(config["dtype"]),
+    )
+    make_projection = _projection(config, "d_model")
+    if make_projection is None:
+        return functools.partial(AddPositions, make_positions=make_positions)
+    return functools.partial(
+        ProjectedInput, make_projection=make_projection, make_positions=make_positions
+    )
+
+
+def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config["dtype"])
+    # Outputs of sublayers are initialized smaller by the root of 2N, as in GPT-2.
+    residual = nn.initializers.normal(0.006 * (2 * config["layers"]) ** -0.5)
+    return functools.partial(
+        PostNormBlock if config["post_norm"] else PreNormBlock,
+        make_norm=functools.partial(NORM, dtype=dtype),
+        make_self_attention=functools.partial(
+            Attention,
+            heads=config["heads"],
+            width=config["d_model"] // config["heads"],
+            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
+            use_bias=True,
+            query_init=INIT,
+            kernel_init=INIT,
+            out_init=residual,
+            dtype=dtype,
+        ),
+        make_feed_forward=functools.partial(
+            MLP,
+            hidden=config["d_ff"],
+            activation=nn.relu,
+            use_bias=True,
+            wi_init=INIT,
+            wo_init=residual,
+            dtype=dtype,
+        ),
+        dropout=config["dropout"],
+        dropout_broadcast=config["dropout_broadcast"],
+    )
+
+
+SYSTEM = System(
+    name="opt",
+    sizes=SIZES,
+    build=build,
+    tasks={"": Task(loss=loss, prediction="text")},
+    generation={"eos_token_id": "eos_id"},
+)
