@@ -1,4 +1,4 @@
-"""Runs that start from folders of XLM-R, mT5 and decoders, from the files as published to the folder out."""
+"""Runs that start from folders as published, from their files to the folder out."""
 
 import importlib.util
 import json

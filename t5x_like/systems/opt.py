@@ -1,4 +1,4 @@
-"""OPT: Zhang et al. 2022, "OPT: Open Pre-trained Transformer Language Models" (arXiv:2205.01068)."""
+"""OPT: Zhang et al. 2022, "OPT: Open Pre-trained Transformer Language Models"."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
     }
 
 
-# Table 1. The released 350M alone has embeddings narrower than the model, and norms after sublayers.
+# Table 1. Only the released 350M has norms after sublayers, and narrower embeddings.
 SIZES: dict[str, dict[str, Any]] = {
     "125m": _size(12, 768, 12),
     "350m": _size(24, 1024, 16) | {"d_embedding": 512, "post_norm": True},
