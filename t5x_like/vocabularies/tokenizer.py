@@ -141,7 +141,7 @@ def byte_bpe(
     )
     vocabulary = TokenizerVocabulary(tokenizer)
     begin = settings.get("bos_token")
-    begin = begin.get("content") if isinstance(begin, Mapping) else begin
-    if vocabulary.bos_id is not None and begin in ids:  # OPT's is </s>, though it has <s>
-        vocabulary.bos_id = ids[begin]
+    name = str(begin.get("content") if isinstance(begin, Mapping) else begin)
+    if vocabulary.bos_id is not None and name in ids:  # OPT's is </s>, though it has <s>
+        vocabulary.bos_id = ids[name]
     return vocabulary
