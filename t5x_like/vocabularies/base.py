@@ -47,6 +47,11 @@ class Vocabulary(abc.ABC):
         """How many of the last ids can each stand for a span that was taken out of a text."""
         return self.extra_ids
 
+    @property
+    def first_sentinel(self) -> int:
+        """The id that stands for the first span; those of the next ones are below it."""
+        return self.vocab_size - 1
+
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
         """Tokenize a text, without an end-of-sequence token."""

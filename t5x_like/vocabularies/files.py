@@ -15,6 +15,7 @@ from t5x_like.names import hint
 from t5x_like.vocabularies import word_bpe
 from t5x_like.vocabularies.albert_pieces import AlbertPieces
 from t5x_like.vocabularies.base import Vocabulary
+from t5x_like.vocabularies.byte_tokens import byte_tokens
 from t5x_like.vocabularies.lossless import LosslessSentencePiece
 from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, SentencePiece
 from t5x_like.vocabularies.special_tokens import ALBERT_SPECIAL_TOKENS
@@ -28,8 +29,9 @@ SENTINELS = 100
 _CONFIG = "tokenizer_config.json"
 # Of XLM-R, whose ids are not those of this model's pieces: tokenizer.json has them.
 _OF_XLM_R = "sentencepiece.bpe.model"
-# The files that are looked for in a folder without a .model, the preferred one first.
-_NAMES = ("vocab.txt", "vocab.json", "tokenizer.json")
+# The files that are looked for in a folder without a .model, the preferred one first. The last is
+# all that a folder of ByT5 has.
+_NAMES = ("vocab.txt", "vocab.json", "tokenizer.json", _CONFIG)
 
 
 def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabulary:
@@ -46,6 +48,7 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
             - vocab.json beside merges.txt: the byte-level BPE of RoBERTa and GPT-2, or GPT's BPE
               within words if it has pieces that end in "</w>",
             - tokenizer.json, or any other .json, of the library `tokenizers`,
+            - tokenizer_config.json of a ByT5, which has no other file,
             - a folder with one of these, looked for in this order.
         sentinels: the number that is added to T5's pieces or to the bytes, unless the spec sets it.
 
@@ -150,7 +153,12 @@ def _tokenizer(path: Path) -> Vocabulary:
         raise ValueError(f"is not a tokenizer of the library `tokenizers`: {error}.") from error
 
 
+def _byte_tokens(path: Path) -> Vocabulary:
+    return byte_tokens(_json(path))
+
+
 _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
+    _CONFIG: _byte_tokens,
     ".txt": _list,
     "vocab.json": _bpe,
     ".json": _tokenizer,
