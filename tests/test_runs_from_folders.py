@@ -84,7 +84,7 @@ def decoder(name, path):
     return made, folder
 
 
-DECODERS = ("opt", "opt_350m")
+DECODERS = ("mixtral", "opt", "opt_350m")
 
 
 def settings(model_type, path, **changes):

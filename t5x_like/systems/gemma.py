@@ -81,7 +81,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         config,
         make_norm=functools.partial(OffsetRMSNorm, epsilon=config["norm_epsilon"], dtype=dtype),
         make_attention=llama.attention(config),
-        activation=functools.partial(nn.gelu, approximate=True),
+        make_feed_forward=llama.feed_forward(
+            config, activation=functools.partial(nn.gelu, approximate=True)
+        ),
         make_entrance=functools.partial(ScaledInputs, scale=config["d_model"] ** 0.5),
     )
 

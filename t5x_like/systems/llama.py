@@ -89,7 +89,12 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     make_norm = functools.partial(
         RMSNorm, epsilon=config["norm_epsilon"], dtype=jnp.dtype(config["dtype"])
     )
-    return network(config, make_norm=make_norm, make_attention=attention(config))
+    return network(
+        config,
+        make_norm=make_norm,
+        make_attention=attention(config),
+        make_feed_forward=feed_forward(config),
+    )
 
 
 def network(
@@ -97,14 +102,13 @@ def network(
     *,
     make_norm: Callable[..., nn.Module],
     make_attention: Callable[..., nn.Module],
-    activation: Callable[[Array], Array] = nn.silu,
+    make_feed_forward: Callable[..., nn.Module],
     make_entrance: Callable[..., nn.Module] | None = None,
 ) -> nn.Module:
-    """A pre-norm language model with gated feed-forwards.
+    """A pre-norm language model.
 
     Args:
         config: with the keys of SIZES, but for those that the factories replace.
-        activation: of the gate.
         make_entrance: as in `Tower`.
     """
     dtype = jnp.dtype(config["dtype"])
@@ -117,14 +121,7 @@ def network(
                 PreNormBlock,
                 make_norm=make_norm,
                 make_self_attention=make_attention,
-                make_feed_forward=functools.partial(
-                    GLU,
-                    hidden=config["d_ff"],
-                    activation=activation,
-                    wi_init=NORMAL,
-                    wo_init=NORMAL,
-                    dtype=dtype,
-                ),
+                make_feed_forward=make_feed_forward,
             ),
             layers=config["layers"],
             loop=config["loop"],
@@ -167,6 +164,20 @@ def attention(
         kernel_init=NORMAL,
         out_init=NORMAL,
         dtype=dtype,
+    )
+
+
+def feed_forward(
+    config: Mapping[str, Any], *, activation: Callable[[Array], Array] = nn.silu
+) -> Callable[..., nn.Module]:
+    """A gated layer; `activation` is the gate's."""
+    return functools.partial(
+        GLU,
+        hidden=config["d_ff"],
+        activation=activation,
+        wi_init=NORMAL,
+        wo_init=NORMAL,
+        dtype=jnp.dtype(config["dtype"]),
     )
 
 

@@ -52,7 +52,12 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         RMSNorm, epsilon=config["norm_epsilon"], dtype=jnp.dtype(config["dtype"])
     )
     make_attention = llama.attention(config, use_bias=("query", "key", "value"))
-    return llama.network(config, make_norm=make_norm, make_attention=make_attention)
+    return llama.network(
+        config,
+        make_norm=make_norm,
+        make_attention=make_attention,
+        make_feed_forward=llama.feed_forward(config),
+    )
 
 
 SYSTEM = System(

@@ -69,6 +69,17 @@ FAMILIES = {
         "GemmaForCausalLM",
         {**_LLAMA, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10},
     ),
+    "mixtral": (
+        "MixtralForCausalLM",
+        {
+            **_LLAMA,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 10,
+            "num_local_experts": 5,
+            "max_position_embeddings": 40,
+        },
+    ),
     "opt": ("OPTForCausalLM", _OPT),
     # The released 350M's kind: norms after sublayers, and embeddings narrower than the model.
     "opt_350m": (

@@ -158,6 +158,7 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "llama": ("LlamaForCausalLM", LLAMA, "decoder"),
     "llama_tied": ("LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True}, "decoder"),
     "mistral": ("MistralForCausalLM", {**LLAMA, "sliding_window": 4}, "decoder"),
+    "mixtral": ("MixtralForCausalLM", {**LLAMA, "num_local_experts": 5}, "decoder"),
     "opt": ("OPTForCausalLM", OPT, "decoder"),
     "opt_350m": (
         "OPTForCausalLM",

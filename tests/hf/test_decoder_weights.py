@@ -12,7 +12,18 @@ from t5x_like.hf.folder import read_json
 from t5x_like.pretrained import from_pretrained
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-SYSTEMS = ("gpt", "gpt2", "llama", "llama_3", "mistral", "qwen2", "gemma", "opt", "opt_350m")
+SYSTEMS = (
+    "gpt",
+    "gpt2",
+    "llama",
+    "llama_3",
+    "mistral",
+    "qwen2",
+    "gemma",
+    "mixtral",
+    "opt",
+    "opt_350m",
+)
 # Float32 sums of two frameworks differ in their order, by 1e-6 of outputs near 5; a wrong weight,
 # epsilon or activation moves them by 1e-2 and more.
 TOLERANCE = 1e-4

@@ -127,6 +127,21 @@ def test_top_2_adds_up_to_one_and_drops_the_second_as_often_as_it_is_small():
     assert noise < 0.1 * kept.size
 
 
+def test_top_k_has_a_softmax_over_its_choices_and_balances_all_of_them():
+    router, x = routers.TopKRouter(experts=E, chosen=3), normal(G, T, D)
+    found, trained = choices(router, x), choices(router, x, key=1)
+    jax.tree.map(np.testing.assert_array_equal, found, trained)
+    _, params = slots_of(router, x, capacity=T)
+    probability = jax.device_get(nn.softmax(x @ params["kernel"]))
+    ranked = np.argsort(-probability, axis=-1)[..., :3]
+    np.testing.assert_array_equal(found.expert, ranked)
+    gate = np.take_along_axis(probability, ranked, axis=-1)
+    np.testing.assert_allclose(found.gate, gate / gate.sum(-1, keepdims=True), rtol=1e-5)
+    share = np.stack([np.mean(ranked == n, axis=(1, 2)) for n in range(E)], axis=-1)
+    balance = E * np.mean(np.sum(share * np.mean(probability, axis=1), axis=-1))
+    np.testing.assert_allclose(found.balance, balance, rtol=1e-5)
+
+
 def test_the_router_computes_in_float32_what_it_gets_in_bfloat16():
     router = routers.SwitchRouter(experts=E)
     x = normal(G, T, D).astype(jnp.bfloat16)

@@ -29,6 +29,7 @@ PUBLISHED = {
     "mistral_7b": 7_241_732_096,
 }
 # Of the released checkpoints of the families that have LLaMA's network with other parts.
+FAMILIES = ("qwen2", "gemma", "mixtral")
 OF_FAMILIES = {
     ("qwen2", "0_5b"): 494_032_768,
     ("qwen2", "1_5b"): 1_543_714_304,
@@ -36,6 +37,8 @@ OF_FAMILIES = {
     ("qwen2", "72b"): 72_706_203_648,
     ("gemma", "2b"): 2_506_172_416,
     ("gemma", "7b"): 8_537_680_896,
+    ("mixtral", "8x7b"): 46_702_792_704,
+    ("mixtral", "8x22b"): 140_620_634_112,
 }
 TINY = llama.SIZES["7b"] | {
     "vocab_size": 64,
@@ -60,7 +63,7 @@ def test_parameters_as_published(size):
 
 
 def test_parameters_of_the_families_as_published():
-    sizes = {(name, size) for name in ("qwen2", "gemma") for size in systems.find(name).sizes}
+    sizes = {(name, size) for name in FAMILIES for size in systems.find(name).sizes}
     assert sizes == OF_FAMILIES.keys()
     for (name, size), published in OF_FAMILIES.items():
         module = systems.build(name, systems.find(name).sizes[size])

@@ -203,6 +203,32 @@ class Top2Router(LearnedRouter):
         return Choice(expert=expert, gate=gate, balance=balance, z=z_loss(logits))
 
 
+class TopKRouter(LearnedRouter):
+    """The K most likely experts, always: Jiang et al. 2024 (Mixtral), section 2.1.
+
+    The gates are a softmax over the logits of the chosen experts.
+
+    Attributes:
+        chosen: K.
+    """
+
+    chosen: int = 2
+
+    def choose(self, x: Array, tokens: Array | None, *, deterministic: bool) -> Choice:
+        """K experts for each token; `balance` counts all of them."""
+        logits = self.logits(x, deterministic=deterministic)
+        # A sort, as in `ExpertChoiceRouter`.
+        best = jnp.argsort(-logits, axis=-1, stable=True)[..., : self.chosen]
+        probability = jnp.mean(jax.nn.softmax(logits, axis=-1), axis=1)
+        share = jnp.mean(best[..., None] == jnp.arange(self.experts), axis=(1, 2))
+        return Choice(
+            expert=best,
+            gate=jax.nn.softmax(jnp.take_along_axis(logits, best, axis=-1), axis=-1),
+            balance=load_balance(share, probability),
+            z=z_loss(logits),
+        )
+
+
 class HashRouter(Router):
     """Routing by a hash of the token id: Roller et al. 2021 (Hash Layers), "random hash"."""
 
