@@ -1,7 +1,7 @@
-"""Convert weights between Hugging Face folders, our checkpoints and T5X's.
+"""Convert weights between Hugging Face folders, our checkpoints and T5X's, or to StableHLO.
 
-    python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like|t5x]
-        [--dtype=float32] [--system=NAME] [--average=5]
+    python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like|t5x|stablehlo]
+        [--dtype=float32] [--system=NAME] [--average=5] [--sizes=batch=8,length=128]
 
 --from names a Hugging Face folder with config.json and model.safetensors or its shards, one of our
 checkpoints, a run (then its newest checkpoint), or a checkpoint of T5X's T5 (docs/checkpoints.md),
@@ -9,12 +9,17 @@ which may be written t5x:FOLDER. The output contains the parameters and the
 model's settings, but no optimizer state. --system names the system to read a Hugging Face folder
 as, where several systems share its model_type: `unilm` for a folder of `bert`. --average=N averages
 the newest N checkpoints of a run.
+
+--format=stablehlo writes programs that JAX runs without this package (docs/serving.md). Their batch
+and lengths are open; --sizes fixes those of a network that cannot run with open ones.
 """
 
 import dataclasses
+import functools
 import pathlib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t5x_like.config import one_line_errors
@@ -41,19 +46,26 @@ def convert(
     dtype: str,
     system: str | None = None,
     average: int = 1,
+    sizes: str = "",
 ) -> None:
     """Read a model in any of the formats and write it to an empty or new folder.
 
     Args:
-        form: the format to write: `hf`, or `t5x_like` or `t5x` for a checkpoint of step 0.
+        form: the format to write: `hf`, `t5x_like` or `t5x` for a checkpoint of step 0, or
+            `stablehlo` for programs.
         dtype: the dtype of the written parameters, `float32` or `bfloat16`.
         system, average: see `from_pretrained`.
+        sizes: of programs, such as "batch=8,length=128"; those that are not named stay open.
 
     Raises:
-        ValueError: the source contains no model, the target is not empty, or Hugging Face has no
-            such network.
+        ValueError: a flag is wrong, the source contains no model, the target is not empty, or the
+            format has no such network.
     """
     write = choose("--format", form, FORMATS)
+    if sizes:
+        if form != "stablehlo":
+            raise ValueError(f"--sizes={sizes!r} has no effect with --format={form}")
+        write = functools.partial(_write_programs, sizes=_parsed(sizes))
     command_line.check_folder("--to", target)
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={str(target)!r} is not empty: choose a new folder")
@@ -87,7 +99,32 @@ def _write_t5x(model: "Pretrained", target: pathlib.Path) -> None:
     t5x.save(model.params, target, system=model.system, config=model.config)
 
 
-FORMATS = {"hf": _write_hugging_face, "t5x_like": _write_checkpoint, "t5x": _write_t5x}
+def _write_programs(
+    model: "Pretrained", target: pathlib.Path, sizes: Mapping[str, int] | None = None
+) -> None:
+    from t5x_like.pretrained import stablehlo
+
+    stablehlo.save(model, target, sizes=sizes or {})
+
+
+def _parsed(sizes: str) -> dict[str, int]:
+    """The sizes in "batch=8,length=128"."""
+    found = re.fullmatch(r"\w+=[1-9]\d*(,\w+=[1-9]\d*)*", sizes)
+    if not found:
+        raise ValueError(f"--sizes={sizes!r} must be written batch=8,length=128")
+    pairs = (one.split("=") for one in sizes.split(","))
+    return {name: int(value) for name, value in pairs if choose("--sizes", name, _SIZES)}
+
+
+FORMATS: dict[str, Callable[["Pretrained", pathlib.Path], None]] = {
+    "hf": _write_hugging_face,
+    "t5x_like": _write_checkpoint,
+    "t5x": _write_t5x,
+    "stablehlo": _write_programs,
+}
+# The sizes of programs that may be fixed; slots are those of the key-value cache, for a prompt and
+# its continuation.
+_SIZES = {name: name for name in ("batch", "length", "target_length", "slots")}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -95,10 +132,11 @@ def main(arguments: Sequence[str]) -> None:
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.convert")
     parser.add_argument("--from", dest="source", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument("--format", default="hf", help="hf (default), t5x_like or t5x")
+    parser.add_argument("--format", default="hf", help="hf (default), t5x_like, t5x or stablehlo")
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
     parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")
+    parser.add_argument("--sizes", default="", help="fixed sizes of stablehlo: batch=8,length=128")
     given = parser.parse_args(arguments)
     with one_line_errors():
         convert(
@@ -108,6 +146,7 @@ def main(arguments: Sequence[str]) -> None:
             dtype=given.dtype,
             system=given.system,
             average=given.average,
+            sizes=given.sizes,
         )
         print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")
 

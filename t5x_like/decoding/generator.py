@@ -56,9 +56,9 @@ class Generator:
     def __init__(self, module: nn.Module, params: PyTree):
         if not module.generates:
             raise ValueError(f"the network {type(module).__name__} does not generate text")
-        self._module = _unrolled(module)
+        self._module = unrolled(module)
         self._stacked = self._module is not module
-        self._params = _unstack(params) if self._stacked else params
+        self._params = unstack(params) if self._stacked else params
         self._encodes = module.sides == ("encoder", "decoder")
         self._prefill = jax.jit(self._run_prefill, static_argnames="cache_length")
         # One function for all calls: compiled decoders are found again by it.
@@ -67,7 +67,7 @@ class Generator:
     def with_params(self, params: PyTree) -> "Generator":
         """A generator with other parameters of the same network, and the same compiled code."""
         other = copy.copy(self)
-        other._params = _unstack(params) if self._stacked else params
+        other._params = unstack(params) if self._stacked else params
         return other
 
     def prefill(
@@ -177,7 +177,7 @@ def _fetch(array: Array) -> np.ndarray:
     return multihost_utils.process_allgather(array, tiled=True)
 
 
-def _unrolled(module: nn.Module) -> nn.Module:
+def unrolled(module: nn.Module) -> nn.Module:
     """The network with every `Stack` unrolled; itself where none is scanned."""
     fields = {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
     changed = {
@@ -208,4 +208,4 @@ def _unstacked(params: PyTree) -> PyTree:
     return {name: _unstacked(part) for name, part in params.items()}
 
 
-_unstack = jax.jit(_unstacked)
+unstack = jax.jit(_unstacked)
