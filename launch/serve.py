@@ -12,6 +12,7 @@ import json
 import pathlib
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import jax
 import jax.export
@@ -25,10 +26,10 @@ class Model:
     def __init__(self, folder: pathlib.Path):
         self.about = json.loads((folder / "program.json").read_text())
         self.params = load_file(folder / "model.safetensors")
-        self.run = {
-            name: jax.jit(jax.export.deserialize((folder / f"{name}.stablehlo").read_bytes()).call)
-            for name in ("prefill", "decode_step")
-        }
+        self.run = {}
+        for name in ("prefill", "decode_step"):
+            program = bytearray((folder / f"{name}.stablehlo").read_bytes())
+            self.run[name] = jax.jit(jax.export.deserialize(program).call)
 
     def generate(self, prompts: list[list[int]], *, new: int) -> list[list[int]]:
         """Continue each prompt by at most `new` tokens; the end token is the last one."""
@@ -39,7 +40,7 @@ class Model:
         for row, prompt in enumerate(prompts):  # the last token of a decoder's prompt comes last
             place = slice(len(prompt)) if encodes else slice(length - len(prompt), length)
             ids[row, place], mask[row, place] = prompt, 1
-        given = {"input_ids": ids, "attention_mask": mask}
+        given: dict[str, np.ndarray] = {"input_ids": ids, "attention_mask": mask}
         if encodes:
             start = settings["decoder_start_token_id"]
             given["decoder_input_ids"] = np.full((len(prompts), 1), start, np.int32)
@@ -58,7 +59,7 @@ class Model:
 
     def _until_end(self, tokens: list[int]) -> list[int]:
         given = self.about["generation"]["eos_token_id"]
-        ends = [] if given is None else np.atleast_1d(given)
+        ends = [] if given is None else np.atleast_1d(given).tolist()
         place = next((n for n, token in enumerate(tokens) if token in ends), len(tokens))
         return tokens[: place + 1]
 
@@ -70,6 +71,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Generate, or explain in one line what is wrong with the request."""
+        answer: dict[str, Any]
         try:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             prompts, new = asked["tokens"], min(int(asked.get("new", 20)), 1024)

@@ -8,6 +8,7 @@ TPUs. Batch and lengths are open unless they are fixed.
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -67,7 +68,7 @@ def save(model: Pretrained, folder: pathlib.Path, *, sizes: Mapping[str, int]) -
     for name, program in made.items():
         (folder / f"{name}.stablehlo").write_bytes(program.serialize())
     tensors = [
-        Tensor(name, x.shape, np.dtype(x.dtype), lambda x=x: np.asarray(x))
+        Tensor(name, x.shape, np.dtype(x.dtype), functools.partial(np.asarray, x))
         for name, x in network.params.items()
     ]
     files.write_tensors(folder, tensors, max_shard_size=2**62)
@@ -205,7 +206,7 @@ def _encode(network: _Network) -> _Function:
 
 def _forward(network: _Network) -> _Function:
     def forward(params: PyTree, inputs: _Inputs) -> dict[str, Any]:
-        batch = {}
+        batch: dict[str, Any] = {}
         prefixes = {"encoder": "", "decoder": "decoder_"}
         if len(network.module.sides) == 1:
             prefixes = {"decoder": ""}
