@@ -26,6 +26,18 @@ _OPT = {
     "max_position_embeddings": 40,
     "attention_dropout": 0.1,
 }
+_NEOX = {
+    "hidden_size": 30,
+    "num_hidden_layers": 2,
+    "intermediate_size": 28,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 40,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 500.0,
+        "partial_rotary_factor": 0.6,
+    },
+}
 # System: the class, its settings.
 FAMILIES = {
     "gpt2": (
@@ -85,6 +97,12 @@ FAMILIES = {
     "opt_350m": (
         "OPTForCausalLM",
         {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 18},
+    ),
+    # Rotary positions of the first 6 of 10 numbers a head.
+    "gpt_neox": ("GPTNeoXForCausalLM", {**_NEOX, "use_parallel_residual": True}),
+    "gpt_neox_serial": (
+        "GPTNeoXForCausalLM",
+        {**_NEOX, "use_parallel_residual": False, "hidden_act": "gelu_fast"},
     ),
 }
 GENERATIONS = [

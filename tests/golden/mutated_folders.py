@@ -65,6 +65,14 @@ OPT = {
     "num_attention_heads": 3,
     "max_position_embeddings": 16,
 }
+GPT_NEOX = {
+    "vocab_size": drawn_weights.VOCABULARY,
+    "hidden_size": 24,
+    "intermediate_size": 28,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 16,
+}
 DEBERTA = {
     **BERT,
     "type_vocab_size": 0,
@@ -159,6 +167,7 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "llama_tied": ("LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True}, "decoder"),
     "mistral": ("MistralForCausalLM", {**LLAMA, "sliding_window": 4}, "decoder"),
     "mixtral": ("MixtralForCausalLM", {**LLAMA, "num_local_experts": 5}, "decoder"),
+    "gpt_neox": ("GPTNeoXForCausalLM", GPT_NEOX, "decoder"),
     "opt": ("OPTForCausalLM", OPT, "decoder"),
     "opt_350m": (
         "OPTForCausalLM",

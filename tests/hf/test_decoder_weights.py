@@ -23,6 +23,8 @@ SYSTEMS = (
     "mixtral",
     "opt",
     "opt_350m",
+    "gpt_neox",
+    "gpt_neox_serial",
 )
 # Float32 sums of two frameworks differ in their order, by 1e-6 of outputs near 5; a wrong weight,
 # epsilon or activation moves them by 1e-2 and more.
@@ -67,12 +69,20 @@ def test_a_decoder_computes_what_pytorch_does(system, model, side):
     )
 
 
+def check_generation(system, model, number):
+    batch, request = group(system, "left"), json.loads(str(arrays(system)["generations.json"]))
+    found = model.generate(batch["input_ids"], batch["attention_mask"], **request[number])
+    np.testing.assert_array_equal(found, arrays(system)[f"generation/{number}"])
+
+
 def test_a_decoder_generates_what_pytorch_does(system, model):
-    batch = group(system, "left")
-    requests = json.loads(str(arrays(system)["generations.json"]))
-    for number, request in enumerate(requests):
-        found = model.generate(batch["input_ids"], batch["attention_mask"], **request)
-        np.testing.assert_array_equal(found, arrays(system)[f"generation/{number}"])
+    check_generation(system, model, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_decoder_s_beams_are_pytorch_s(system, model, number):
+    check_generation(system, model, number)
 
 
 def test_a_decoder_is_written_as_it_was_read(system, model, tmp_path):

@@ -34,6 +34,7 @@ CONFIGS = {
     "electra": config("electra", "masked_lm"),
     "gpt": config("gpt"),
     "gpt2": config("gpt2"),
+    "gpt_neox": config("gpt_neox"),
     "llama": config("llama"),
     "mistral": config("mistral"),
     "mixtral": config("mixtral"),

@@ -5,7 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.attention.rotary import Llama3Scaling, Rotary, select_scaling
+from t5x_like.models.attention.rotary import (
+    InterleavedRotary,
+    Llama3Scaling,
+    Rotary,
+    select_scaling,
+)
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -103,6 +108,21 @@ def test_equal_settings_are_equal_and_hash_alike():
 def test_a_scaling_that_is_none(settings, message):
     with pytest.raises(ValueError, match=message):
         select_scaling(settings)
+
+
+def test_a_width_below_the_head_s_leaves_the_rest_as_it_is():
+    x = np.asarray(heads(2, 5, 3, 8))
+    found = np.asarray(Rotary(width=6)(x, None))
+    np.testing.assert_array_equal(found[..., 6:], x[..., 6:])
+    np.testing.assert_array_equal(found[..., :6], Rotary()(x[..., :6], None))
+
+
+def test_interleaved_pairs_are_neighbours():
+    x, order = heads(2, 5, 3, 8), np.array([0, 2, 4, 1, 3, 5])
+    found = np.asarray(InterleavedRotary(width=6)(x, None))
+    expected = Rotary()(x[..., order], None)
+    np.testing.assert_array_equal(found[..., order], expected)
+    np.testing.assert_array_equal(found[..., 6:], x[..., 6:])
 
 
 def test_an_odd_width_has_no_pairs():

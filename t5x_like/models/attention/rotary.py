@@ -100,10 +100,13 @@ class Rotary:
     Attributes:
         theta: base of the frequencies; the slowest pair rotates once in about 2 pi theta positions.
         scaling: applied to the frequencies, see `select_scaling`; None for none.
+        width: the numbers of each head that are rotated, its first, K above; None for all. The rest
+            has no position (Black et al. 2022, section 2.1.1).
     """
 
     theta: float = 10_000.0
     scaling: Scaling | None = None
+    width: int | None = None
 
     def __call__(
         self, x: Float[Array, "B L H K"], positions: Int[Array, "B L"] | None
@@ -111,9 +114,9 @@ class Rotary:
         """The rotated heads, in the type of `x`; positions None are 0 to L - 1.
 
         Raises:
-            ValueError: the heads have an odd width.
+            ValueError: an odd width.
         """
-        width = x.shape[-1]
+        width = x.shape[-1] if self.width is None else self.width
         if width % 2:
             raise ValueError(
                 f"rotary positions rotate pairs: the heads' width must be even, not {width}"
@@ -124,11 +127,29 @@ class Rotary:
         frequencies = self.frequencies(width=width).astype(np.float32)
         angles = positions.astype(jnp.float32)[:, :, None, None] * frequencies
         cosine, sine = jnp.cos(angles), jnp.sin(angles)
-        first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        turned = [first * cosine - second * sine, second * cosine + first * sine]
-        return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+        first, second = self._pairs(x[..., :width].astype(jnp.float32))
+        turned = self._joined(first * cosine - second * sine, second * cosine + first * sine)
+        return jnp.concatenate([turned.astype(x.dtype), x[..., width:]], axis=-1)
+
+    def _pairs(self, x: Array) -> tuple[Array, Array]:
+        """The first and the second number of each pair."""
+        first, second = jnp.split(x, 2, axis=-1)
+        return first, second
+
+    def _joined(self, first: Array, second: Array) -> Array:
+        return jnp.concatenate([first, second], axis=-1)
 
     def frequencies(self, *, width: int) -> Frequencies:
         """Radians per position of each pair of a head of `width` numbers, highest first."""
         frequencies = self.theta ** -(np.arange(0, width, 2) / width)
         return frequencies if self.scaling is None else self.scaling(frequencies)
+
+
+class InterleavedRotary(Rotary):
+    """Rotary positions whose pairs are neighbours, (2i, 2i + 1), as in RoFormer and GPT-J."""
+
+    def _pairs(self, x: Array) -> tuple[Array, Array]:
+        return x[..., ::2], x[..., 1::2]
+
+    def _joined(self, first: Array, second: Array) -> Array:
+        return jnp.stack([first, second], axis=-1).reshape(*first.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""Parallel layers: attention and feed-forward have the same input (GPT-J, PaLM)."""
+"""Parallel layers: attention and feed-forward have the same input (GPT-J, GPT-NeoX, PaLM)."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import flax.linen as nn
 from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import LayerCache
-from t5x_like.models.blocks.residual import constrain, self_attend
+from t5x_like.models.blocks.residual import PreNormBlock, constrain, self_attend
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.dropout import make_dropout
 
@@ -50,3 +50,22 @@ class ParallelBlock(nn.Module):
         return LayerCache(
             own=self.make_self_attention(parent=None).empty_cache(batch=batch, slots=slots)
         )
+
+
+class TwoNormParallelBlock(PreNormBlock):
+    """x + attention(norm_1(x)) + feed_forward(norm_2(x)): Black et al. 2022, section 2.1.2.
+
+    Its parameters are those of a `PreNormBlock`.
+    """
+
+    def __call__(
+        self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None
+    ) -> tuple[Float[Array, "B T D"], LayerCache | Collected | None]:
+        """As in `ParallelBlock`."""
+        y, own, scores = self_attend(
+            self.self_attention, self.self_attention_norm(x), shared, cache
+        )
+        x = constrain(self._feed_forward(x, shared) + self.drop(y, shared.deterministic))
+        if shared.collect:
+            return x, shared.collected(x, scores)
+        return x, None if own is None else LayerCache(own=own)

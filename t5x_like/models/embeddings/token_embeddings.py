@@ -73,8 +73,13 @@ class TiedHead(nn.Module):
 
 
 class LinearHead(nn.Module):
-    """Logits by a separate projection."""
+    """Logits by a separate projection.
 
+    Attributes:
+        use_bias: a learned constant for each token (GPT-J).
+    """
+
+    use_bias: bool = False
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
 
     def __call__(
@@ -90,4 +95,8 @@ class LinearHead(nn.Module):
         """The logits, not computed yet."""
         init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
         kernel = self.param("kernel", init, embedding.shape[::-1])
-        return VocabularyProduct(x, kernel, vocabulary_axis=1)
+        bias = None
+        if self.use_bias:
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+            bias = self.param("bias", zeros, embedding.shape[:1])
+        return VocabularyProduct(x, kernel, bias, vocabulary_axis=1)

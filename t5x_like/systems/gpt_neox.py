@@ -1,0 +1,200 @@
+"""GPT-NeoX: Black et al. 2022, "GPT-NeoX-20B" (arXiv:2204.06745), and Pythia, its smaller sizes.
+
+A layer's attention and feed-forward read the same states, and rotary positions turn a quarter of
+each head.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.multi_head import Attention, Position
+from t5x_like.models.attention.rotary import Rotary
+from t5x_like.models.attention.selection import select_core
+from t5x_like.models.blocks.parallel import TwoNormParallelBlock
+from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
+from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.linear import Initializer
+from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.tower import Tower
+from t5x_like.models.norms import LayerNorm
+from t5x_like.names import choose
+from t5x_like.systems.system import System, Task
+
+
+def _size(layers: int, d_model: int, heads: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": 50_304,
+        "positions": 2048,  # in training; longer texts are possible
+        "layers": layers,
+        "d_model": d_model,
+        "d_ff": 4 * d_model,
+        "heads": heads,
+        "norm_epsilon": 1e-5,
+        "rope_theta": 10_000.0,
+        "rotary_share": 0.25,
+        "parallel": True,
+        "activation": "gelu",
+        "tied_head": False,
+        "bos_id": 0,
+        "eos_id": 0,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    } | changes
+
+
+# The vocabulary of each is padded for the devices that it was trained on.
+SIZES: dict[str, dict[str, Any]] = {
+    "20b": _size(44, 6144, 64, vocab_size=50_432, activation="gelu_fast"),
+    # Biderman et al. 2023, "Pythia" (arXiv:2304.01373), table 1.
+    "pythia_70m": _size(6, 512, 8),
+    "pythia_160m": _size(12, 768, 12),
+    "pythia_410m": _size(24, 1024, 16),
+    "pythia_1b": _size(16, 2048, 8),
+    "pythia_1_4b": _size(24, 2048, 16),
+    "pythia_2_8b": _size(32, 2560, 32),
+    "pythia_6_9b": _size(32, 4096, 32, vocab_size=50_432),
+    "pythia_12b": _size(36, 5120, 40, vocab_size=50_688),
+}
+
+_ACTIVATIONS: dict[str, Callable[..., Any]] = {
+    "gelu": functools.partial(nn.gelu, approximate=False),
+    "gelu_fast": functools.partial(nn.gelu, approximate=True),
+}
+loss = autoregressive.loss
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES (section 2.1).
+
+    Raises:
+        ValueError: an unknown `activation`, or a `rotary_share` without whole pairs.
+    """
+    share, width = config["rotary_share"], config["d_model"] // config["heads"]
+    rotated = int(share * width)
+    if rotated % 2 or not 0 < rotated <= width:
+        raise ValueError(
+            f"model.rotary_share={share} of heads of {width} is {rotated}, which must be even, "
+            f"and from 2 to {width}"
+        )
+    input_init = initializers(config)[0]
+    return network(
+        config,
+        make_block=functools.partial(
+            TwoNormParallelBlock if config["parallel"] else PreNormBlock,
+            make_norm=make_norm(config),
+            make_self_attention=attention(
+                config,
+                position=Rotary(theta=config["rope_theta"], width=rotated),
+                use_bias=True,
+            ),
+            make_feed_forward=feed_forward(
+                config, activation=choose("model.activation", config["activation"], _ACTIVATIONS)
+            ),
+        ),
+        make_head=(
+            TiedHead
+            if config["tied_head"]
+            else functools.partial(LinearHead, kernel_init=input_init)
+        ),
+    )
+
+
+def initializers(config: Mapping[str, Any]) -> tuple[Initializer, Initializer]:
+    """Of the kernels, and of those at the end of a sublayer (section 2.1.3)."""
+    width, layers = config["d_model"], config["layers"]
+    return nn.initializers.normal((2 / (5 * width)) ** 0.5), nn.initializers.normal(
+        2 / (layers * width**0.5)
+    )
+
+
+def make_norm(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The factory of all norms."""
+    return functools.partial(
+        LayerNorm, epsilon=config["norm_epsilon"], dtype=jnp.dtype(config["dtype"])
+    )
+
+
+def network(
+    config: Mapping[str, Any],
+    *,
+    make_block: Callable[..., nn.Module],
+    make_head: Callable[..., nn.Module],
+) -> nn.Module:
+    """A language model without positions at its entrance."""
+    return Decoder(
+        make_embedding=functools.partial(
+            TokenEmbed,
+            vocab_size=config["vocab_size"],
+            features=config["d_model"],
+            lookup=config["embedding_lookup"],
+            embedding_init=initializers(config)[0],
+            dtype=jnp.dtype(config["dtype"]),
+        ),
+        make_decoder=functools.partial(
+            Tower,
+            make_stack=functools.partial(
+                Stack,
+                make_block=make_block,
+                layers=config["layers"],
+                loop=config["loop"],
+                remat=config["remat"],
+            ),
+            make_norm=make_norm(config),
+        ),
+        make_head=make_head,
+    )
+
+
+def attention(
+    config: Mapping[str, Any], *, position: Position, use_bias: bool
+) -> Callable[..., nn.Module]:
+    """The self-attention of a layer."""
+    input_init, output_init = initializers(config)
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(
+        Attention,
+        heads=config["heads"],
+        width=config["d_model"] // config["heads"],
+        position=position,
+        core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+        use_bias=use_bias,
+        query_init=input_init,
+        kernel_init=input_init,
+        out_init=output_init,
+        dtype=dtype,
+    )
+
+
+def feed_forward(
+    config: Mapping[str, Any], *, activation: Callable[..., Any]
+) -> Callable[..., nn.Module]:
+    """The feed-forward of a layer."""
+    input_init, output_init = initializers(config)
+    return functools.partial(
+        MLP,
+        hidden=config["d_ff"],
+        activation=activation,
+        use_bias=True,
+        wi_init=input_init,
+        wo_init=output_init,
+        dtype=jnp.dtype(config["dtype"]),
+    )
+
+
+SYSTEM = System(
+    name="gpt_neox",
+    sizes=SIZES,
+    build=build,
+    tasks={"": Task(loss=loss, prediction="text")},
+    generation={"eos_token_id": "eos_id"},
+)
