@@ -32,7 +32,7 @@ def _derive_settings(
     own = settings["d_model"] // settings["heads"]
     one_of(None, own).check("head_dim", config.get("head_dim"))
     # One setting of transformers 5, two of older versions.
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rope: dict[str, Any] = config.get("rope_scaling") or config.get("rope_parameters") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     one_of("default").check("rope_parameters.rope_type", kind)
     theta = rope.get("rope_theta", config.get("rotary_emb_base", 10_000))
