@@ -32,11 +32,11 @@ def _derive_settings(
     own = settings["d_model"] // settings["heads"]
     one_of(None, own).check("head_dim", config.get("head_dim"))
     # One setting of transformers 5, two of older versions.
-    rope: dict[str, Any] = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     one_of("default").check("rope_parameters.rope_type", kind)
-    theta = rope.get("rope_theta", config.get("rotary_emb_base", 10_000))
-    share = rope.get("partial_rotary_factor", config.get("rotary_pct", 0.25))
+    theta: Any = rope.get("rope_theta", config.get("rotary_emb_base", 10_000))
+    share: Any = rope.get("partial_rotary_factor", config.get("rotary_pct", 0.25))
     POSITIVE.check("rope_parameters.rope_theta", theta)
     _SHARE.check("rope_parameters.partial_rotary_factor", share)
     return {
