@@ -7,7 +7,7 @@
 
 Zaheer et al. 2020, section 2, table 1: random blocks and a window are better together than each
 alone, and still worse than dense attention, which is why global blocks come on top. The paper
-compares accuracies at rows of 512 tokens; here rows have 16 blocks of 16 tokens.
+compares accuracies at rows of 512 tokens; here rows have 16 blocks of 4 tokens.
 """
 
 from t5x_like.studies import Arm, Claim, Measure, Run, Study
