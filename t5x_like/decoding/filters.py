@@ -253,6 +253,22 @@ class NoRepeatNgrams:
 
 
 @dataclasses.dataclass(frozen=True)
+class Suppress:
+    """Excludes some token ids at every step."""
+
+    ids: tuple[int, ...]
+
+    def __post_init__(self):
+        """Checks the setting."""
+        object.__setattr__(self, "ids", as_ids(self.ids, name="suppressed ids"))
+
+    def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
+        """Logits with -inf at these tokens."""
+        del progress
+        return _ban(logits, is_one_of(jnp.arange(logits.shape[-1]), self.ids))
+
+
+@dataclasses.dataclass(frozen=True)
 class Force:
     """Excludes all but the given token ids at one step, and gives each of them a logit of 0.
 
@@ -280,6 +296,7 @@ def make_filters(
     *,
     vocabulary_size: int | None = None,
     no_repeat_ngram_size: int | None = None,
+    suppressed_ids: int | Sequence[int] = (),
     min_new_tokens: int = 0,
     eos_ids: int | Sequence[int] = (),
     first_ids: int | Sequence[int] = (),
@@ -292,6 +309,7 @@ def make_filters(
     """Make the filters of these settings, in the usual order: exclusions, then the distribution.
 
     Args:
+        suppressed_ids: the ids that are excluded at every step.
         eos_ids: the end tokens, which min_new_tokens excludes; not used otherwise.
         first_ids: the ids allowed as the first token; () allows all.
         last_ids: the ids allowed as token number max_new_tokens; () allows all.
@@ -304,6 +322,8 @@ def make_filters(
         filters.append(VocabularySize(vocabulary_size))
     if no_repeat_ngram_size is not None:
         filters.append(NoRepeatNgrams(no_repeat_ngram_size))
+    if ids := as_ids(suppressed_ids, name="suppressed ids"):
+        filters.append(Suppress(ids))
     if min_new_tokens:
         filters.append(MinNewTokens(min_new_tokens, as_ids(eos_ids, name="eos_ids")))
     for forced, step in ((first_ids, 0), (last_ids, max_new_tokens - 1)):

@@ -40,6 +40,7 @@ class GenerationSettings:
         early_stopping: True, False or "never", see `decoding.beam_search`.
         num_return_sequences: beams or samples to return for each input.
         no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all.
+        suppress_tokens: ids that are never generated.
         eos_token_id: one id, several, or None to generate max_new_tokens always.
         pad_token_id: fills rows that have ended.
         decoder_start_token_id: the first token that an encoder-decoder's decoder reads.
@@ -64,6 +65,7 @@ class GenerationSettings:
     early_stopping: bool | str = False
     num_return_sequences: int = 1
     no_repeat_ngram_size: int = 0
+    suppress_tokens: Sequence[int] = ()
     eos_token_id: int | Sequence[int] | None = 1
     pad_token_id: int = 0
     decoder_start_token_id: int = 0
@@ -154,6 +156,7 @@ def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> 
     first, last = settings.forced_bos_token_id, settings.forced_eos_token_id
     rules: dict[str, Any] = {
         "no_repeat_ngram_size": settings.no_repeat_ngram_size or None,
+        "suppressed_ids": tuple(settings.suppress_tokens),
         "min_new_tokens": least,
         "eos_ids": request["eos_ids"],
         "first_ids": () if first is None else first,

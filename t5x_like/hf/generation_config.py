@@ -17,6 +17,7 @@ from t5x_like.hf.config_settings import (
     RATE,
     TEXT,
     TOKEN,
+    Allowed,
     integers,
     numbers,
     one_of,
@@ -41,11 +42,13 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "penalty_alpha": (0.0,),
     "repetition_penalty": (1.0,),
     "sequence_bias": (),
-    "suppress_tokens": (),
     "typical_p": (1.0,),
 }
 _ID = r"(?!forced_)\w+_token_id$"  # of a token, in config.json
 _LENGTH, _TOKENS = integers(0, 2**31 - 1), or_list(TOKEN)
+_ANY_TOKENS = Allowed(
+    "a list of tokens", lambda value: isinstance(value, list) and all(map(TOKEN.accepts, value))
+)
 _ALLOWED = {
     "max_new_tokens": COUNT,
     "max_length": COUNT,
@@ -62,6 +65,7 @@ _ALLOWED = {
     "early_stopping": one_of(True, False, "never"),
     "num_return_sequences": COUNT,
     "no_repeat_ngram_size": _LENGTH,
+    "suppress_tokens": _ANY_TOKENS,
     "eos_token_id": or_null(_TOKENS),
     "pad_token_id": integers(-1, 2**31 - 1),  # -1, of the first LLaMA folders: no padding token
     "decoder_start_token_id": TOKEN,
@@ -92,6 +96,7 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
         # As in `override`.
         if value is not None or (name == "eos_token_id" and name in stored)
     }
+    settings = _single_bad_words(settings)
     ignored = [f"{name}={settings[name]!r}" for name in _UNSUPPORTED if _acts(name, settings)]
     if ignored:
         logging.warning("%s: generate() does not support %s", path, ", ".join(ignored))
@@ -102,6 +107,20 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
     # T5's decoder starts with the padding token, and old folders lack this setting.
     settings.setdefault("decoder_start_token_id", settings.get("pad_token_id", 0))
     return GenerationSettings(**settings)
+
+
+def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with bad words of one token each, as Marian's, among the suppressed tokens."""
+    words, own = settings.get("bad_words_ids"), settings.get("suppress_tokens", [])
+    one_each = isinstance(words, list) and all(
+        isinstance(word, list) and len(word) == 1 for word in words
+    )
+    if not one_each or not isinstance(own, list):
+        return dict(settings)
+    ends = settings.get("eos_token_id")
+    kept = ends if isinstance(ends, list) else [ends]  # Hugging Face never bans the end
+    rest = {name: value for name, value in settings.items() if name != "bad_words_ids"}
+    return {**rest, "suppress_tokens": [*own, *(one for (one,) in words if one not in kept)]}
 
 
 def _acts(name: str, settings: Mapping[str, Any]) -> bool:

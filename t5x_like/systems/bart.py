@@ -6,6 +6,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
@@ -146,24 +147,15 @@ def tower(
         make_norm: factory of all layer norms.
         reserved: rows of the position table before position 0.
     """
-    dtype = jnp.dtype(config["dtype"])
-    norm = functools.partial(make_norm, dtype=dtype)
-    make_positions = functools.partial(
-        LearnedPositions,
-        length=config["positions"] + reserved,
-        offset=reserved,
-        features=config["d_model"],
-        embedding_init=INIT,
-        dtype=dtype,
-    )
+    norm = functools.partial(make_norm, dtype=jnp.dtype(config["dtype"]))
     return functools.partial(
         Tower,
         make_entrance=functools.partial(
-            AddPositions, make_positions=make_positions, make_norm=norm
+            AddPositions, make_positions=positions(config, reserved=reserved), make_norm=norm
         ),
         make_stack=functools.partial(
             Stack,
-            make_block=_block(config, reads_memory=reads_memory, make_norm=norm),
+            make_block=block(config, reads_memory=reads_memory, make_norm=norm),
             layers=layers,
             loop=config["loop"],
             remat=config["remat"],
@@ -173,9 +165,27 @@ def tower(
     )
 
 
-def _block(
-    config: Mapping[str, Any], *, reads_memory: bool, make_norm: Callable[..., nn.Module]
+def positions(config: Mapping[str, Any], *, reserved: int = _RESERVED) -> Callable[..., nn.Module]:
+    """Learned positions, with `reserved` rows of the table before position 0."""
+    return functools.partial(
+        LearnedPositions,
+        length=config["positions"] + reserved,
+        offset=reserved,
+        features=config["d_model"],
+        embedding_init=INIT,
+        dtype=jnp.dtype(config["dtype"]),
+    )
+
+
+def block(
+    config: Mapping[str, Any],
+    *,
+    reads_memory: bool,
+    make_norm: Callable[..., nn.Module],
+    make: Callable[..., nn.Module] = PostNormBlock,
+    activation: Callable[[Array], Array] = GELU,
 ) -> Callable[..., nn.Module]:
+    """A layer with biases, of the class `make`; `reads_memory` as for `tower`."""
     dtype = jnp.dtype(config["dtype"])
     attention = functools.partial(
         Attention,
@@ -191,14 +201,14 @@ def _block(
         dtype=dtype,
     )
     return functools.partial(
-        PostNormBlock,
+        make,
         make_norm=make_norm,
         make_self_attention=attention,
         make_cross_attention=attention if reads_memory else None,
         make_feed_forward=functools.partial(
             MLP,
             hidden=config["d_ff"],
-            activation=GELU,
+            activation=activation,
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,

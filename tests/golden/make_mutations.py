@@ -213,7 +213,8 @@ def freeze(name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
         with safe_open(folder / "model.safetensors", "np") as file:
-            names = list(file.keys())
+            fixed = {name for name, one in model.named_parameters() if not one.requires_grad}
+            names = [name for name in file.keys() if name not in fixed]  # noqa: SIM118
             shapes = {key: tuple(file.get_slice(key).get_shape()) for key in names}
         save_file(
             {key: drawn_weights.draw(key, shape) for key, shape in shapes.items()},

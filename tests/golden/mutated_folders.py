@@ -39,6 +39,10 @@ BART = {
     "decoder_ffn_dim": 28,
     "max_position_embeddings": 16,
 }
+PEGASUS = {**BART, "scale_embedding": True, "activation_function": "relu"}
+MARIAN_IDS = {"pad_token_id": 40, "decoder_start_token_id": 40, "eos_token_id": 0}
+MARIAN = {**PEGASUS, **MARIAN_IDS, "activation_function": "swish", "forced_eos_token_id": 0}
+MBART = {**BART, "scale_embedding": True, "decoder_ffn_dim": 20, "decoder_attention_heads": 4}
 GPT = {
     "vocab_size": drawn_weights.VOCABULARY,
     "n_positions": 16,
@@ -160,6 +164,9 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
         {**BART, "decoder_ffn_dim": 20, "decoder_attention_heads": 4},
         "both",
     ),
+    "pegasus": ("PegasusForConditionalGeneration", PEGASUS, "both"),
+    "marian": ("MarianMTModel", MARIAN, "both"),
+    "mbart": ("MBartForConditionalGeneration", MBART, "both"),
     "bart_classification": ("BartForSequenceClassification", BART, "encoder"),
     "gpt": ("OpenAIGPTLMHeadModel", GPT, "decoder"),
     "gpt2": ("GPT2LMHeadModel", GPT, "decoder"),

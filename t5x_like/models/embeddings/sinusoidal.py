@@ -36,5 +36,19 @@ class SinusoidalPositions(nn.Module):
         # In float32 for every model.dtype: in bfloat16 positions 256 and 257 are equal.
         exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
         angles = positions[..., None].astype(jnp.float32) * 10_000.0**-exponents
-        pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-        return pairs.reshape(*positions.shape, self.features).astype(self.dtype)
+        return self._arrange(jnp.sin(angles), jnp.cos(angles)).astype(self.dtype)
+
+    def _arrange(
+        self, sines: Float[Array, "B L D/2"], cosines: Float[Array, "B L D/2"]
+    ) -> Float[Array, "B L D"]:
+        pairs = jnp.stack([sines, cosines], axis=-1)
+        return pairs.reshape(*sines.shape[:-1], self.features)
+
+
+class SinesThenCosines(SinusoidalPositions):
+    """The same numbers, with all sines in the first half of the features: Pegasus and Marian."""
+
+    def _arrange(
+        self, sines: Float[Array, "B L D/2"], cosines: Float[Array, "B L D/2"]
+    ) -> Float[Array, "B L D"]:
+        return jnp.concatenate([sines, cosines], axis=-1)

@@ -1,0 +1,160 @@
+"""Pegasus: Zhang et al. 2020, "PEGASUS: Pre-training with Extracted Gap-sentences ..." (ICML 2020).
+
+An encoder-decoder with pre-norm layers, sinusoidal positions and scaled embeddings, which are the
+output layer too. Other families have the same parts in another order: systems/marian.py and
+systems/mbart.py.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from t5x_like.losses import autoregressive
+from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.embeddings.positions import AddPositions
+from t5x_like.models.embeddings.sinusoidal import SinesThenCosines
+from t5x_like.models.embeddings.token_embeddings import TiedHead
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
+from t5x_like.models.networks.tower import Tower
+from t5x_like.names import choose
+from t5x_like.systems import bart
+from t5x_like.systems.system import System, Task
+
+# Section 6: 16 + 16 layers, 96,000 pieces and 103 ids that the released code puts before them; the
+# scale and the positions are that code's.
+SIZES: dict[str, dict[str, Any]] = {
+    "large": {
+        "vocab_size": 96_103,
+        "start_id": 0,
+        "end_id": 1,
+        "padding": 0,
+        "positions": 1024,
+        "encoder_layers": 16,
+        "decoder_layers": 16,
+        "d_model": 1024,
+        "d_ff": 4096,
+        "decoder_d_ff": 0,
+        "heads": 16,
+        "decoder_heads": 0,
+        "activation": "relu",
+        "scale_embeddings": True,
+        "logits_bias": False,
+        "dropout": 0.1,
+        "dropout_broadcast": False,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+}
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": nn.relu,
+    "gelu": bart.GELU,
+    "gelu_new": functools.partial(nn.gelu, approximate=True),
+    "swish": nn.swish,
+    "silu": nn.swish,
+}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES.
+
+    Args:
+        config: `start_id` is the decoder's first input, `end_id` ends a text. `scale_embeddings`
+            multiplies the embeddings, as inputs, by the root of the width. `positions` is the
+            longest text that Hugging Face's class reads; here there is no limit.
+
+    Raises:
+        ValueError: no such activation.
+    """
+    return network(config, make_block=PreNormBlock, make_positions=sinusoids(config), ends=True)
+
+
+def sinusoids(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """The positions of a config."""
+    dtype = jnp.dtype(config["dtype"])
+    return functools.partial(SinesThenCosines, features=config["d_model"], dtype=dtype)
+
+
+def network(
+    config: Mapping[str, Any],
+    *,
+    make_block: Callable[..., nn.Module],
+    make_positions: Callable[..., nn.Module],
+    begins: bool = False,
+    ends: bool = False,
+) -> nn.Module:
+    """An encoder-decoder whose layers, with BART's biases, are of one class.
+
+    Args:
+        config: with the keys of SIZES.
+        begins: whether each side begins with a layer norm, after the positions.
+        ends: whether each side ends with one.
+
+    Raises:
+        ValueError: no such activation.
+    """
+    make_norm = functools.partial(bart.NORM, dtype=jnp.dtype(config["dtype"]))
+
+    def tower(config: Mapping[str, Any], *, layers: int, reads_memory: bool) -> Any:
+        return functools.partial(
+            Tower,
+            make_entrance=functools.partial(
+                AddPositions,
+                make_positions=make_positions,
+                make_norm=make_norm if begins else None,
+                scale=config["d_model"] ** 0.5 if config["scale_embeddings"] else 1.0,
+            ),
+            make_stack=functools.partial(
+                Stack,
+                make_block=bart.block(
+                    config,
+                    reads_memory=reads_memory,
+                    make_norm=make_norm,
+                    make=make_block,
+                    activation=choose("model.activation", config["activation"], ACTIVATIONS),
+                ),
+                layers=layers,
+                loop=config["loop"],
+                remat=config["remat"],
+            ),
+            make_exit=make_norm if ends else None,
+            dropout=config["dropout"],
+            dropout_broadcast=config["dropout_broadcast"],
+        )
+
+    of_decoder = {**config, **bart.decoder_sizes(config)}
+    return EncoderDecoder(
+        make_embedding=bart.embedding(config),
+        make_encoder=tower(config, layers=config["encoder_layers"], reads_memory=False),
+        make_decoder=tower(of_decoder, layers=config["decoder_layers"], reads_memory=True),
+        make_head=functools.partial(TiedHead, use_bias=config["logits_bias"]),
+    )
+
+
+def declare(
+    name: str, sizes: Mapping[str, Mapping[str, Any]], build: Callable[..., nn.Module]
+) -> System:
+    """The declaration of a system with the keys of SIZES."""
+    return System(
+        name=name,
+        sizes=sizes,
+        build=build,
+        tasks={"": Task(loss=autoregressive.loss, prediction="text")},
+        generation={
+            "decoder_start_token_id": "start_id",
+            "eos_token_id": "end_id",
+            "pad_token_id": "padding",
+        },
+        new_parameters=("lm_head/bias",),
+    )
+
+
+SYSTEM = declare("pegasus", SIZES, build)
