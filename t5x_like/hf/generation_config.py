@@ -112,10 +112,9 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
 def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with bad words of one token each, as Marian's, among the suppressed tokens."""
     words, own = settings.get("bad_words_ids"), settings.get("suppress_tokens", [])
-    one_each = isinstance(words, list) and all(
-        isinstance(word, list) and len(word) == 1 for word in words
-    )
-    if not one_each or not isinstance(own, list):
+    if not isinstance(words, list) or not isinstance(own, list):
+        return dict(settings)
+    if not all(isinstance(word, list) and len(word) == 1 for word in words):
         return dict(settings)
     ends = settings.get("eos_token_id")
     kept = ends if isinstance(ends, list) else [ends]  # Hugging Face never bans the end
