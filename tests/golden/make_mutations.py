@@ -203,6 +203,14 @@ def outcome(folder: Path, config: dict[str, Any], base: dict[str, Any], sides: s
     return found[0]
 
 
+def shapes_of(path: Path, model: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of a file's tensors, without those that Transformers computes."""
+    computed = {name for name, one in model.named_parameters() if not one.requires_grad}
+    with safe_open(path, "np") as file:
+        names = [name for name in list(file.keys()) if name not in computed]
+        return {name: tuple(file.get_slice(name).get_shape()) for name in names}
+
+
 def freeze(name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
     """The folder and its mutations, and the different outputs, that of the folder itself first."""
     class_name, settings, sides = FOLDERS[name]
@@ -212,10 +220,7 @@ def freeze(name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
         folder = Path(path)
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
-        with safe_open(folder / "model.safetensors", "np") as file:
-            fixed = {name for name, one in model.named_parameters() if not one.requires_grad}
-            names = [name for name in file.keys() if name not in fixed]  # noqa: SIM118
-            shapes = {key: tuple(file.get_slice(key).get_shape()) for key in names}
+        shapes = shapes_of(folder / "model.safetensors", model)
         save_file(
             {key: drawn_weights.draw(key, shape) for key, shape in shapes.items()},
             folder / "model.safetensors",
