@@ -84,7 +84,7 @@ def decoder(name, path):
     return made, folder
 
 
-DECODERS = ("mixtral", "opt", "opt_350m", "gpt_neox")
+DECODERS = ("mixtral", "opt", "opt_350m", "gpt_neox", "gptj")
 
 
 def settings(model_type, path, **changes):

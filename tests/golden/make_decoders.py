@@ -104,6 +104,17 @@ FAMILIES = {
         "GPTNeoXForCausalLM",
         {**_NEOX, "use_parallel_residual": False, "hidden_act": "gelu_fast"},
     ),
+    "gptj": (
+        "GPTJForCausalLM",
+        {
+            "n_embd": 30,
+            "n_layer": 2,
+            "n_head": 3,
+            "n_inner": 28,
+            "n_positions": 40,
+            "rotary_dim": 6,
+        },
+    ),
 }
 GENERATIONS = [
     {"max_new_tokens": NEW_TOKENS},

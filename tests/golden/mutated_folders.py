@@ -174,6 +174,11 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "llama_tied": ("LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True}, "decoder"),
     "mistral": ("MistralForCausalLM", {**LLAMA, "sliding_window": 4}, "decoder"),
     "mixtral": ("MixtralForCausalLM", {**LLAMA, "num_local_experts": 5}, "decoder"),
+    "gptj": (
+        "GPTJForCausalLM",
+        {**GPT, "rotary_dim": 4},
+        "decoder",
+    ),
     "gpt_neox": ("GPTNeoXForCausalLM", GPT_NEOX, "decoder"),
     "opt": ("OPTForCausalLM", OPT, "decoder"),
     "opt_350m": (

@@ -25,6 +25,7 @@ SYSTEMS = (
     "opt_350m",
     "gpt_neox",
     "gpt_neox_serial",
+    "gptj",
 )
 # Float32 sums of two frameworks differ in their order, by 1e-6 of outputs near 5; a wrong weight,
 # epsilon or activation moves them by 1e-2 and more.

@@ -35,6 +35,7 @@ CONFIGS = {
     "gpt": config("gpt"),
     "gpt2": config("gpt2"),
     "gpt_neox": config("gpt_neox"),
+    "gptj": config("gptj"),
     "llama": config("llama"),
     "mistral": config("mistral"),
     "mixtral": config("mixtral"),

@@ -37,7 +37,7 @@ SMALL = {
 }
 # The systems whose own code has one mask for all positions, and those without dropout.
 BROADCAST = {"t5", "umt5", "switch", "lamda", "palm"}
-WITHOUT = {"gopher", "chinchilla", "llama", "qwen2", "gemma", "mixtral", "gpt_neox"}
+WITHOUT = {"gopher", "chinchilla", "llama", "qwen2", "gemma", "mixtral", "gpt_neox", "gpt_j"}
 # Of ETC's masks: a block of the text, its global tokens, both together.
 OF_PARTS = {"bigbird_etc": {84, 256, 256 + LENGTH}}
 OF_OTHERS = {"reward_model", "dpo", "instructgpt"}  # made of the network of another system

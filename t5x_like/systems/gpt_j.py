@@ -1,0 +1,68 @@
+"""GPT-J: Wang and Komatsuzaki 2021, "GPT-J-6B", a network of their mesh-transformer-jax."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+
+from t5x_like.losses import autoregressive
+from t5x_like.models.attention.rotary import InterleavedRotary
+from t5x_like.models.blocks.parallel import ParallelBlock
+from t5x_like.models.embeddings.token_embeddings import LinearHead
+from t5x_like.systems import gpt_neox
+from t5x_like.systems.system import System, Task
+
+SIZES: dict[str, dict[str, Any]] = {
+    "6b": {
+        "vocab_size": 50_400,
+        "positions": 2048,  # in training; longer texts are possible
+        "layers": 28,
+        "d_model": 4096,
+        "d_ff": 16_384,
+        "heads": 16,
+        "norm_epsilon": 1e-5,
+        "rotary_width": 64,
+        "bos_id": 50_256,
+        "eos_id": 50_256,
+        "attention": "auto",
+        "dtype": "float32",
+        "loop": "scan",
+        "remat": "none",
+        "embedding_lookup": "gather",
+    }
+}
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a config with the keys of SIZES: GPT-NeoX's with one norm a layer.
+
+    Raises:
+        ValueError: a `rotary_width` that is odd, or wider than a head.
+    """
+    rotated, width = config["rotary_width"], config["d_model"] // config["heads"]
+    if rotated % 2 or not 0 < rotated <= width:
+        raise ValueError(f"model.rotary_width={rotated} must be even, and from 2 to {width}")
+    make_block = functools.partial(
+        ParallelBlock,
+        make_norm=gpt_neox.make_norm(config),
+        make_self_attention=gpt_neox.attention(
+            config, position=InterleavedRotary(width=rotated), use_bias=False
+        ),
+        make_feed_forward=gpt_neox.feed_forward(
+            config, activation=functools.partial(nn.gelu, approximate=True)
+        ),
+    )
+    make_head = functools.partial(
+        LinearHead, use_bias=True, kernel_init=gpt_neox.initializers(config)[0]
+    )
+    return gpt_neox.network(config, make_block=make_block, make_head=make_head)
+
+
+SYSTEM = System(
+    name="gpt_j",
+    sizes=SIZES,
+    build=build,
+    tasks={"": Task(loss=autoregressive.loss, prediction="text")},
+    generation={"eos_token_id": "eos_id"},
+)
