@@ -1,6 +1,7 @@
-"""T5X's checkpoints of T5 as a source of weights: v1.0, v1.1, LM-adapted, mT5, ByT5, Flan-T5.
+"""T5X's checkpoints of T5 and umT5 as sources of weights: mT5, ByT5, Flan-T5 and others too.
 
-The names are those of the network in T5X's examples/t5. Its sizes follow from the shapes.
+The names are those of the networks in T5X's examples/t5 and, with stacked layers, in its
+examples/scalable_t5, of umT5. Their sizes follow from the shapes.
 """
 
 import dataclasses
@@ -18,53 +19,11 @@ from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import weight_map
 from t5x_like.hf.weight_map import WeightMap
+from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
 
-_ATTENTION = {
-    "query/kernel": "D (H K) -> D H K",
-    "key/kernel": "D (H K) -> D H K",
-    "value/kernel": "D (H K) -> D H K",
-    "out/kernel": "(H K) D -> H K D",
-}
-_KERNELS = ("wi/kernel", "wi_0/kernel", "wi_1/kernel", "wo/kernel")
-
-
-def _tower(tower: str, attentions: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """The weights of a tower.
-
-    Args:
-        attentions: our names -> theirs, and theirs of the layer norm before.
-    """
-    here, there = f"{tower}/layers/{{layer}}", f"{tower}/layers_{{layer}}"
-    weights: dict[str, Any] = {
-        f"{tower}/relative_position_bias/embedding": (
-            f"{tower}/relpos_bias/rel_embedding",
-            "H N -> N H",
-        ),
-        f"{tower}/final_norm/scale": f"{tower}/{tower}_norm/scale",
-        f"{here}/feed_forward_norm/scale": f"{there}/pre_mlp_layer_norm/scale",
-        **{f"{here}/feed_forward/{kernel}": f"{there}/mlp/{kernel}" for kernel in _KERNELS},
-    }
-    for ours, (theirs, norm) in attentions.items():
-        weights[f"{here}/{ours}_norm/scale"] = f"{there}/{norm}/scale"
-        for kernel, layout in _ATTENTION.items():
-            weights[f"{here}/{ours}/{kernel}"] = (f"{there}/{theirs}/{kernel}", layout)
-    return weights
-
-
-WEIGHTS: WeightMap = {
-    "token_embedder/embedding": "token_embedder/embedding",
-    "lm_head/kernel": "decoder/logits_dense/kernel",
-    **_tower("encoder", {"self_attention": ("attention", "pre_attention_layer_norm")}),
-    **_tower(
-        "decoder",
-        {
-            "self_attention": ("self_attention", "pre_self_attention_layer_norm"),
-            "cross_attention": ("encoder_decoder_attention", "pre_cross_attention_layer_norm"),
-        },
-    ),
-}
+_STACKED = "encoder/encoder/attention/query/kernel"  # of all layers, [D, L, H, K]
 
 
 def find_checkpoint(folder: pathlib.Path) -> pathlib.Path | None:
@@ -88,7 +47,6 @@ class T5XCheckpoint:
     """
 
     folder: pathlib.Path
-    system: str = "t5"
     model_type: str = ""
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
     # T5X begins the decoder's inputs with padding, and its vocabularies end texts with 1.
@@ -103,6 +61,11 @@ class T5XCheckpoint:
         """The parameters in the files."""
         return StoredArrays(self.folder)
 
+    @property
+    def system(self) -> str:
+        """Whether it is a T5, or an umT5 with stacked layers."""
+        return "umt5" if _STACKED in self.arrays.names else "t5"
+
     @functools.cached_property
     def config(self) -> dict[str, Any]:
         """The settings of the system's `build`.
@@ -111,30 +74,52 @@ class T5XCheckpoint:
             ValueError: it is another network than T5X's T5.
         """
         names = set(self.arrays.names)
-        if not any(name.startswith("encoder/layers_0/attention/") for name in names):
+        known = any(name.startswith("encoder/layers_0/attention/") for name in names)
+        if not known and _STACKED not in names:
             raise ValueError(f"{self.folder} is not supported: {_explain_network(names)}")
+        sizes = self._stacked_sizes() if _STACKED in names else self._sizes(names)
         tied = "decoder/logits_dense/kernel" not in names
-        gated = "encoder/layers_0/mlp/wi_0/kernel" in names
+        gated = any(name.startswith("encoder/") and "/mlp/wi_0/" in name for name in names)
         vocab_size, d_model = self._shape("token_embedder/embedding")
+        return {
+            **systems.find("t5").sizes["v1_0_small" if tied else "small"],
+            **sizes,
+            "vocab_size": vocab_size,
+            "d_model": d_model,
+            "feed_forward": "gated_gelu" if gated else "relu",
+            "tied_head": tied,
+        }
+
+    def _sizes(self, names: set[str]) -> dict[str, int]:
         heads, buckets = self._shape("encoder/relpos_bias/rel_embedding")
         joined = self._shape("encoder/layers_0/attention/query/kernel")[1]
         return {
-            **systems.find("t5").sizes["v1_0_small" if tied else "small"],
-            "vocab_size": vocab_size,
-            "d_model": d_model,
             "d_ff": self._shape("encoder/layers_0/mlp/wo/kernel")[0],
             "heads": heads,
             "d_kv": joined // heads,
             "relative_buckets": buckets,
             "encoder_layers": _layers("encoder", names),
             "decoder_layers": _layers("decoder", names),
-            "feed_forward": "gated_gelu" if gated else "relu",
-            "tied_head": tied,
         }
+
+    def _stacked_sizes(self) -> dict[str, int]:
+        heads, layers, buckets = self._shape("encoder/encoder/relpos_bias/rel_embedding", rank=3)
+        return {
+            "d_ff": self._shape("encoder/encoder/mlp/wo/kernel", rank=3)[0],
+            "heads": heads,
+            "d_kv": self._shape(_STACKED, rank=4)[3],
+            "relative_buckets": buckets,
+            "encoder_layers": layers,
+            "decoder_layers": self._shape("decoder/decoder/relpos_bias/rel_embedding", rank=3)[1],
+        }
+
+    @functools.cached_property
+    def _weights(self) -> WeightMap:
+        return _layout(self.system, self.config)
 
     def available(self, wanted: Mapping[str, Any]) -> set[str]:
         """The paths of the wanted parameters that the files have with the same shapes."""
-        known = weight_map.mapped(WEIGHTS, wanted)
+        known = weight_map.mapped(self._weights, wanted)
         names = set(self.arrays.names)
         return {
             path
@@ -167,14 +152,17 @@ class T5XCheckpoint:
         }
 
     def _parts(self, wanted: Mapping[str, Any]) -> dict[str, list[weight_map.Piece]]:
-        return weight_map.pieces(WEIGHTS, {path: leaf.shape for path, leaf in wanted.items()})
+        shapes = {path: leaf.shape for path, leaf in wanted.items()}
+        return weight_map.pieces(self._weights, shapes)
 
-    def _shape(self, name: str) -> tuple[int, ...]:
+    def _shape(self, name: str, *, rank: int = 2) -> tuple[int, ...]:
         if name not in self.arrays.names:
             raise ValueError(f"{self.folder} lacks the parameter {name}")
         shape = self.arrays.shape(name)
-        if len(shape) != 2:
-            raise ValueError(f"{self.folder}: {name} has shape {list(shape)}; a matrix is needed")
+        if len(shape) != rank:
+            raise ValueError(
+                f"{self.folder}: {name} has shape {list(shape)}; {rank} dimensions are needed"
+            )
         return shape
 
 
@@ -187,20 +175,21 @@ def _explain_network(names: set[str]) -> str:
     """Why a checkpoint of T5X is not one of its T5."""
     if any("/expert/" in name or "/router/" in name for name in names):
         return "it is sparse (Switch Transformer, of flaxformer), and only T5's dense network is"
-    if any(re.match(r"(encoder|decoder)/(encoder|decoder)/", name) for name in names):
-        return (
-            "its layers are stacked in one array (T5X's examples/scalable_t5), and only those of "
-            "examples/t5, an array for each layer, are"
-        )
     if not any(name.startswith("encoder/") for name in names):
         return "it has no encoder (T5X's examples/decoder_only), and only encoder-decoders are"
     return f"its parameters are named otherwise than T5's, such as {sorted(names)[0]}"
 
 
+def _layout(system: str, config: Mapping[str, Any]) -> WeightMap:
+    if system == "t5":
+        return t5x_layouts.layer_by_layer()
+    return t5x_layouts.stacked(encoder=config["encoder_layers"], decoder=config["decoder_layers"])
+
+
 def save(
     params: PyTree, folder: pathlib.Path, *, system: str, config: Mapping[str, Any], step: int = 0
 ) -> None:
-    """Write the parameters of a T5 as a checkpoint of T5X, `folder`/checkpoint_STEP.
+    """Write the parameters of a T5 or an umT5 as a checkpoint of T5X, `folder`/checkpoint_STEP.
 
     Args:
         system, config: the network's system, and the settings of its `build`.
@@ -208,14 +197,17 @@ def save(
     Raises:
         ValueError: T5X's T5 has no such network.
     """
-    if system != T5XCheckpoint.system:
-        raise ValueError(f"--format=t5x: T5X's layout is for system 't5', and this is {system!r}")
+    if system not in ("t5", "umt5"):
+        raise ValueError(
+            f"--format=t5x: T5X's layouts are for systems 't5' and 'umt5', and this is {system!r}"
+        )
     needed = {"architecture": "encoder_decoder", "d_adapter": 0, "scale_tied_logits": True}
     for name, value in needed.items():
         if config.get(name) != value:
             raise ValueError(f"model.{name}={config.get(name)!r}: T5X's T5 has only {value!r}")
     arrays = flax.traverse_util.flatten_dict(params, sep="/")
-    parts = weight_map.pieces(WEIGHTS, {path: leaf.shape for path, leaf in arrays.items()})
+    shapes = {path: leaf.shape for path, leaf in arrays.items()}
+    parts = weight_map.pieces(_layout(system, config), shapes)
     target = folder / f"checkpoint_{step}"
     target.mkdir(parents=True)
     write(

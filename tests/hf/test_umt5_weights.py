@@ -2,11 +2,14 @@
 
 import json
 
+import flax.serialization
+import flax.traverse_util
 import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from t5x_like import convert
 from t5x_like.hf.folder import read_json
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.pretrained import from_pretrained
@@ -98,3 +101,89 @@ def test_a_tied_output_layer_without_a_scale_is_not_written(golden, tmp_path):
     model.config |= {"tied_head": True, "scale_tied_logits": False}
     with pytest.raises(ValueError, match=r"model\.scale_tied_logits=False: .* scales the logits"):
         model.save_pretrained(tmp_path)
+
+
+def kernels(golden, name, layers, heads=None):
+    """A matrix of all layers as T5X stacks them, on the second axis; heads are an axis."""
+    found = [golden.weights[name.format(n)].T for n in range(layers)]
+    if heads == "in":
+        found = [x.reshape(-1, 8, x.shape[1]) for x in found]
+    elif heads == "out":
+        found = [x.reshape(len(x), -1, 8) for x in found]
+    return np.stack(found, axis=1)
+
+
+def t5x_arrays(golden):
+    """The golden's weights in the layout of T5X's scalable_t5."""
+    arrays = {
+        "token_embedder/embedding": golden.weights["shared.weight"],
+        "decoder/logits_dense/kernel": golden.weights["lm_head.weight"].T,
+    }
+    towers = {
+        "encoder": (3, [("attention", "SelfAttention", "attention")]),
+        "decoder": (
+            2,
+            [
+                ("self_attention", "SelfAttention", "self_attention"),
+                ("encoder_decoder_attention", "EncDecAttention", "cross_attention"),
+            ],
+        ),
+    }
+    for tower, (layers, attentions) in towers.items():
+        there, block = f"{tower}/{tower}", f"{tower}.block.{{}}.layer"
+        arrays[f"{tower}/{tower}_norm/scale"] = golden.weights[f"{tower}.final_layer_norm.weight"]
+        bias = f"{block}.0.SelfAttention.relative_attention_bias.weight"
+        arrays[f"{there}/relpos_bias/rel_embedding"] = kernels(golden, bias, layers)
+        for n, (name, theirs, norm) in enumerate(attentions):
+            one = f"{block}.{n}.{theirs}"
+            for kernel in ("query", "key", "value"):
+                arrays[f"{there}/{name}/{kernel}/kernel"] = kernels(
+                    golden, f"{one}.{kernel[0]}.weight", layers, heads="out"
+                )
+            arrays[f"{there}/{name}/out/kernel"] = kernels(
+                golden, f"{one}.o.weight", layers, heads="in"
+            )
+            arrays[f"{there}/pre_{norm}_layer_norm/scale"] = kernels(
+                golden, f"{block}.{n}.layer_norm.weight", layers
+            )
+        last = f"{block}.{len(attentions)}"
+        arrays[f"{there}/pre_mlp_layer_norm/scale"] = kernels(
+            golden, f"{last}.layer_norm.weight", layers
+        )
+        for kernel in ("wi_0", "wi_1", "wo"):
+            arrays[f"{there}/mlp/{kernel}/kernel"] = kernels(
+                golden, f"{last}.DenseReluDense.{kernel}.weight", layers
+            )
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def write_t5x(folder, arrays):
+    folder.mkdir(parents=True)
+    target = flax.traverse_util.unflatten_dict(arrays, sep="/")
+    tree = {"version": 3, "optimizer": {"target": target, "state": {"step": np.int32(7)}}}
+    (folder / "checkpoint").write_bytes(flax.serialization.msgpack_serialize(tree))
+    return folder
+
+
+def test_t5x_s_stacked_layers_are_read_and_written(golden, model, tmp_path):
+    folder = write_t5x(tmp_path / "t5x", t5x_arrays(golden))
+    found = from_pretrained(folder)
+    assert (found.system, found.config) == ("umt5", model.config | {"dropout": 0.0})
+    jax.tree.map(np.testing.assert_array_equal, found.params, model.params)
+    looped = from_pretrained(folder, loop="unroll").params
+    for tower, layers in [("encoder", 3), ("decoder", 2)]:
+        expected = unstack_layers(model.params[tower]["layers"], layers=layers)
+        jax.tree.map(np.testing.assert_array_equal, looped[tower]["layers"], expected)
+    convert.main([f"--from={golden.folder}", f"--to={tmp_path / 'out'}", "--format=t5x"])
+    again = from_pretrained(tmp_path / "out")
+    jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
+
+
+def test_a_stacked_array_that_is_missing_or_of_another_shape_is_named(golden, tmp_path):
+    arrays = t5x_arrays(golden)
+    short = arrays | {"decoder/decoder/mlp/wo/kernel": arrays["encoder/encoder/mlp/wo/kernel"]}
+    with pytest.raises(ValueError, match=r"wo/kernel has shape \[28, 3, 20\]; the others imply"):
+        from_pretrained(write_t5x(tmp_path / "short", short))
+    del arrays["encoder/encoder/relpos_bias/rel_embedding"]
+    with pytest.raises(ValueError, match="lacks the parameter encoder/encoder/relpos_bias"):
+        from_pretrained(write_t5x(tmp_path / "lacking", arrays))

@@ -1,0 +1,88 @@
+"""Weight maps of T5X's networks: an array for each layer (examples/t5), or one for all layers.
+
+The second is the layout of umT5's released checkpoints, of examples/scalable_t5: the layers are
+stacked on the second axis of each array, and each has a relative position bias of its own.
+"""
+
+from typing import Any
+
+from t5x_like.hf.weight_map import WeightMap
+
+# By tower, our names of a layer's attentions -> theirs, and theirs of the layer norm before.
+_ATTENTIONS = {
+    "encoder": {"self_attention": ("attention", "pre_attention_layer_norm")},
+    "decoder": {
+        "self_attention": ("self_attention", "pre_self_attention_layer_norm"),
+        "cross_attention": ("encoder_decoder_attention", "pre_cross_attention_layer_norm"),
+    },
+}
+_PROJECTIONS = ("query/kernel", "key/kernel", "value/kernel")
+_INTO_HIDDEN = ("wi/kernel", "wi_0/kernel", "wi_1/kernel")
+_ENDS: WeightMap = {
+    "token_embedder/embedding": "token_embedder/embedding",
+    "lm_head/kernel": "decoder/logits_dense/kernel",
+}
+
+
+def layer_by_layer() -> WeightMap:
+    """The weights where each layer has arrays of its own."""
+    weights: dict[str, Any] = dict(_ENDS)
+    for tower, attentions in _ATTENTIONS.items():
+        here, there = f"{tower}/layers/{{layer}}", f"{tower}/layers_{{layer}}"
+        weights[f"{tower}/relative_position_bias/embedding"] = (
+            f"{tower}/relpos_bias/rel_embedding",
+            "H N -> N H",
+        )
+        weights[f"{tower}/final_norm/scale"] = f"{tower}/{tower}_norm/scale"
+        weights[f"{here}/feed_forward_norm/scale"] = f"{there}/pre_mlp_layer_norm/scale"
+        for kernel in (*_INTO_HIDDEN, "wo/kernel"):
+            weights[f"{here}/feed_forward/{kernel}"] = f"{there}/mlp/{kernel}"
+        for ours, (theirs, norm) in attentions.items():
+            weights[f"{here}/{ours}_norm/scale"] = f"{there}/{norm}/scale"
+            for kernel in _PROJECTIONS:
+                line = (f"{there}/{theirs}/{kernel}", "D (H K) -> D H K")
+                weights[f"{here}/{ours}/{kernel}"] = line
+            line = (f"{there}/{theirs}/out/kernel", "(H K) D -> H K D")
+            weights[f"{here}/{ours}/out/kernel"] = line
+    return weights
+
+
+def stacked(**layers: int) -> WeightMap:
+    """The weights where the layers of a tower are one array.
+
+    Args:
+        layers: by tower, their number.
+    """
+    weights: dict[str, Any] = dict(_ENDS)
+    for tower, count in layers.items():
+        weights[f"{tower}/final_norm/scale"] = f"{tower}/{tower}_norm/scale"
+        # A scanned stack holds all layers too, a looped one each in its place.
+        places = {"block": "L"} | {f"layer_{n}": f"{n}/{count}" for n in range(count)}
+        for name, (theirs, there, here) in _within_a_layer(tower).items():
+            first, *rest = there.split()
+            for place, part in places.items():
+                ours = f"L {here}" if place == "block" else here
+                layout = f"{' '.join([first, part, *rest])} -> {ours}"
+                weights[f"{tower}/layers/{place}/{name}"] = (f"{tower}/{tower}/{theirs}", layout)
+    return weights
+
+
+def _within_a_layer(tower: str) -> dict[str, tuple[str, str, str]]:
+    """Our names within a layer -> theirs, and the axes there and here."""
+    found = {
+        "self_attention/relative_position_bias/embedding": (
+            "relpos_bias/rel_embedding",
+            "H N",
+            "N H",
+        ),
+        "feed_forward_norm/scale": ("pre_mlp_layer_norm/scale", "D", "D"),
+        "feed_forward/wo/kernel": ("mlp/wo/kernel", "F D", "F D"),
+    }
+    for kernel in _INTO_HIDDEN:
+        found[f"feed_forward/{kernel}"] = (f"mlp/{kernel}", "D F", "D F")
+    for ours, (theirs, norm) in _ATTENTIONS[tower].items():
+        found[f"{ours}_norm/scale"] = (f"{norm}/scale", "D", "D")
+        found[f"{ours}/out/kernel"] = (f"{theirs}/out/kernel", "H K D", "H K D")
+        for kernel in _PROJECTIONS:
+            found[f"{ours}/{kernel}"] = (f"{theirs}/{kernel}", "D H K", "D H K")
+    return found
