@@ -74,6 +74,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["t5x_like", "t5x_like.*"]),
+    package_data={"t5x_like.inspection": ["static/*"]},
     python_requires=">=3.11,<3.14",
     install_requires=ARRAYS + COMMANDS,
     extras_require=EXTRAS,

@@ -64,7 +64,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     import jax
 
     from t5x_like import vocabularies
-    from t5x_like.studies import cells, definition, estimate, page
+    from t5x_like.studies import cells, definition, estimate, results
 
     if not given.plan:
         jax.config.update("jax_platforms", "cpu")  # the runs have the accelerator
@@ -91,7 +91,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
         _train(runs, processes=given.processes)
     written = pathlib.Path(given.write or folder)
     with command_line.writing(written):
-        path = page.write(study, name, found, written)
+        path = results.write(study, name, found, written)
     print(path.read_text())
     print(f"written to {path}")
 

@@ -140,7 +140,7 @@ def python(*arguments):
 
 
 COMMANDS = (
-    *(f"t5x_like.{name}" for name in (*CONFIG_COMMANDS, "convert", "vocabulary")),
+    *(f"t5x_like.{name}" for name in (*CONFIG_COMMANDS, "page", "convert", "vocabulary")),
     *("t5x_like.scaling", "t5x_like.study", "launch.gke"),
     *("data.quality_filter", "data.deduplicate", "data.decontaminate", "data.pyglue_baselines"),
     *("data.augment", "benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),

@@ -62,11 +62,14 @@ MAY_IMPORT = {
     "__init__": ("pretrained",),
 }
 MAY_IMPORT["inference"] = (*MAY_IMPORT["experiment"], "experiment")
+MAY_IMPORT["inspection"] = (*MAY_IMPORT["inference"], "inference")
 MAY_IMPORT["evaluation"] = (*MAY_IMPORT["inference"], "inference")
 MAY_IMPORT["planning"] = (*MAY_IMPORT["experiment"], "experiment")
 MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
 MAY_IMPORT["studies"] = (*MAY_IMPORT["scaling_laws"], "scaling_laws")
-COMMANDS = {"train", "evaluate", "infer", "convert", "vocabulary", "plan", "scaling", "study"}
+COMMANDS = {
+    *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
+}
 GROUND = {"__init__", "names", "config", "partitioning"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {"preprocessing", "train"}

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from t5x_like.studies import Arm, Measure, cells, definition, grid, page
+from t5x_like.studies import Arm, Measure, cells, definition, grid, results
 from tests.programs import toy_study
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -51,8 +51,8 @@ def test_the_best_arm_is_chosen_by_the_center_of_one_measure_and_has_all_numbers
         "deep": {"validation": {0: 2.0, 1: 3.0, 2: 9.0}, "test": {0: 9.0, 1: 9.5, 2: 11.5}},
         "none": {"validation": {}, "test": {}},
     }
-    assert page.best(study, values) == best
-    text = "\n".join(page.lines(study, "toy", values, []))
+    assert results.best(study, values) == best
+    text = "\n".join(results.lines(study, "toy", values, []))
     if center == "median":
         assert "| deep | 3.00 (2.00 to 9.00) | 9.50 (9.00 to 11.50) |" in text
         assert "**deep**, of 3 seeds with medians validation 3.00, test 9.50." in text

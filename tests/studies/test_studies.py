@@ -25,7 +25,7 @@ from t5x_like.studies import (
     cells,
     definition,
     estimate,
-    page,
+    results,
     verdicts,
 )
 from tests.programs import toy_study
@@ -206,7 +206,7 @@ def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
         cells.write(list(cell.runs.values()), again=lambda run: False)
         for run in cell.runs.values():
             finish(run, value=1.0 + 0.1 * cell.seed + (cell.arm == "shallow"))
-    text = page.write(study, "toy", found, tmp_path / "page").read_text()
+    text = results.write(study, "toy", found, tmp_path / "page").read_text()
     assert "| arm | loss | loss in the paper |" in text
     assert "| shallow | 2.05 ± 0.07 | 2.50 |" in text
     assert "| deep | 1.05 ± 0.07 | 2.00 |" in text
@@ -218,7 +218,7 @@ def test_the_page_has_ours_beside_the_papers_and_the_verdicts(tmp_path):
 
 def test_the_page_of_an_unfinished_study_says_so(tmp_path):
     study, found = made(tmp_path)
-    lines = "\n".join(page.lines(study, "toy", page.values_of(study, found), []))
+    lines = "\n".join(results.lines(study, "toy", results.values_of(study, found), []))
     assert "0 of 2 arms have a finished cell." in lines
     assert "| deep |  | 2.00 |" in lines
 

@@ -1,0 +1,276 @@
+"""A model with its vocabulary: what it predicts for a text, as plain values for the page."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from t5x_like import config, vocabularies
+from t5x_like.batches.labelled_rows import RowWriter
+from t5x_like.experiment import completion
+from t5x_like.inference import text_model
+from t5x_like.inference.text_model import TextModel
+from t5x_like.inspection.network_states import NetworkStates
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained.weight_source import open_source
+from t5x_like.vocabularies import Vocabulary
+
+MOST_CHARACTERS = 10_000
+TOP = 10  # likeliest tokens of a place
+NEW_TOKENS = 48  # that an encoder-decoder generates
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspected:
+    """A model to look at.
+
+    Attributes:
+        name: shown above what it predicts.
+        kind: `next_tokens` of a decoder, `generated` of an encoder-decoder, `masks` of an encoder
+            with a masked language model, `replaced` of one that detects replaced tokens, or
+            `states` of another encoder, which has attention alone.
+        text: tokenizes and generates; None for an encoder.
+    """
+
+    name: str
+    kind: str
+    pretrained: Pretrained
+    vocabulary: Vocabulary
+    states: NetworkStates
+    text: TextModel | None
+
+    def about(self) -> dict[str, Any]:
+        """What the page needs to know of the model before a text."""
+        mask = None if self.kind != "masks" else self.vocabulary.required_id("mask_id")
+        return {
+            "name": self.name,
+            "system": self.pretrained.system,
+            "kind": self.kind,
+            "lens": self.states.has_lens and self.kind not in ("states", "replaced"),
+            "mask": mask,
+            "most": self.states.most,
+        }
+
+    def read(self, text: str) -> list[int]:
+        """The tokens of a text, with those that the model was trained to see around it.
+
+        Raises:
+            ValueError: the text is too long.
+        """
+        if len(text) > MOST_CHARACTERS:
+            raise ValueError(f"a text of {len(text)} characters: at most {MOST_CHARACTERS} allowed")
+        if self.text is None:
+            return RowWriter(self.vocabulary, length=2**20).of_text(text).tokens.tolist()
+        if self.text.encodes:
+            return self.text.prompt(text)
+        start = self.text.prompt_format.start
+        return [*([] if start is None else [start]), *self.text.tokens(text, end=False)]
+
+    def look(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> dict[str, Any]:
+        """What the model predicts.
+
+        Args:
+            tokens: of the text; see `read`.
+            targets: the decoder's input of an encoder-decoder, its start token first; None for what
+                it generates greedily.
+
+        Returns:
+            `tokens`, and of an encoder-decoder `targets`, each with its `id` and `text`. Predicted
+            ones have `probability`, `bits` (the surprisal, -log2 p) and the likeliest tokens in
+            their place, `top`; those of replaced tokens have `replaced`, a probability. `next` are
+            the likeliest tokens after the last.
+        """
+        self._check(tokens)
+        if self.kind == "generated" and targets is None:
+            targets = self._generated(tokens)
+        if targets is not None:
+            self._check(targets)
+        logits = self.states.of(tokens, targets).logits
+        found: dict[str, Any] = {"tokens": self._shown(tokens)}
+        if self.kind == "generated":
+            assert targets is not None
+            found["targets"] = self._shown(targets)
+            found["filled"] = self._filled(tokens, targets[1:])
+        if logits is None or self.kind == "states":
+            return found
+        if self.kind == "replaced":
+            for one, logit in zip(found["tokens"], logits, strict=True):
+                one["replaced"] = float(1 / (1 + np.exp(-np.float64(logit))))
+        elif self.kind == "masks":
+            for place, one in enumerate(found["tokens"]):
+                one["top"] = self._top(_softmax(logits[place]))
+        else:
+            self._add_next(found, found.get("targets", found["tokens"]), logits)
+        return found
+
+    def attention(
+        self,
+        tokens: Sequence[int],
+        targets: Sequence[int] | None,
+        *,
+        side: str,
+        layer: int,
+        head: int,
+    ) -> dict[str, Any]:
+        """The attention weights of one head, a row for each query, and what there is to choose.
+
+        Args:
+            side: `encoder`, `decoder` or `cross`; "" for the first that the model has.
+
+        Raises:
+            ValueError: the model has no such weights.
+        """
+        weights = self._states(tokens, targets).attention
+        side = side or next(iter(weights), "")
+        if side not in weights:
+            raise ValueError(f"this {self.pretrained.system} has no attention weights {side!r}")
+        layers, heads = weights[side].shape[:2]
+        if not (0 <= layer < layers and 0 <= head < heads):
+            raise ValueError(
+                f"layer {layer}, head {head}: there are {layers} layers, {heads} heads"
+            )
+        queries, keys = self._sides(tokens, targets)[side]
+        return {
+            "sides": list(weights),
+            "side": side,
+            "layers": layers,
+            "heads": heads,
+            "queries": self._shown(queries),
+            "keys": self._shown(keys),
+            "weights": weights[side][layer, head].tolist(),
+        }
+
+    def lens(self, tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, Any]:
+        """The likeliest token of each layer at each place, by the output layer.
+
+        Raises:
+            ValueError: the output layer cannot read the other layers.
+        """
+        if not self.about()["lens"]:
+            raise ValueError(f"the layers of this {self.pretrained.system} have no logit lens")
+        hidden = self._states(tokens, targets).hidden
+        assert hidden is not None
+        probabilities, ids = self.states.lens(hidden, top=1)
+        layers = [
+            [{**self._one(token), "probability": float(p)} for token, p in zip(*row, strict=True)]
+            for row in zip(ids[..., 0].tolist(), probabilities[..., 0].tolist(), strict=True)
+        ]
+        return {"tokens": self._shown(tokens if targets is None else targets), "layers": layers}
+
+    def _states(self, tokens: Sequence[int], targets: Sequence[int] | None) -> Any:
+        for row in (tokens, targets or [0]):
+            self._check(row)
+        if (self.kind == "generated") != (targets is not None):
+            raise ValueError("targets belong to an encoder-decoder, and it needs them")
+        return self.states.of(tokens, targets)
+
+    @staticmethod
+    def _sides(tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, Any]:
+        last = tokens if targets is None else targets
+        return {"encoder": (tokens, tokens), "decoder": (last, last), "cross": (last, tokens)}
+
+    def _add_next(self, found: dict[str, Any], shown: list[dict[str, Any]], logits: Any) -> None:
+        """Add to each token what the one before it predicts, and what the last one predicts."""
+        for place, one in enumerate(shown[1:]):
+            probabilities = _softmax(logits[place])
+            one["probability"] = float(probabilities[one["id"]])
+            one["bits"] = float(-np.log2(max(one["probability"], 1e-300)))
+            one["top"] = self._top(probabilities)
+        found["next"] = self._top(_softmax(logits[-1]))
+
+    def _generated(self, tokens: Sequence[int]) -> list[int]:
+        """The decoder's start token, and what the model generates greedily."""
+        assert self.text is not None
+        start = self.text.decode["decoder_start_token_id"]
+        room = self.states.most - 1
+        return [start, *self.text.generate_tokens([tokens])[0][:room]]
+
+    def _filled(self, tokens: Sequence[int], target: Sequence[int]) -> list[dict[str, Any]]:
+        """The text with the spans that a target gives in place of the sentinels (T5)."""
+        spans: dict[int, list[int]] = {}
+        current: list[int] | None = None
+        for token in target:
+            if self._is_sentinel(token):
+                current = spans.setdefault(token, [])
+            elif current is not None:
+                current.append(token)
+        if not spans or not any(map(self._is_sentinel, tokens)):
+            return []
+        return [
+            {**self._one(one), "filled": self._is_sentinel(token)}
+            for token in tokens
+            for one in (spans.get(token, [token]) if self._is_sentinel(token) else [token])
+        ]
+
+    def _is_sentinel(self, token: int) -> bool:
+        vocabulary = self.vocabulary
+        return vocabulary.vocab_size - vocabulary.sentinels <= token < vocabulary.vocab_size
+
+    def _top(self, probabilities: np.ndarray) -> list[dict[str, Any]]:
+        best = np.argsort(-probabilities[: self.vocabulary.vocab_size])[:TOP]
+        return [{**self._one(int(n)), "probability": float(probabilities[n])} for n in best]
+
+    def _shown(self, tokens: Sequence[int]) -> list[dict[str, Any]]:
+        return [self._one(token) for token in tokens]
+
+    def _one(self, token: int) -> dict[str, Any]:
+        # A model may have more rows than its vocabulary has pieces.
+        known = token < self.vocabulary.vocab_size
+        return {"id": token, "text": (known and self.vocabulary.piece(token)) or f"<{token}>"}
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        size = self.pretrained.config["vocab_size"]
+        if any(type(token) is not int or not 0 <= token < size for token in tokens):
+            raise ValueError(f"tokens must be ids from 0 to {size - 1}")
+
+
+def load(folder: str) -> Inspected:
+    """The model in a run, a checkpoint or a Hugging Face folder, with its vocabulary.
+
+    Raises:
+        ValueError: there is no model, no vocabulary, or a model that does not read tokens.
+    """
+    settings = config.defaults()
+    settings.system, settings.initialize, settings.model = "", folder, {}
+    settings.data.vocabulary, settings.data.converter = "", ""
+    settings.data.lengths = {"inputs": 0, "targets": 0}
+    settings.data.batch_size = 1
+    settings.decode = {"max_new_tokens": NEW_TOKENS}
+    path = pathlib.Path(folder).expanduser()
+    open_source(path)  # that there is a model, before a missing tokenizer is one
+    try:
+        settings = completion.complete(settings)
+        vocabulary = vocabularies.load(settings.data.vocabulary)
+    except ValueError as error:
+        raise ValueError(f"{folder} has no tokenizer that can be read: {error}") from error
+    pretrained = from_pretrained(path)
+    if "encoder_characters" in pretrained.module.example_batch():
+        raise ValueError(f"{folder} holds a {pretrained.system}, which reads characters, no tokens")
+    if isinstance(pretrained.config.get("head"), Mapping):
+        raise ValueError(f"{folder} holds a run with several heads: the page shows models with one")
+    text = text_model.build(pretrained, settings) if pretrained.module.generates else None
+    states = NetworkStates(pretrained)
+    kind = _kind(pretrained, states)
+    return Inspected(path.name, kind, pretrained, vocabulary, states, text)
+
+
+def _kind(pretrained: Pretrained, states: NetworkStates) -> str:
+    """What there is to show, by the network's sides and the shape of its outputs."""
+    module = pretrained.module
+    if module.generates:
+        return "next_tokens" if module.sides == ("decoder",) else "generated"
+    logits = states.of([1, 1, 1]).logits
+    if logits is None or not isinstance(module, Encoder):
+        return "states"
+    if logits.ndim == 1:
+        return "replaced"
+    return "masks" if logits.shape[1] == pretrained.config["vocab_size"] else "states"
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """The probabilities of one place, in float64."""
+    grown = np.exp(np.float64(logits) - logits.max())
+    return grown / grown.sum()

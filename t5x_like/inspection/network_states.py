@@ -1,0 +1,189 @@
+"""All that a network computes for one text: outputs, attention, and each layer's own prediction."""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from t5x_like.models.blocks.shared import Collected
+from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.encoder import Encoder
+from t5x_like.models.networks.encoder_decoder import EncoderDecoder
+from t5x_like.models.networks.tower import Tower
+from t5x_like.pretrained import Pretrained
+
+# Rows are padded to one of these lengths, so that few shapes compile.
+LENGTHS = (32, 128, 512)
+_KEPT = 4  # texts whose states stay in memory: a click on another head computes nothing
+
+
+@dataclasses.dataclass(frozen=True)
+class States:
+    """The states of one text, whose padding is cut off.
+
+    Attributes:
+        logits: the network's `logits`, [T, V] or [T]; None where its head has none for each token.
+        attention: the weights by their kind (`encoder`, `decoder`, `cross`): [N, H, T, S].
+        hidden: the input of the first layer and the output of all, [N + 1, T, D], of the side that
+            the output layer reads; None where the layers carry something else.
+    """
+
+    logits: Float[np.ndarray, "T ..."] | None
+    attention: dict[str, Float[np.ndarray, "N H T S"]]
+    hidden: Float[np.ndarray, "N+1 T D"] | None
+
+
+class NetworkStates:
+    """Computes the states of texts with one network.
+
+    Attributes:
+        most: the largest number of tokens of a side.
+        has_lens: the output layer can read every layer (`lens`).
+    """
+
+    def __init__(self, pretrained: Pretrained):
+        self.pretrained = pretrained
+        self.most = min(LENGTHS[-1], pretrained.config.get("positions") or LENGTHS[-1])
+        self._kept: collections.OrderedDict[Any, States] = collections.OrderedDict()
+        self._collect = self._collectable()
+        module, kinds = pretrained.module, (Decoder, EncoderDecoder, Encoder)
+        self.has_lens = "hidden_states" in self._collect and isinstance(module, kinds)
+
+    def of(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> States:
+        """The states of a text, and of an encoder-decoder's target.
+
+        Raises:
+            ValueError: a side has no token, or more than `most`.
+        """
+        key = (tuple(tokens), None if targets is None else tuple(targets))
+        if key not in self._kept:
+            self._kept[key] = self._computed(tokens, targets)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def lens(self, hidden: Float[np.ndarray, "N+1 T D"], *, top: int) -> tuple[Any, Any]:
+        """The likeliest tokens where the output layer reads each layer's states (logit lens).
+
+        nostalgebraist 2020, "interpreting GPT: the logit lens". The last layer gives the model's
+        own prediction.
+
+        Returns:
+            Probabilities and token ids, each [N + 1, T, top], the likeliest first.
+        """
+        length = self._padded(hidden.shape[1])
+        padded = np.pad(hidden, [(0, 0), (0, length - hidden.shape[1]), (0, 0)])
+        with self.pretrained.layout():
+            found = self._lens(self.pretrained.params, padded, top=top)
+        probabilities, tokens = (np.asarray(one)[:, : hidden.shape[1]] for one in found)
+        return probabilities, tokens
+
+    def _computed(self, tokens: Sequence[int], targets: Sequence[int] | None) -> States:
+        batch = self._batch(tokens, targets)
+        with self.pretrained.layout():
+            outputs, collected = self._run(self.pretrained.params, batch)
+        sizes = {"encoder": len(tokens), "decoder": len(tokens if targets is None else targets)}
+        attention = {}
+        for tower in (name for name in sizes if name in collected):
+            size, one = sizes[tower], collected[tower]
+            if one.attention_scores is not None:
+                attention[tower] = _weights(one.attention_scores)[:, :, :size, :size]
+            if one.cross_attention_scores is not None:
+                weights = _weights(one.cross_attention_scores)
+                attention["cross"] = weights[:, :, :size, : sizes["encoder"]]
+        side = self.pretrained.module.sides[-1]
+        hidden = collected[side].hidden_states if collected else None
+        size = sizes[side]
+        logits = outputs if not isinstance(outputs, Mapping) else outputs.get("logits")
+        width = self._padded(size)
+        if logits is not None and logits.shape[1:2] == (width,):
+            logits = np.asarray(logits, np.float32)[0, :size]
+        else:
+            logits = None
+        if hidden is not None:
+            hidden = np.asarray(hidden, np.float32)[:, 0, :size]
+        return States(logits, attention, hidden)
+
+    def _batch(self, tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, np.ndarray]:
+        sides = self.pretrained.module.sides
+        rows = [tokens] if targets is None else [tokens, targets]
+        batch = {}
+        for side, row in zip(sides, rows, strict=True):
+            padded = np.zeros((2, self._padded(len(row))), np.int32)
+            padded[:, : len(row)] = row, np.ones(len(row))
+            batch[f"{side}_input_tokens"], batch[f"{side}_segment_ids"] = padded[:, None]
+        return batch
+
+    def _padded(self, size: int) -> int:
+        if not 1 <= size <= self.most:
+            raise ValueError(f"a text of {size} tokens: this model is shown 1 to {self.most}")
+        return min(self.most, next(length for length in LENGTHS if size <= length))
+
+    def _collectable(self) -> tuple[str, ...]:
+        """What the network returns of its layers: some have no scores, or other carries."""
+        module, params = self.pretrained.module, self.pretrained.params
+        batch = self._batch([1], [1] if len(module.sides) == 2 else None)
+        found = []
+        for name in ("hidden_states", "attention_scores"):
+            run = functools.partial(module.apply, collect=(name,))
+            try:
+                _, collected = jax.eval_shape(run, {"params": params}, batch)
+            except (TypeError, ValueError):
+                continue
+            states = [one.hidden_states for one in collected.values()]
+            if name == "attention_scores" or all(
+                isinstance(x, jax.ShapeDtypeStruct) for x in states
+            ):
+                found.append(name)
+        return tuple(found)
+
+    @functools.cached_property
+    def _run(self) -> Any:
+        def run(params: PyTree, batch: Any) -> tuple[Any, dict[str, Collected]]:
+            variables = {"params": params}
+            if not self._collect:
+                return self.pretrained.module.apply(variables, batch), {}
+            return self.pretrained.module.apply(variables, batch, collect=self._collect)
+
+        return jax.jit(run)
+
+    @functools.cached_property
+    def _lens(self) -> Any:
+        def lens(params: PyTree, hidden: Array, *, top: int) -> tuple[Array, Array]:
+            def of_layer(states: Array) -> tuple[Array, Array]:
+                logits = self.pretrained.module.apply({"params": params}, states, method=_output)
+                return jax.lax.top_k(jax.nn.softmax(logits[0]), top)
+
+            # One layer after the other: the logits of all would not fit.
+            return jax.lax.map(of_layer, hidden[:, None])
+
+        return jax.jit(lens, static_argnames="top")
+
+
+def _output(module: nn.Module, states: Float[Array, "1 T D"]) -> Float[Array, "1 T V"]:
+    """The logits of the output layer for the states of any layer."""
+    if not isinstance(module, Encoder):
+        states = _finished(module.decoder, states)
+        return module.lm_head.product(states, module.token_embedder.embedding).logits()
+    zeros = jnp.zeros(states.shape[:2], jnp.int32)
+    batch = {"encoder_input_tokens": zeros, "encoder_segment_ids": zeros + 1}
+    return module.head(_finished(module.encoder, states), module.table(), batch)["logits"]
+
+
+def _finished(tower: Tower, states: Array) -> Array:
+    """What the tower makes of the last layer's output."""
+    states = states if tower.make_exit is None else tower.exit(states)
+    return states if tower.make_norm is None else tower.final_norm(states)
+
+
+def _weights(scores: Float[Array, "N 1 H T S"]) -> Float[np.ndarray, "N H T S"]:
+    """The softmax of the scores of one row."""
+    return np.asarray(jax.nn.softmax(scores[:, 0], axis=-1), np.float32)

@@ -1,0 +1,157 @@
+"""The server of the page: on 127.0.0.1, for requests of its own page alone."""
+
+import functools
+import importlib.resources
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from t5x_like.inspection.inspected import Inspected
+from t5x_like.names import choose
+
+ADDRESS = "127.0.0.1"
+_MOST_BYTES = 200_000  # of a request
+_FILES = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class RefusedError(Exception):
+    """A request that is not answered.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+def make_server(models: Sequence[Inspected], *, port: int) -> ThreadingHTTPServer:
+    """A server of the page for these models; 0 is any free port.
+
+    Raises:
+        ValueError: the port is in use or not allowed.
+    """
+    handler = functools.partial(Handler, models, threading.Lock())
+    try:
+        return ThreadingHTTPServer((ADDRESS, port), handler)
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"--port={port} cannot be opened ({error}): choose another one") from error
+
+
+def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> Any:
+    """The answer to a question of the page, as plain values.
+
+    Args:
+        asked: `model`, a place in `models`, and `text` or `tokens`, and what the view needs.
+
+    Raises:
+        ValueError: the question is not one of the page's.
+    """
+    if path == "/api/about":
+        return [model.about() for model in models]
+    place = asked.get("model", 0)
+    if type(place) is not int or not 0 <= place < len(models):
+        raise ValueError(f"model={place!r}: 0 to {len(models) - 1} allowed")
+    model = models[place]
+    if path == "/api/look" and "text" in asked:
+        return model.look(model.read(_of(asked, "text", str)))
+    tokens, targets = _of(asked, "tokens", list), asked.get("targets")
+    if targets is not None and not isinstance(targets, list):
+        raise ValueError(f"targets={targets!r} must be a list")
+    if path == "/api/look":
+        return model.look(tokens, targets)
+    if path == "/api/lens":
+        return model.lens(tokens, targets)
+    choose("the path", path, dict.fromkeys(["/api/attention"]))
+    layer, head = _of(asked, "layer", int), _of(asked, "head", int)
+    return model.attention(tokens, targets, side=_of(asked, "side", str), layer=layer, head=head)
+
+
+def _of(asked: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = asked.get(name)
+    if type(value) is not kind:
+        raise ValueError(f"{name}={value!r} must be of type {kind.__name__}")
+    return value
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the page's requests, one at a time."""
+
+    def __init__(self, models: Sequence[Inspected], lock: threading.Lock, *given: Any):
+        self.models, self.lock, self.port = models, lock, given[-1].server_port
+        super().__init__(*given)
+
+    def do_GET(self) -> None:
+        """Send a file of the page."""
+        self._respond(self._file)
+
+    def do_POST(self) -> None:
+        """Send the answer to a question in JSON."""
+        self._respond(self._answered)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the library's name)
+        """Print nothing: texts that are looked at stay on the page."""
+
+    def _file(self) -> tuple[str, bytes]:
+        if self.path not in _FILES:
+            raise RefusedError(404, "there is no such file")
+        name, kind = _FILES[self.path]
+        return kind, importlib.resources.files(__package__).joinpath("static", name).read_bytes()
+
+    def _answered(self) -> tuple[str, bytes]:
+        if self.headers.get_content_type() != "application/json":
+            raise RefusedError(415, "a question must be application/json")
+        size = self.headers.get("Content-Length", "")
+        if not size.isdecimal():
+            raise RefusedError(411, "Content-Length is missing")
+        if int(size) > _MOST_BYTES:
+            raise RefusedError(413, f"a question may have {_MOST_BYTES} bytes")
+        try:
+            asked = json.loads(self.rfile.read(int(size)))
+            if not isinstance(asked, dict):
+                raise ValueError("a question must be a JSON object")
+            with self.lock:
+                found = answer(self.models, self.path, asked)
+        except (ValueError, RecursionError) as error:
+            raise RefusedError(400, " ".join(str(error).split())) from error
+        return "application/json", json.dumps(found).encode()
+
+    def _respond(self, make: Callable[[], tuple[str, bytes]]) -> None:
+        try:
+            self._check_origin()
+            status, (kind, content) = 200, make()
+        except RefusedError as error:
+            status, kind = error.status, "application/json"
+            content = json.dumps({"error": str(error)}).encode()
+            self.close_connection = True
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _check_origin(self) -> None:
+        """Refuse the pages of others, which a browser lets ask under names of their own."""
+        port = self.port
+        own = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
+        if self.headers.get("Host") not in own:
+            raise RefusedError(403, f"this page is at http://{own[0]}")
+        origin = self.headers.get("Origin")
+        if origin is not None and origin not in [f"http://{one}" for one in own]:
+            raise RefusedError(403, f"this page answers only its own requests, not {origin}")

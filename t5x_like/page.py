@@ -1,0 +1,42 @@
+"""Look at one model or at two side by side, on a page in the browser.
+
+    python -m t5x_like.page --from=FOLDER [--and=FOLDER] [--port=8765]
+
+A folder is a run, a checkpoint or a Hugging Face folder, with its tokenizer. A decoder shows the
+probabilities of the next token and how surprising each token was, T5 the spans that it fills, an
+encoder its mask tokens, ELECTRA which tokens were replaced; all show attention by layer and head,
+and where the output layer can read them the layers' own predictions (docs/page.md). The server
+listens on 127.0.0.1 alone, and the page requests nothing elsewhere. Ctrl-C ends it.
+"""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from t5x_like.config import one_line_errors
+from t5x_like.experiment import command_line
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.page")
+    parser.add_argument("--from", dest="first", required=True, metavar="FOLDER", help="a model")
+    parser.add_argument("--and", dest="second", metavar="FOLDER", help="another one beside it")
+    parser.add_argument("--port", type=int, default=8765, help="of 127.0.0.1; 0 is any free one")
+    given = parser.parse_args(arguments)
+    with one_line_errors():
+        folders = [folder for folder in (given.first, given.second) if folder]
+        for folder in folders:
+            if not pathlib.Path(folder).expanduser().is_dir():
+                raise ValueError(f"there is no folder {folder}")
+        # JAX takes seconds to import: after the arguments have been checked, and not for --help.
+        from t5x_like.inspection import inspected, server
+
+        models = [inspected.load(folder) for folder in folders]
+        with server.make_server(models, port=given.port) as made:
+            print(f"http://{server.ADDRESS}:{made.server_port}", flush=True)
+            made.serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
