@@ -10,7 +10,7 @@ VOCABULARY := $(DEMO)/vocabulary.model
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHON
 
-.PHONY: help demo test test-slow notebooks plans lint lock clean
+.PHONY: help demo test test-slow test-page notebooks plans lint lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -34,10 +34,13 @@ demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python docum
 	@$(PYTHON_IN_VENV) -m t5x_like.infer --config=configs/t5.py:demo --config.workdir=$(DEMO) --examples=5
 
 test: $(READY)  ## the tests, but for the slow ones
-	@$(PYTHON_IN_VENV) -m pytest -m "not slow" -n logical --maxprocesses=8 --dist=loadfile
+	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser" -n logical --maxprocesses=8 --dist=loadfile
 
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
 	@$(PYTHON_IN_VENV) -m pytest -m slow -n logical --maxprocesses=8 --dist=loadfile --timeout=1200
+
+test-page: $(READY)  ## the page in headless Chromium (apt-get install chromium chromium-driver)
+	@$(PYTHON_IN_VENV) -m pytest -m browser
 
 notebooks: $(READY)  ## run the notebooks from top to bottom, and keep what they show
 	@$(VENV)/bin/jupyter execute --inplace notebooks/*.ipynb

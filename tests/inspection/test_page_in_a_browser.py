@@ -1,0 +1,116 @@
+"""The page in headless Chromium, by keyboard: `make test-page`, where the browser is installed."""
+
+import threading
+
+import pytest
+
+from t5x_like.inspection import inspected, server
+from tests.programs import tiny_encoder, tiny_writer
+from tests.programs.browser import CONTROL, ENTER, TAB, Browser
+
+pytestmark = pytest.mark.browser
+
+TEXT = "the <b>cat</b>"
+SHOWN = "return [...document.querySelectorAll('section')].map(s => [...s.querySelectorAll"
+TITLES = SHOWN + "('.tokens')].at(-1)).map(t => [...t.children].map(b => b.title))"
+TEXTS = SHOWN + "('.tokens')].at(-1)).map(t => [...t.children].map(b => b.textContent))"
+DONE = "return document.querySelector('#status').textContent === ''"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    words = ["the", "cat", "sat"]
+    paths = [tiny_writer.write(folder / one, tiny_writer.settings(one)) for one in ("gpt2", "t5")]
+    paths.append(tiny_encoder.write(folder / "bert", "bert", words=words))
+    return [inspected.load(str(path)) for path in paths]
+
+
+@pytest.fixture
+def opened(models):
+    with server.make_server(models, port=0) as made, Browser() as browser:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        browser.open(f"http://127.0.0.1:{made.server_port}/")
+        browser.until("return document.querySelectorAll('section').length === 3")
+        yield browser
+        made.shutdown()
+        thread.join()
+
+
+def done(browser):
+    browser.until(DONE)
+
+
+def look(browser, text):
+    browser.press(*text)
+    browser.press(ENTER, holding=CONTROL)
+    browser.until("return document.querySelectorAll('.open-attention').length === 3")
+    done(browser)
+
+
+def test_the_page_shows_the_models_numbers_and_no_markup_of_the_text(models, opened):
+    look(opened, TEXT)
+    assert opened.run("return document.querySelectorAll('#models b').length") == 0
+    found = models[0].look(models[0].read(TEXT))
+    decoder, generated, _ = opened.run(TITLES)
+    assert opened.run(TEXTS)[0][1:] == [one["text"] for one in found["tokens"][1:]]
+    expected = [f"{one['bits']:.2f} bits" for one in found["tokens"][1:]]
+    assert [title.split(",")[0] for title in decoder[1:]] == expected
+    targets = models[1].look(models[1].read(TEXT))["targets"]
+    assert [title.split(",")[0] for title in generated[1:]] == [
+        f"{one['bits']:.2f} bits" for one in targets[1:]
+    ]
+    assert [one for one in opened.errors() if "/favicon.ico" not in one] == []
+    elsewhere = (
+        "return performance.getEntriesByType('resource').map(r => r.name)"
+        ".filter(name => !name.startsWith(location.origin))"
+    )
+    assert opened.run(elsewhere) == []
+
+
+def test_a_key_continues_the_text_and_opens_attention_and_lens(models, opened):
+    look(opened, TEXT)
+    before = len(opened.run(TEXTS)[0])
+    opened.run("document.querySelector('section li button').focus()")
+    opened.press(ENTER)
+    opened.until(f"return ({TEXTS.replace('return ', '', 1)})[0].length === {before + 1}")
+    done(opened)
+    found = models[0].look(models[0].read(TEXT))
+    tokens = [*(one["id"] for one in found["tokens"]), found["next"][0]["id"]]
+    for name in ("attention", "lens"):
+        opened.run(f"document.querySelector('section .open-{name}').focus()")
+        opened.press(ENTER)
+        opened.until(f"return document.querySelectorAll('table.{name}').length === 1")
+        done(opened)
+    cells = "return [...document.querySelectorAll('table.attention tbody td')].map(d => d.title)"
+    weights = models[0].attention(tokens, None, side="", layer=0, head=0)["weights"]
+    assert [title.rpartition(": ")[2] for title in opened.run(cells)] == [
+        f"{100 * weight:.2f}%" for row in weights for weight in row
+    ]
+    opened.press(TAB)
+    assert opened.run("return document.activeElement.tagName") != "BODY"
+
+
+def test_a_token_is_masked_and_filled_in(models, opened):
+    look(opened, "the cat")
+    own = "document.querySelectorAll('section')[2]"
+    opened.run(f"{own}.querySelectorAll('.token')[2].focus()")
+    opened.press(ENTER)
+    opened.run(f"{own}.querySelector('.mask-it').focus()")
+    opened.press(ENTER)
+    masked = f"return [...{own}.querySelectorAll('h3')].some(h => h.textContent.startsWith('Mask'))"
+    opened.until(masked)
+    done(opened)
+    shown = opened.run(f"return {own}.querySelectorAll('.probability')[0].textContent")
+    tokens = models[2].read("the cat")
+    tokens[2] = models[2].about()["mask"]
+    best = models[2].look(tokens)["tokens"][2]["top"][0]["probability"]
+    assert shown == f"{100 * best:.2f}%"
+
+
+def test_a_text_that_is_too_long_is_one_line(opened):
+    opened.run("document.querySelector('#text').value = 'x'.repeat(200)")
+    opened.press(ENTER, holding=CONTROL)
+    line = opened.until("return document.querySelector('#status.error')?.textContent")
+    assert "this model is shown 1 to 64" in line
