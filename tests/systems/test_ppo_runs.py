@@ -246,15 +246,15 @@ def test_the_commands_take_a_run_for_its_policy(folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed_at", [1, 2])
-def test_a_killed_process_goes_on_bit_for_bit(folder, tmp_path, killed_at):
+@pytest.mark.parametrize("killed", ["1", "2", "2 prepare_step", "2 update", "3 prepare_step"])
+def test_a_process_killed_within_a_rollout_or_update_goes_on_bit_for_bit(folder, tmp_path, killed):
     again = settings(folder)
     again.workdir = str(tmp_path / "run")
     path = tmp_path / "settings.json"
     path.write_text(json.dumps(config.to_dict(again)))
-    command = [sys.executable, "-m", "tests.programs.killed_run", str(path), str(killed_at)]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    command = [sys.executable, "-m", "tests.programs.killed_run", str(path), *killed.split()]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
     train.train(again)
     assert_same(stored(again.workdir, STEPS), stored(folder / "run", STEPS))
 
