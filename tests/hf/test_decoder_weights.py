@@ -22,9 +22,9 @@ SYSTEMS = (
     "gemma",
     "mixtral",
     "opt",
-    "opt_350m",
+    pytest.param("opt_350m", marks=pytest.mark.slow),
     "gpt_neox",
-    "gpt_neox_serial",
+    pytest.param("gpt_neox_serial", marks=pytest.mark.slow),
     "gptj",
 )
 # Float32 sums of two frameworks differ in their order, by 1e-6 of outputs near 5; a wrong weight,

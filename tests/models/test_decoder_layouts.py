@@ -1,4 +1,4 @@
-"""LLaMA and PaLM on a mesh: the gradients of one device, whatever is cut."""
+"""Decoders on a mesh: the gradients of one device, whatever is cut."""
 
 import flax.linen as nn
 import jax
@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.systems import llama, palm
+from t5x_like.systems import gpt_j, gpt_neox, llama, mixtral, opt, palm
 
+SMALL = {"vocab_size": 64, "layers": 2, "d_model": 16, "d_ff": 64, "heads": 4}
 SYSTEMS = {
     "llama": llama.build(
         llama.SIZES["7b"]
@@ -19,10 +20,20 @@ SYSTEMS = {
         palm.SIZES["8b"]
         | {"vocab_size": 64, "layers": 2, "d_model": 16, "d_ff": 64, "heads": 4, "head_width": 6}
     ),
+    "mixtral": mixtral.build(
+        mixtral.SIZES["8x7b"] | SMALL | {"kv_heads": 2, "head_width": 6, "experts": 4}
+    ),
+    "opt": opt.build(opt.SIZES["350m"] | SMALL | {"d_embedding": 8}),
+    "gpt_j": gpt_j.build(gpt_j.SIZES["6b"] | SMALL | {"rotary_width": 2}),
+    "gpt_neox": gpt_neox.build(gpt_neox.SIZES["20b"] | SMALL | {"rotary_share": 0.5}),
 }
+FAST = ("llama", "palm")
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(
+    "system",
+    [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS if name not in FAST)],
+)
 def test_gradients_on_a_mesh_are_those_of_one_device(system):
     module = SYSTEMS[system]
     tokens = jax.random.randint(jax.random.key(1), (8, 12), 1, 64)
@@ -51,4 +62,8 @@ def test_gradients_on_a_mesh_are_those_of_one_device(system):
         # Float32 sums in another order; a wrong one is off by all of it.
         scale = np.max(np.abs(y))
         name = jax.tree_util.keystr(path)
+        if system == "opt" and name.endswith("['key']['bias']"):
+            # The same term in the scores of all keys: its gradient is 0 but for rounding.
+            assert max(scale, np.max(np.abs(x))) < 1e-12
+            continue
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * scale, err_msg=name)
