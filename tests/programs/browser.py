@@ -13,7 +13,7 @@ from typing import Any, Self
 
 _OPTIONS = {
     "goog:chromeOptions": {
-        "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1150"]
+        "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1500"]
     },
     "goog:loggingPrefs": {"browser": "ALL"},
 }
