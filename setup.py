@@ -6,8 +6,7 @@ ranges here are the oldest releases the code is written against.
 
 from setuptools import find_packages, setup
 
-# Needed by the models, systems, training, decoding and checkpoints. Nothing here needs TensorFlow:
-# the modules that do (preprocessing, data, the commands) import it, the others never do.
+# Needed by the models, systems, training, decoding and checkpoints. Nothing here needs TensorFlow.
 ARRAYS = [
     "absl-py>=2.1",
     "clu>=0.0.12",
@@ -26,7 +25,9 @@ ARRAYS = [
 COMMANDS = [
     "datasketch>=1.6",
     "etils[epath]>=1.9",
+    "grain>=0.2.12",
     "matplotlib>=3.9",
+    "pillow>=10",
     "pyarrow>=18",
     "pyyaml>=6",
     "rich>=13.7",
@@ -35,12 +36,17 @@ COMMANDS = [
     "scikit-learn>=1.5",
     "scipy>=1.14",
     "sentencepiece>=0.2",
-    "seqio>=0.0.20",
     "tensorboard>=2.18",
-    "tensorflow>=2.18",
-    "tensorflow-datasets>=4.9.7",
     "threadpoolctl>=3.5",
     "tokenizers>=0.21",
+]
+
+# Tasks of seqio: C4, benchmarks, mixtures, and every objective. Without it documents are read by
+# grain (data/grain_files.py).
+SEQIO = [
+    "seqio>=0.0.20",
+    "tensorflow>=2.18",
+    "tensorflow-datasets>=4.9.7",
 ]
 
 # The TPU's compiler, of the release that fits JAX's. It needs no TPU, but Linux on x86-64.
@@ -51,10 +57,12 @@ EXTRAS = {
     "tpu": ["jax[tpu]>=0.10"],
     "cuda": ["jax[cuda13]>=0.10"],
     "plan": PLAN,
+    "seqio": SEQIO,
     # The tasks of `evaluate --harness`. It does not install PyTorch, which they do not need.
     "harness": ["lm-eval>=0.4.9"],
     "dev": [
         *PLAN,
+        *SEQIO,
         "ipykernel>=6.29",
         "jsonschema>=4.23",
         "mypy>=1.15",
@@ -78,4 +86,5 @@ setup(
     python_requires=">=3.11,<3.14",
     install_requires=ARRAYS + COMMANDS,
     extras_require=EXTRAS,
+    entry_points={"console_scripts": ["t5x-like = t5x_like.__main__:main"]},
 )

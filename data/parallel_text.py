@@ -40,8 +40,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t5x_like.batches import cleaning_counts
 from t5x_like.names import hint
-from t5x_like.preprocessing import cleaning, sources
+from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -238,7 +239,7 @@ def _parse(
     def parse(batch: np.ndarray) -> list[np.ndarray]:
         rows = [take(line) for line in batch if line.strip()]
         good = [row for row in rows if None not in row]
-        cleaning.count("unreadable", len(rows) - len(good))
+        cleaning_counts.count("unreadable", len(rows) - len(good))
         return [np.array([row[side] for row in good], object) for side in (0, 1)]
 
     parsed = tf.numpy_function(parse, [lines], [tf.string, tf.string])

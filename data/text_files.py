@@ -37,6 +37,7 @@ import pyarrow
 import pyarrow.parquet
 import tensorflow as tf
 
+from t5x_like.batches import cleaning_counts
 from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, sources
 from t5x_like.preprocessing.objectives import Objective
@@ -286,7 +287,7 @@ def _parse_json(lines: tf.Tensor, columns: Columns) -> dict[str, tf.Tensor]:
             for row in texts
         ]
         good = [row for row in encoded if len(row) == len(columns)]
-        cleaning.count("unreadable", len(rows) - len(good))
+        cleaning_counts.count("unreadable", len(rows) - len(good))
         return [np.array([row[i] for row in good], object) for i in range(len(columns))]
 
     parsed = tf.numpy_function(parse, [lines], [tf.string] * len(columns))

@@ -21,18 +21,15 @@ if __name__ == "__main__":
 import contextlib
 import dataclasses
 import functools
-import logging
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import ml_collections
-import numpy as np
-import tensorflow as tf
-from clu import metric_writers
 
 from t5x_like import config, partitioning
+from t5x_like.batches.reading import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
 from t5x_like.evaluation import run_report
@@ -53,8 +50,8 @@ from t5x_like.experiment.memories import Data, Models
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
 from t5x_like.experiment.tasks import choose_by_step, run_tasks
+from t5x_like.experiment.tensorboard_files import TensorBoardWriter
 from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
-from t5x_like.preprocessing.streams import NoExampleError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
 from t5x_like.training.profile import Profile
@@ -148,28 +145,16 @@ def _fingerprints(
     return found
 
 
-class TensorBoardWriter(metric_writers.SummaryWriter):
-    """Writes TensorBoard's files, with the load of experts as a plot."""
-
-    def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Plot and write tables [1, layers, experts, 1] of shares."""
-        plots = {
-            name: reporting.draw_load(image[0, :, :, 0])[None] for name, image in images.items()
-        }
-        super().write_images(step, plots)
-
-
 def open_writer(workdir: pathlib.Path) -> Writers:
     """The writers of a run; none except on the first process."""
     if jax.process_index() != 0:
         return Writers([], workdir)
-    logging.getLogger("clu").setLevel(logging.WARNING)
     writers: list[reporting.ClosingWriter] = [
-        TensorBoardWriter(str(workdir / "tensorboard")),
+        TensorBoardWriter(workdir / "tensorboard"),
         reporting.JsonLinesWriter(workdir / reporting.LOG),
         reporting.EvaluationLines(),
     ]
-    return Writers(writers, workdir, failures=(tf.errors.OpError,))
+    return Writers(writers, workdir)
 
 
 def _any(data: Data) -> Inputs:

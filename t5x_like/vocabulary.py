@@ -115,6 +115,7 @@ def _train(flags: argparse.Namespace) -> None:
     # TensorFlow takes seconds to import: after the flags have been checked, and not for --help.
     command_line.silence_tensorflow()
     from t5x_like import vocabularies
+    from t5x_like.batches import cleaning_counts
     from t5x_like.preprocessing import cleaning, sources
     from t5x_like.vocabularies import trainers
 
@@ -136,7 +137,7 @@ def _train(flags: argparse.Namespace) -> None:
             if getattr(flags, name) != _default(name)
         },
     )
-    print(f"cleaning: {cleaning.describe_counts()}")
+    print(f"cleaning: {cleaning_counts.describe_counts()}")
     size = f"{flags.size:,} pieces"
     if flags.kind == "unigram":
         size += f", to which {vocabularies.SENTINELS} sentinels come on loading"

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "vocabularies": ("names",),
     "batches": ("names", "vocabularies"),
     "preprocessing": ("names", "vocabularies", "batches"),
+    "grain_pipeline": ("names", "vocabularies", "batches"),
     "models": ("names", "partitioning"),
     "losses": ("names", "partitioning", "models"),
     "decoding": ("names", "partitioning", "models"),
@@ -50,6 +51,7 @@ MAY_IMPORT = {
         "vocabularies",
         "batches",
         "preprocessing",
+        "grain_pipeline",
         "models",
         "losses",
         "systems",
@@ -69,10 +71,11 @@ MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
 MAY_IMPORT["studies"] = (*MAY_IMPORT["scaling_laws"], "scaling_laws")
 COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
+    "__main__",
 }
 GROUND = {"__init__", "names", "config", "partitioning"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
-WITH_TENSORFLOW = {"preprocessing", "train"}
+WITH_TENSORFLOW = {"preprocessing"}
 TENSORFLOW = (
     "tensorflow",
     "tensorflow_text",

@@ -19,12 +19,12 @@ Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, b
 """
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import ml_collections
 
 from t5x_like import systems
+from t5x_like.batches import data_modules
 from t5x_like.evaluation.cloze import Choice, LastWord
 from t5x_like.evaluation.dialog_replies import Replies
 from t5x_like.evaluation.documents import Documents
@@ -89,7 +89,7 @@ def of_config(settings: ml_collections.ConfigDict, *, data_task: str) -> dict[st
     """
     chosen = settings.evaluate.measures.to_dict()
     task = systems.find(settings.system).task(settings.model.to_dict())
-    of_benchmark = getattr(_data_module(settings), "measure", None)
+    of_benchmark = getattr(data_modules.load(settings.data.module), "measure", None)
     if not chosen and of_benchmark:
         chosen = {name: {} for name in ("loss", BENCHMARK)}
     elif not chosen:
@@ -106,12 +106,6 @@ def of_config(settings: ml_collections.ConfigDict, *, data_task: str) -> dict[st
         found = of_benchmark(data.objective, task=data_task, **data.settings.to_dict())
         chosen[name] = {**found, **{key: value for key, value in own.items() if key != "kind"}}
     return {name: make(name, own, task=task) for name, own in chosen.items()}
-
-
-def _data_module(settings: ml_collections.ConfigDict) -> ModuleType:
-    from t5x_like.preprocessing import sources  # only here TensorFlow is needed
-
-    return sources.load_module(settings.data.module)
 
 
 def make(name: str, settings: Mapping[str, Any], *, task: Task) -> Measure:

@@ -94,10 +94,7 @@ class Resources:
 
     def _source(self, task: str, *, split: str, cleaned: bool) -> Iterator[Row]:
         """The rows of a source, with strings for bytes and lists for arrays."""
-        from t5x_like.preprocessing.pipeline import source_rows  # only here TensorFlow is needed
-
-        self._text.register()
-        for row in source_rows(task, split=split, cleaned=cleaned):
+        for row in self._text.tasks().rows(task, split=split, cleaned=cleaned):
             yield {name: data_side.plain(value) for name, value in row.items()}
 
     @functools.cached_property

@@ -6,6 +6,7 @@ import sys
 import jax
 import numpy as np
 
+from t5x_like.batches import cleaning_counts
 from t5x_like.evaluation.while_training import EPOCHS
 from t5x_like.experiment import data_side, reporting
 from t5x_like.experiment.data_side import Inputs
@@ -35,9 +36,8 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
     entropies = {name: _held_out_entropy(inputs) for name, inputs in data.items()}
     if not first:
         return []
-    from t5x_like.preprocessing import cleaning  # only where data was read is TensorFlow needed
 
-    events = cleaning.describe_counts()
+    events = cleaning_counts.describe_counts()
     found = [f"\ncleaning: {events}"] if events else []
     log = reporting.read_log(workdir)
     for name, inputs in data.items():

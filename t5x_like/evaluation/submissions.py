@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_collections
 
+from t5x_like.batches import data_modules
 from t5x_like.evaluation.metrics.groups import same_noun
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.inference import predictions, text_model
@@ -54,9 +55,7 @@ def hidden_tests(settings: ml_collections.ConfigDict) -> list[HiddenTest]:
     found = []
     for one in run_tasks(settings):
         data = one.settings.data
-        from t5x_like.preprocessing import sources  # only here TensorFlow is needed
-
-        find = getattr(sources.load_module(data.module), "hidden_test", None)
+        find = getattr(data_modules.load(data.module), "hidden_test", None)
         if find is None:
             raise ValueError(f"--submission: data.module={data.module!r} has no hidden test sets")
         choices = data.objective_settings.get("choices", 0)

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import ml_collections
@@ -14,11 +14,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
+from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
-
-if TYPE_CHECKING:
-    from t5x_like.preprocessing.pipeline import Batches  # at run time only where data is read
 
 TARGETS = {
     "decoder_target_tokens": "decoder_loss_weights",
@@ -46,10 +44,10 @@ class Inputs:
     slice: tuple[int, int]
     phase: str
     _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
-    _passes: dict[str, "Batches"] = dataclasses.field(default_factory=dict)
+    _passes: dict[str, ShardedBatches] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def train_batches(self) -> "Batches":
+    def train_batches(self) -> ShardedBatches:
         """This process's part of each training batch, in endless epochs."""
         return self._batches(self.config.data.task, split="train", shards=self.shards)
 
@@ -120,9 +118,7 @@ class Inputs:
 
     def held_out_rows(self, task: str) -> Iterator[dict[str, Any]]:
         """The held-out rows of a task's source, the same on all processes."""
-        from t5x_like.preprocessing.pipeline import source_rows
-
-        return source_rows(task, split="validation")
+        return self.text.tasks().rows(task, split="validation")
 
     def _pass(self, task: str) -> Iterator[dict[str, np.ndarray]]:
         """One pass over the held-out split.
@@ -140,14 +136,14 @@ class Inputs:
         batches = self._passes[task].from_start()
         return batches if shards % self.slice[1] == 0 else map(self.part, batches)
 
-    def _batches(self, task: str, *, split: str, shards: int, repeat: bool = True) -> "Batches":
-        from t5x_like.preprocessing.pipeline import Batches
-
-        self.text.register()  # another phase or task may have registered the same names since
+    def _batches(
+        self, task: str, *, split: str, shards: int, repeat: bool = True
+    ) -> ShardedBatches:
+        tasks = self.text.tasks()  # another phase or task may have registered the same names since
         data = self.config.data
         index, number = self.slice if shards % self.slice[1] == 0 else (0, 1)
         mine = shards // number
-        return Batches(
+        return tasks.batches(
             task,
             split=split,
             batch_size=data.batch_size,
@@ -191,7 +187,7 @@ def build(
     data = config.data
     text = text or text_data.build(config)
     _check_vocabulary(config, text)
-    text.register()
+    text.tasks()
     number = partitioning.batch_slice(mesh)[1]
     # One for each device that holds rows, so that more or fewer processes can share them later.
     parts = partitioning.batch_parts(mesh.shape)

@@ -1,10 +1,20 @@
 """Fingerprints of a run's vocabulary and data files, which a restart compares."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from etils import epath
 
 from t5x_like.config import Phase
 from t5x_like.experiment.memories import Data
+
+_ENDS = 1 << 16  # bytes of the beginning and of the end that are hashed
+_READERS = 16
+
+# Size in bytes, time of modification in seconds, hash of the beginning and the end.
+Fingerprint = list[Any]
 
 
 def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
@@ -14,19 +24,16 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
         `vocabulary`, a hash of all that decides how text is encoded; `read`, the paths that each
         task of each phase reads, in order; `files`, the fingerprints of these that are files.
     """
-    from t5x_like.preprocessing import data_files  # only where data is read is TensorFlow needed
-
     read: dict[str, list[str]] = {}
     digest = ""
     for phase, data in parts:
         for name, inputs in data.items():
-            inputs.text.register()  # another phase or task may have registered the same names since
             digest = inputs.text.vocabulary.digest  # the same in all parts of a run
             tasks = dict.fromkeys((inputs.config.data.task, *inputs.eval_tasks))
-            found = data_files.paths(tasks, inputs.config.data.settings.to_dict())
+            found = inputs.text.tasks().files(*tasks)
             prefix = "".join(f"{part}/" for part in (phase.name, name) if part)
             read |= {f"{prefix}{key}": files for key, files in found.items()}
-    files = data_files.fingerprints(path for paths in read.values() for path in paths)
+    files = _fingerprints(path for paths in read.values() for path in paths)
     kept = {key: [path for path in paths if path in files] for key, paths in read.items()}
     return {"vocabulary": digest, "read": kept, "files": files}
 
@@ -92,3 +99,25 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any], *, key: str) -> s
         if ends != ends_now:
             return f"{path} of {key} has another content"
     return ""
+
+
+def _fingerprints(files: Iterable[str]) -> dict[str, Fingerprint]:
+    """The fingerprints of those paths that are files; a few reads each, several at once."""
+    distinct = list(dict.fromkeys(files))
+    with ThreadPoolExecutor(_READERS) as pool:
+        pairs = zip(distinct, pool.map(_fingerprint, distinct), strict=True)
+        return {path: found for path, found in pairs if found is not None}
+
+
+def _fingerprint(path: str) -> Fingerprint | None:
+    try:
+        stat = epath.Path(path).stat()
+        if stat.is_directory:
+            return None
+        with epath.Path(path).open("rb") as file:
+            ends = hashlib.sha256(file.read(_ENDS))
+            file.seek(max(0, stat.length - _ENDS))
+            ends.update(file.read(_ENDS))
+    except OSError:
+        return None
+    return [stat.length, stat.mtime, ends.hexdigest()[:16]]

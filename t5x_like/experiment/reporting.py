@@ -68,7 +68,6 @@ class Writers:
 
     Args:
         folder: that they write into.
-        failures: the errors of those that cannot write, besides OSError.
 
     All methods but `close` raise WriteError where a file cannot be written.
     """
@@ -77,33 +76,31 @@ class Writers:
         self,
         writers: Sequence[ClosingWriter],
         folder: pathlib.Path,
-        *,
-        failures: tuple[type[Exception], ...] = (),
     ):
-        self._writers, self._folder, self._failures = writers, folder, failures
+        self._writers, self._folder = writers, folder
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Write the scalars of a step with each writer."""
-        with writing(self._folder, *self._failures):
+        with writing(self._folder):
             for writer in self._writers:
                 writer.write_scalars(step, scalars)
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Write the images of a step with each writer."""
-        with writing(self._folder, *self._failures):
+        with writing(self._folder):
             for writer in self._writers:
                 writer.write_images(step, images)
 
     def flush(self) -> None:
         """Flush each writer."""
-        with writing(self._folder, *self._failures):
+        with writing(self._folder):
             for writer in self._writers:
                 writer.flush()
 
     def close(self) -> None:
         """Close each writer; what could not be written was an error before."""
         for writer in self._writers:
-            with contextlib.suppress(OSError, *self._failures):
+            with contextlib.suppress(OSError):
                 writer.close()
 
 

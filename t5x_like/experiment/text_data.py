@@ -3,14 +3,17 @@
 import dataclasses
 import functools
 import inspect
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import ml_collections
 
 from t5x_like import vocabularies
-from t5x_like.batches import converters
+from t5x_like.batches import converters, data_modules
 from t5x_like.batches.conversion import Converter
 from t5x_like.batches.objective_examples import Examples, examples_of
+from t5x_like.batches.sharded_batches import Tasks
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -18,7 +21,8 @@ from t5x_like.vocabularies import Vocabulary
 class TextData:
     """The vocabulary, objective, converter and labels of a config's `data`.
 
-    It needs TensorFlow only to register the tasks, and for labels that the config does not list.
+    It needs what reads the text (TensorFlow, for seqio's tasks) only for `tasks`, and for labels
+    that the config does not list.
 
     Attributes:
         config: the config.
@@ -37,19 +41,34 @@ class TextData:
         """See `label_names`."""
         return label_names(self.config)
 
-    def register(self) -> None:
-        """Register the tasks with seqio, in place of those of the same names.
+    def tasks(self) -> Tasks:
+        """The tasks of the data module, in place of those of the same names.
+
+        The module decides how its text is read: by seqio if it registers tasks there, by grain and
+        without TensorFlow if it has corpora.
 
         Raises:
             ValueError: a module, an objective or one of their settings does not exist.
         """
-        from t5x_like.preprocessing import objectives, sources
-
         data = self.config.data
-        objective = objectives.build(data.objective, **data.objective_settings.to_dict())
-        module, settings = sources.load_module(data.module), data.settings.to_dict()
-        sources.check_settings(module.register, settings)
-        module.register(self.vocabulary, objective, **settings)
+        module = data_modules.load(data.module)
+        return _kind_of_tasks(module)(
+            module,
+            data.settings.to_dict(),
+            vocabulary=self.vocabulary,
+            objective=data.objective,
+            objective_settings=data.objective_settings.to_dict(),
+        )
+
+
+def _kind_of_tasks(module: ModuleType) -> Callable[..., Tasks]:
+    if hasattr(module, data_modules.CORPORA):
+        from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
+
+        return CorpusTasks
+    from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+
+    return RegisteredTasks
 
 
 def build(config: ml_collections.ConfigDict) -> TextData:
@@ -97,9 +116,7 @@ def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
     data = config.data
     if data.settings.get("labels"):
         return tuple(str(one) for one in data.settings.labels)
-    from t5x_like.preprocessing import sources
-
-    find = getattr(sources.load_module(data.module), "labels", None)
+    find = getattr(data_modules.load(data.module), "labels", None)
     if find is None:
         return ()
     own = {"task": data.task} if "task" in inspect.signature(find).parameters else {}
@@ -112,8 +129,4 @@ def training_rows(config: ml_collections.ConfigDict) -> int:
     Raises:
         ValueError: a module or a task that does not exist, or a source that does not know.
     """
-    from t5x_like.preprocessing import mixtures, pipeline
-
-    build(config).register()
-    provider = pipeline.find(config.data.task, split="train")
-    return mixtures.number_of_examples(provider, split="train")
+    return build(config).tasks().number_of_rows(config.data.task, split="train")

@@ -14,29 +14,17 @@ The rules, in the order of their application:
 5. A document longer than `max_characters` is split into pieces of that length; no text is lost.
 
 All rules are native TensorFlow on batches of rows; the counters are Python, one call a batch. The
-counters are those of this process, include what was read ahead, and are not part of an iterator's
-checkpoint: they are for information only.
+counters (`batches/cleaning_counts.py`) are those of this process.
 """
 
-import collections
-import threading
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from t5x_like.batches.cleaning_counts import count
 from t5x_like.names import choose
 
-EVENTS = {
-    "documents": "read",
-    "invalid_utf8": "with bytes that are not UTF-8, replaced by U+FFFD",
-    "control_characters": "with control characters, removed",
-    "not_text": "skipped: over a tenth of it is not UTF-8",
-    "empty": "skipped: empty, or nothing left after cleaning",
-    "cut": "longer than the maximum: cut into pieces, or the end of a pair's side dropped",
-    "kept": "given on, pieces counted one by one",
-    "unreadable": "skipped: a row that is not a JSON object or lacks the field",
-}
 NEWLINES = ("keep", "space")
 
 # Rows a batch: enough to make a call cheap, few enough for rows of a million characters.
@@ -44,37 +32,6 @@ _ROWS = 32
 _LINE_BREAK = r"\r\n?|[\x0b\x0c\x{85}\x{2028}\x{2029}]"
 _CONTROL = r"[\x00-\x08\x0e-\x1f\x7f-\x{84}\x{86}-\x{9f}\x{feff}]+"
 _BLANKS = r"[ \t\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}]+"
-
-_counts: collections.Counter[str] = collections.Counter()
-_lock = threading.Lock()
-
-
-def count(event: str, number: int = 1) -> None:
-    """Add `number` to the counter of `event`; thread-safe.
-
-    Raises:
-        ValueError: `event` is not one of `EVENTS`.
-    """
-    choose("event", event, EVENTS)
-    with _lock:
-        _counts[event] += number
-
-
-def counts() -> dict[str, int]:
-    """Returns how often each of `EVENTS` happened in this process since the last reset."""
-    with _lock:
-        return {event: _counts[event] for event in EVENTS}
-
-
-def reset_counts() -> None:
-    """Sets every counter to zero."""
-    with _lock:
-        _counts.clear()
-
-
-def describe_counts() -> str:
-    """Returns one line for a log, of the events that happened: "documents 120, empty 3, ..."."""
-    return ", ".join(f"{event} {number:,}" for event, number in counts().items() if number)
 
 
 def clean(

@@ -1,6 +1,7 @@
 """Shared parts of the data modules: resumable file sources, held-out documents, registering tasks.
 
-A config names its data module, a file in data/, as `data.module`. It has two functions:
+A config names its data module, a file in data/, as `data.module`. One of seqio's tasks has two
+functions:
 
     register(vocabulary, objective, **settings) -> None       adds its tasks to seqio's registry
     documents(split, **settings) -> tf.data.Dataset           the raw {"text"} of a split
@@ -21,20 +22,21 @@ import functools
 import inspect
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import seqio
 import tensorflow as tf
 
 from t5x_like import names
-from t5x_like.names import choose, hint, import_file
+from t5x_like.batches.data_modules import load as load_module
+from t5x_like.names import choose, hint
 from t5x_like.preprocessing import cleaning
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.preprocessing.tracing import traced
 from t5x_like.vocabularies import Vocabulary
+
+__all__ = ["load_module"]  # with all else that a data module needs
 
 SPLITS = ("train", "validation")
 
@@ -45,31 +47,6 @@ OF_PAIRS = ("text_to_text", "marked_text_to_text", "translation", "masked_target
 
 # Held-out documents are chosen in steps of one in ten thousand.
 _BUCKETS = 10_000
-
-
-def load_module(path: str) -> ModuleType:
-    """Import a data module by its path, once per process.
-
-    Args:
-        path: the path of a Python file with `register` and `documents`, such as "data/pydocs.py".
-
-    Raises:
-        ValueError: there is no such file, or it lacks one of the functions.
-    """
-    file = Path(path).expanduser()
-    if not file.is_file():
-        beside = [str(other) for other in file.parent.glob("*.py")]
-        raise ValueError(f"data.module={path!r} does not exist.{hint(path, beside)}")
-    return _import(file.resolve())
-
-
-@functools.cache
-def _import(file: Path) -> ModuleType:
-    module = import_file("data.module", file, name=f"data.{file.stem}")
-    missing = [name for name in ("register", "documents") if not hasattr(module, name)]
-    if missing:
-        raise ValueError(f"data.module={str(file)!r} lacks the function {missing[0]!r}.")
-    return module
 
 
 def check_settings(function: Callable[..., Any], settings: Mapping[str, Any]) -> None:

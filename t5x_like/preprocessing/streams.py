@@ -12,11 +12,9 @@ generator, is read again from the start of the epoch up to the position.
 """
 
 import collections
-import dataclasses
 import functools
 import logging
 import weakref
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,39 +23,13 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.conversion import Example
+from t5x_like.batches.reading import NoExampleError, Reading
 from t5x_like.preprocessing import iterator_state, tracing
 
 # At each epoch of each shard seqio warns that restarts repeat data, which is not the case here.
 logging.getLogger("absl").addFilter(
     lambda record: "an uncached FunctionDataset" not in record.getMessage()
 )
-
-
-class NoExampleError(ValueError):
-    """A shard of the data has no example."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """The settings for reading a task.
-
-    Attributes:
-        split: the split of the task.
-        lengths: the largest number of tokens of each feature.
-        seed: the seed of the order and the noise.
-        shuffle: whether to shuffle files and examples.
-        repeat: whether to continue with further epochs without end.
-        shuffle_buffer: the number of examples in the shuffle buffers of all shards together.
-        shards: the number of shards of the data.
-    """
-
-    split: str
-    lengths: Mapping[str, int]
-    seed: int
-    shuffle: bool
-    repeat: bool
-    shuffle_buffer: int
-    shards: int
 
 
 class TaskReader:
@@ -76,6 +48,10 @@ class TaskReader:
         self.task, self.reading = task, reading
         self._features = features
 
+    def stream(self, *, shard: int) -> "TaskStream":
+        """The examples of a shard, from the first on."""
+        return TaskStream(self, shard=shard)
+
     def source(self, *, shard: int, epoch: int) -> tf.data.Dataset:
         """The source's examples for one shard: some of its files, or every n-th example.
 
@@ -88,7 +64,7 @@ class TaskReader:
             source.get_dataset,
             split=self.reading.split,
             shuffle=self.reading.shuffle,
-            seed=self._seed_for(epoch),
+            seed=self.reading.seed_for(self.task.name, epoch),
         )
         enough_files = len(source.list_shards(self.reading.split)) >= shards
         if enough_files or source.supports_arbitrary_sharding:
@@ -111,10 +87,11 @@ class TaskReader:
         `optimized`, tf.data rewrites the graph for each iterator, which takes longer than to create
         it (50 ms of 60) and makes nothing here faster; only older positions need it.
         """
+        seed_for = functools.partial(self.reading.seed_for, self.task.name)
         dataset = self._preprocess(
             source,
-            noise_seed=tf.constant(self._seed_for(epoch, shard, 1), tf.int64),
-            order_seed=tf.constant(self._seed_for(epoch, shard, 2), tf.int64),
+            noise_seed=tf.constant(seed_for(epoch, shard, 1), tf.int64),
+            order_seed=tf.constant(seed_for(epoch, shard, 2), tf.int64),
             skip=tf.constant(skip, tf.int64),
         )
         options = tf.data.Options()
@@ -140,12 +117,6 @@ class TaskReader:
         """A hash of the files and preprocessors; tf.data does not check that they are the same."""
         files = len(self.task.source.list_shards(self.reading.split))
         return f"{files}-{tracing.hash_of_operations(self._preprocess.graph.as_graph_def()):08x}"
-
-    def _seed_for(self, *use: int) -> int:
-        """Derive a seed of 31 bits from the run's seed, the task and the use."""
-        name = zlib.crc32(self.task.name.encode())
-        sequence = np.random.SeedSequence([self.reading.seed, name, *use])
-        return int(sequence.generate_state(1)[0] >> 1)
 
     @functools.cached_property
     def _preprocess(self) -> Any:
@@ -268,11 +239,7 @@ class TaskStream:
     def _end_epoch(self) -> None:
         reading = self._reader.reading
         if not self._fetched:
-            raise NoExampleError(
-                f"shard {self._shard} of {reading.shards} of split {reading.split!r} of task "
-                f"{self.task.name!r} has no example: set fewer data.shards, or check what its "
-                "preprocessors drop"
-            )
+            raise NoExampleError(self.task.name, reading, shard=self._shard)
         self._epoch, self._last_size, self._fetched = self._epoch + 1, self._fetched, 0
         self._current, self._upcoming = self._upcoming, None
 

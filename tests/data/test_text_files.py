@@ -11,6 +11,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like import vocabularies
+from t5x_like.batches import cleaning_counts
 from t5x_like.preprocessing import cleaning, objectives, sources
 
 text_files = sources.load_module(str(Path(__file__).parents[2] / "data" / "text_files.py"))
@@ -98,10 +99,10 @@ def test_rows_that_cannot_be_read_are_counted_and_skipped(tmp_path):
         b'{"text": "first"}\n\n{"text": 3}\n{"other": "x"}\n[1]\nnot json\n{"text": null}\n'
         b'{"text": "half \\ud800 pair"}\n{"text": "byte \xff"}\n' + b'{"text": ' * 2000 + b"\n"
     )
-    cleaning.reset_counts()
+    cleaning_counts.reset_counts()
     found = texts(text_files.documents("train", files=f"{tmp_path}/bad.jsonl", held_out=0.0))
     assert found == ["first", "half ? pair", "byte \ufffd"]
-    assert cleaning.counts()["unreadable"] == 6
+    assert cleaning_counts.counts()["unreadable"] == 6
 
 
 def test_nulls_of_parquet_are_empty_documents(tmp_path):

@@ -196,7 +196,7 @@ def test_resuming_anywhere_is_exact(task, pack):
 def test_an_older_position_is_of_a_graph_that_tensorflow_rewrote():
     batches, positions = batches_of(), []
     for shard in batches._shards.values():
-        for stream in shard.streams:
+        for stream in shard.streams.values():
             stream._current = stream._open(0, optimized=True)
     take(batches, 2)
     older = {}

@@ -7,14 +7,10 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
+from t5x_like.batches.chunk_lengths import Sizes
 from t5x_like.batches.objective_examples import Examples, examples_of
 from t5x_like.preprocessing.objectives.running_text import chunking
-from t5x_like.preprocessing.objectives.running_text.lengths import (
-    Lengths,
-    OutputFeatures,
-    Sizes,
-    plan,
-)
+from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures, plan
 from t5x_like.vocabularies import Vocabulary
 
 Preprocessor = Callable[..., tf.data.Dataset]

@@ -26,6 +26,7 @@ import functools
 import numpy as np
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows
+from t5x_like.batches.noise_counts import check_rate, check_shares
 from t5x_like.names import choose
 from t5x_like.preprocessing.objectives.masked import formats, masking
 from t5x_like.preprocessing.objectives.masked.formats import Format, Pairing
@@ -35,7 +36,6 @@ from t5x_like.preprocessing.objectives.masked.grouping import (
 )
 from t5x_like.preprocessing.objectives.masked.masking import Choose, Writing
 from t5x_like.preprocessing.objectives.objective import Objective
-from t5x_like.preprocessing.objectives.running_text.noise import check_rate, check_shares
 
 _WORD = np.ones(1)  # chances of spans of one
 

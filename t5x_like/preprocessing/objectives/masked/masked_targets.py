@@ -8,13 +8,13 @@ import tensorflow as tf
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens
+from t5x_like.batches.noise_counts import check_rate, check_shares
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.objectives.masked.formats import SEGMENTS
 from t5x_like.preprocessing.objectives.masked.masking import Writing
 from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
-from t5x_like.preprocessing.objectives.running_text.noise import check_rate, check_shares
 
 _FEATURES = examples_of("masked_targets", {}).features
 

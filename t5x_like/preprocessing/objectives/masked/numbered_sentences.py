@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import SpecialTokens, TextRows, lay_out
+from t5x_like.batches.noise_counts import check_rate, check_shares
 from t5x_like.preprocessing.objectives.masked import formats, masking
 from t5x_like.preprocessing.objectives.masked.formats import Documents
 from t5x_like.preprocessing.objectives.masked.grouping import GroupRows, objective_of_rows
 from t5x_like.preprocessing.objectives.objective import Objective
-from t5x_like.preprocessing.objectives.running_text.noise import check_rate, check_shares
 
 _ALIGNED = ("inputs", "targets", "loss_weights", "sentences", "hidden")
 _WORD = np.ones(1)  # chances of spans of one

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_like.batches.encoder_rows import Piece, SpecialTokens
+from t5x_like.batches.noise_counts import check_rate
 from t5x_like.names import choose
 from t5x_like.preprocessing.objectives.masked import masking
 from t5x_like.preprocessing.objectives.masked.grouping import GroupRows, objective_of_rows
 from t5x_like.preprocessing.objectives.objective import Objective
-from t5x_like.preprocessing.objectives.running_text.noise import check_rate
 
 FORMS = ("spans", "tail")
 

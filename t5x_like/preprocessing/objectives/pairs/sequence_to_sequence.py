@@ -14,6 +14,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.encoder_rows import SpecialTokens
+from t5x_like.batches.noise_counts import check_shares
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.names import choose
 from t5x_like.preprocessing.objectives.masked import formats, sentences
@@ -23,7 +24,6 @@ from t5x_like.preprocessing.objectives.objective import Objective, make
 from t5x_like.preprocessing.objectives.pairs import document_noise
 from t5x_like.preprocessing.objectives.pairs.document_noise import Text
 from t5x_like.preprocessing.objectives.running_text.lengths import Lengths, OutputFeatures
-from t5x_like.preprocessing.objectives.running_text.noise import check_shares
 
 Example = dict[str, np.ndarray]
 # (tokens of a document, lengths of its sentences, random generator) -> its examples.

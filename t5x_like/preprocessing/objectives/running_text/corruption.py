@@ -2,16 +2,9 @@
 
 import tensorflow as tf
 
+from t5x_like.batches.noise_counts import first_sentinel
 from t5x_like.preprocessing.objectives.running_text.noise import Seed
 from t5x_like.vocabularies import Vocabulary
-
-
-def first_sentinel(vocabulary: Vocabulary) -> int:
-    """The id of sentinel <X>, the last one of the vocabulary; <Y> is one below it, and so on.
-
-    It is also the mask token <M> of T5's objectives that need a single one.
-    """
-    return vocabulary.first_sentinel
 
 
 def spans_to_sentinels(tokens: tf.Tensor, mask: tf.Tensor, *, first: int) -> tf.Tensor:
@@ -75,7 +68,7 @@ def replace_tokens(
     its sentinels (T5's code samples sentinels too).
     """
     mask_token = first_sentinel(vocabulary)
-    ordinary_end = vocabulary.first_sentinel + 1 - max(vocabulary.extra_ids, 1)
+    ordinary_end = vocabulary.vocab_size - max(vocabulary.extra_ids, 1)
     draw = tf.random.stateless_uniform(tf.shape(tokens), seeds[0])
     random_tokens = tf.random.stateless_uniform(
         tf.shape(tokens), seeds[1], minval=3, maxval=ordinary_end, dtype=tf.int32

@@ -11,6 +11,16 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from t5x_like.batches.chunk_lengths import Sizes, fill
+from t5x_like.batches.noise_counts import (
+    check_rate,
+    check_shares,
+    check_spans,
+    first_sentinel,
+    noise_count,
+    span_counts,
+    span_sizes,
+)
 from t5x_like.preprocessing.objectives.objective import (
     Corrupt,
     Objective,
@@ -18,22 +28,15 @@ from t5x_like.preprocessing.objectives.objective import (
     objective_over_chunks,
 )
 from t5x_like.preprocessing.objectives.running_text.corruption import (
-    first_sentinel,
     mask_tokens,
     replace_tokens,
     spans_after_sentinels,
     spans_to_sentinels,
 )
-from t5x_like.preprocessing.objectives.running_text.lengths import Sizes, fill
 from t5x_like.preprocessing.objectives.running_text.noise import (
-    check_rate,
-    check_shares,
-    check_spans,
-    noise_count,
     random_spans_mask,
     random_tokens_mask,
     roll_mask,
-    span_counts,
 )
 from t5x_like.vocabularies import Vocabulary
 
@@ -66,27 +69,12 @@ def random_spans_lengths(
         ValueError: as `span_corruption`.
     """
     check_spans("random_spans_lengths", rate=rate, mean_span=mean_span)
-    sizes = _span_sizes(
+    sizes = span_sizes(
         rate=rate, mean_span=mean_span, final_sentinel=final_sentinel, random_roll=random_roll
     )
     # At rate 0.5 several raw lengths fill the inputs: like T5, take one with targets no longer.
     raw_length = fill(sizes, inputs=inputs_length - eos, targets=inputs_length - eos)
     return raw_length, sizes(raw_length).targets + eos
-
-
-def _span_sizes(
-    *, rate: float, mean_span: float, final_sentinel: bool, random_roll: bool
-) -> Callable[[int], Sizes]:
-    def sizes(length: int) -> Sizes:
-        tokens, spans = span_counts(length, rate=rate, mean_span=mean_span)
-        if random_roll:  # a span of two tokens or more can be at the end and at the start
-            spans = min(spans + 1, tokens)
-        sentinels = spans + final_sentinel
-        return Sizes(
-            inputs=length - tokens + spans, targets=tokens + sentinels, sentinels=sentinels
-        )
-
-    return sizes
 
 
 def span_corruption(
@@ -143,7 +131,7 @@ def span_corruption(
 
     return objective_over_chunks(
         "span_corruption",
-        sizes=_span_sizes(
+        sizes=span_sizes(
             rate=rate, mean_span=mean_span, final_sentinel=final_sentinel, random_roll=random_roll
         ),
         corruption=corruption,

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from t5x_like.batches.chunk_lengths import Sizes
 from t5x_like.preprocessing.objectives.objective import (
     Corrupt,
     Objective,
@@ -13,7 +14,6 @@ from t5x_like.preprocessing.objectives.running_text import chunking
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
     OutputFeatures,
-    Sizes,
     check_features,
 )
 from t5x_like.preprocessing.objectives.running_text.noise import random_prefix_mask

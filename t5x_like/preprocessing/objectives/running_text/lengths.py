@@ -1,23 +1,13 @@
-"""Compute the raw chunk length with which inputs and targets fill a batch without padding."""
+"""Check the lengths and features of a task whose objective cuts chunks of running text."""
 
-import bisect
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import seqio
 
-from t5x_like.vocabularies import Vocabulary
+from t5x_like.batches.chunk_lengths import Sizes, plan_chunk
 
 Lengths = Mapping[str, int] | None
 OutputFeatures = Mapping[str, seqio.Feature]
-
-
-class Sizes(NamedTuple):
-    """The most tokens (without EOS) and sentinels that a raw chunk of a given length can need."""
-
-    inputs: int
-    targets: int
-    sentinels: int = 0
 
 
 def check_features(
@@ -51,17 +41,13 @@ def plan(
 
     Args:
         objective: its name, for messages.
-        sizes: see `Sizes`; its inputs must not shrink as the raw length grows.
+        sizes: see `Sizes`.
         sequence_length: length of "inputs" and of "targets" in tokens, EOS included.
         output_features: the task's features; an EOS is counted where a feature has `add_eos`.
 
-    Returns:
-        The raw length: the largest that fits the inputs or, where its targets do not fit, the
-        largest whose targets fit among those that fill the inputs equally.
-
     Raises:
-        ValueError: a length or feature is missing, the two vocabularies differ, the targets are
-            too short, or the vocabulary has too few sentinels.
+        ValueError: a length or feature is missing, the two vocabularies differ; or as
+            `chunk_lengths.plan_chunk`.
     """
     check_features(
         objective,
@@ -76,49 +62,10 @@ def plan(
             f"{objective} cuts inputs and targets out of one text, so both features need the "
             f"same vocabulary, got {inputs.vocabulary} and {targets.vocabulary}"
         )
-    raw_length = fill(
-        sizes,
-        inputs=sequence_length["inputs"] - inputs.add_eos,
-        targets=sequence_length["targets"] - targets.add_eos,
+    return plan_chunk(
+        objective,
+        sizes=sizes,
+        lengths=sequence_length,
+        ends={"inputs": inputs.add_eos, "targets": targets.add_eos},
+        vocabulary=targets.vocabulary.plain,
     )
-    if raw_length < 2:
-        raise ValueError(
-            f"{objective}: lengths.inputs={sequence_length['inputs']} is too short for two tokens "
-            "of text"
-        )
-    needed = sizes(raw_length)
-    if needed.targets + targets.add_eos > sequence_length["targets"]:
-        raise ValueError(
-            f"{objective}: lengths.inputs={sequence_length['inputs']} takes chunks of {raw_length} "
-            f"raw tokens, for which lengths.targets={sequence_length['targets']} must be "
-            f"{needed.targets + targets.add_eos} or more; lengthen it or shorten the inputs"
-        )
-    _check_sentinels(objective, needed.sentinels, vocabulary=targets.vocabulary.plain)
-    return raw_length
-
-
-def _check_sentinels(objective: str, needed: int, *, vocabulary: Vocabulary) -> None:
-    if needed > vocabulary.sentinels:
-        raise ValueError(
-            f"{objective}: inputs of this length can need {needed} sentinels, the vocabulary of "
-            f"{vocabulary.vocab_size} has {vocabulary.sentinels}; use fewer or longer spans, "
-            "shorter inputs, or a vocabulary with more sentinels"
-        )
-
-
-def fill(sizes: Callable[[int], Sizes], *, inputs: int, targets: int) -> int:
-    """The raw length that fills `inputs` tokens and, if possible, fits `targets` tokens.
-
-    Both without EOS. Among the raw lengths that fill the inputs equally it is the longest whose
-    targets fit, and the longest of all if none does.
-    """
-    beyond = inputs + 1
-    while sizes(beyond).inputs <= inputs:
-        beyond *= 2
-    longest = bisect.bisect_right(range(beyond), inputs, key=lambda n: sizes(n).inputs) - 1
-    for length in range(longest, -1, -1):
-        if sizes(length).inputs < sizes(longest).inputs:
-            break
-        if sizes(length).targets <= targets:
-            return length
-    return longest

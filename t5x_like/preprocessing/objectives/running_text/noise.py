@@ -1,57 +1,9 @@
 """Noise masks of a chunk: numbers fixed by its length, places sampled at random."""
 
-from typing import NamedTuple
-
 import seqio
 import tensorflow as tf
 
 Seed = tuple[tf.Tensor, tf.Tensor]
-
-
-class SpanCounts(NamedTuple):
-    """The number of noise tokens of a chunk, and the number of spans."""
-
-    tokens: int
-    spans: int
-
-
-def check_rate(objective: str, *, rate: float) -> None:
-    """Raises ValueError unless `rate`, the share of noise tokens, lies between 0 and 1."""
-    if not 0 < rate < 1:
-        raise ValueError(f"{objective}: rate must lie between 0 and 1, exclusive, got {rate}")
-
-
-def check_shares(objective: str, *, random_rate: float, kept_rate: float) -> None:
-    """Raises ValueError unless the two are shares of the noise that sum to at most 1."""
-    if random_rate < 0 or kept_rate < 0 or random_rate + kept_rate > 1:
-        raise ValueError(
-            f"{objective}: random_rate and kept_rate are shares of the noise, 0 or more and "
-            f"together at most 1, got {random_rate} and {kept_rate}"
-        )
-
-
-def check_spans(objective: str, *, rate: float, mean_span: float) -> None:
-    """Raises ValueError where no mask has this rate and mean span length, in tokens."""
-    check_rate(objective, rate=rate)
-    if not mean_span >= 1:
-        raise ValueError(f"{objective}: mean_span must be 1 token or more, got {mean_span}")
-    if mean_span * (1 - rate) < rate:
-        raise ValueError(
-            f"{objective}: at rate {rate} spans of {mean_span} tokens cannot all be kept apart; "
-            f"use a mean_span of {rate / (1 - rate):.6g} or more, or a lower rate"
-        )
-
-
-def noise_count(length: int, *, rate: float) -> int:
-    """Noise tokens of `length` tokens: the rounded share, at least one, never all of them."""
-    return max(0, min(max(round(length * rate), 1), length - 1))
-
-
-def span_counts(length: int, *, rate: float, mean_span: float) -> SpanCounts:
-    """Noise tokens and spans of `length` tokens, both rounded (to even on a tie), as T5's."""
-    tokens = noise_count(length, rate=rate)
-    spans = min(max(round(tokens / mean_span), 1), tokens, length - tokens)
-    return SpanCounts(tokens=tokens, spans=spans)
 
 
 def random_spans_mask(

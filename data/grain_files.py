@@ -1,0 +1,20 @@
+"""Your own documents, read without TensorFlow: .jsonl, .parquet or .array_record files.
+
+    --config.data.module=data/grain_files.py --config.data.task=grain_files
+    --config.data.settings.files="corpus/*.jsonl"
+
+Rows, cleaning, held-out documents and examples are those of data/text_files.py, for the objectives
+`span_corruption` and `language_modeling`; what differs is the order. All documents of an epoch are
+shuffled at once, not within a buffer. docs/data.md has formats and limits.
+"""
+
+from typing import Any
+
+from t5x_like.grain_pipeline import corpus
+from t5x_like.names import check_settings
+
+
+def corpora(*, name: str = "grain_files", **settings: Any) -> dict[str, corpus.Corpus]:
+    """The corpus of the files, by the name of its task; `settings` are those of `from_files`."""
+    check_settings("data.settings", corpus.from_files, settings)
+    return {name: corpus.from_files(**settings)}

@@ -1,0 +1,49 @@
+"""Data modules, the files that a config names as `data.module`: load one, whatever reads its text.
+
+A module of seqio's tasks has the functions `register` and `documents` (`preprocessing/sources.py`),
+one of documents that need no TensorFlow the function `corpora` (`grain_pipeline/corpus.py`).
+"""
+
+import functools
+from pathlib import Path
+from types import ModuleType
+
+from t5x_like.names import hint, import_file
+
+_SEQIO = ("seqio", "tensorflow", "tensorflow_datasets", "tensorflow_text")
+CORPORA = "corpora"
+
+
+def load(path: str) -> ModuleType:
+    """Import a data module by its path, once per process.
+
+    Args:
+        path: the path of a Python file, such as "data/pydocs.py".
+
+    Raises:
+        ValueError: there is no such file, it lacks a function, or seqio, which it needs.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        beside = [str(other) for other in file.parent.glob("*.py")]
+        raise ValueError(f"data.module={path!r} does not exist.{hint(path, beside)}")
+    return _import(file.resolve())
+
+
+@functools.cache
+def _import(file: Path) -> ModuleType:
+    try:
+        module = import_file("data.module", file, name=f"data.{file.stem}")
+    except ValueError as error:
+        missing = error.__cause__
+        if not isinstance(missing, ModuleNotFoundError) or missing.name not in _SEQIO:
+            raise
+        raise ValueError(
+            f"data.module={str(file)!r} reads its text by seqio, and {missing.name} is not "
+            "installed: pip install 't5x_like[seqio]', or take data/grain_files.py, which reads "
+            "JSON Lines, Parquet and ArrayRecord files without it"
+        ) from error
+    functions = [name for name in ("register", "documents") if not hasattr(module, name)]
+    if functions and not hasattr(module, CORPORA):
+        raise ValueError(f"data.module={str(file)!r} lacks the function {functions[0]!r}.")
+    return module

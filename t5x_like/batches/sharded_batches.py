@@ -1,0 +1,290 @@
+"""Batches of shards of examples, deterministic and resumable at any step, whoever reads them.
+
+The data is divided into virtual shards, whose number is independent of the number of processes.
+Each shard contributes the same number of rows to each global batch, so any number of processes
+sees the same batches, and a position can be restored with another number of processes. The seed
+determines the content of every batch.
+
+A shard is a mixture of streams, one per task. NumPy mixes their examples, packs them and builds the
+rows between two steps. `preprocessing/pipeline.py` has the streams of seqio's tasks, and
+`grain_pipeline/` those that need no TensorFlow.
+"""
+
+import collections
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from flax import serialization
+
+from t5x_like.batches import packing
+from t5x_like.batches.conversion import Batch, Converter, Example, Row
+from t5x_like.batches.reading import Reader, Reading
+
+# A mixture's tasks are sampled for this many examples at once.
+_SAMPLED_AT_ONCE = 1024
+
+
+class Tasks(Protocol):
+    """The tasks of a data module."""
+
+    def batches(self, *args: Any, **kwargs: Any) -> "ShardedBatches":
+        """Return the batches of a task; see `preprocessing.pipeline.Batches`."""
+
+    def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
+        """Return the rows of the source of a task, in order."""
+
+    def number_of_rows(self, task: str, *, split: str) -> int:
+        """Return how many rows the source of a task has."""
+
+    def files(self, *tasks: str) -> dict[str, list[str]]:
+        """Return the files that tasks read, by "TASK/SPLIT", in order."""
+
+
+class ShardedBatches(Iterator[Batch]):
+    """An iterator over this process's rows of each global batch of a task or mixture.
+
+    These are the rows of the shards in `shard_range`, `batch_size / shards` of each, in order.
+    Without `reading.repeat`, the iterator ends when all shards are exhausted, and missing rows are
+    rows of zeros, which have no loss. It then reads the tasks of a mixture one after the other,
+    whatever their rates.
+
+    Args:
+        readers: the tasks by name.
+        shares: how large a part of the examples is from each task.
+        task: the name of the task or mixture.
+        reading: the settings for reading the tasks.
+        batch_size: the number of rows of a global batch.
+        converter: makes the batches.
+        pack: whether to put several short examples into a row.
+        open_rows: of each shard, rows that examples may still be packed into.
+        shard_range: the first shard of this process, and the one after its last; None for all.
+        any_process: a collective function: with all processes calling it, True if any of them
+            passes True. It makes one epoch end on all processes at the same batch; None with one
+            process.
+        phase: the name of the run's phase; a position can only be restored in the same phase.
+        sizes: the number of tokens of each task's source, None where it is unknown.
+
+    Raises:
+        ValueError: a saved position does not fit; while iterating, a shard has no examples.
+    """
+
+    def __init__(
+        self,
+        readers: Mapping[str, Reader],
+        shares: Mapping[str, float],
+        *,
+        task: str,
+        reading: Reading,
+        batch_size: int,
+        converter: Converter,
+        pack: bool,
+        open_rows: int,
+        shard_range: tuple[int, int] | None,
+        any_process: Callable[[bool], bool] | None,
+        phase: str,
+        sizes: Mapping[str, int | None],
+    ):
+        self._settings = {
+            "phase": phase,
+            **dataclasses.asdict(reading),
+            "task": task,
+            "converter": repr(converter),
+            "pack": pack,
+        }
+        self._converter, self._lengths, self._pack = converter, reading.lengths, pack
+        self._any_process, self._sizes = any_process, sizes
+        self._rows = batch_size // reading.shards
+        open_rows = open_rows if pack else 0
+        make = functools.partial(
+            _Shard, readers, shares, reading, converter=converter, open_rows=open_rows
+        )
+        first, after_last = shard_range or (0, reading.shards)
+        self._make_shards = lambda: {n: make(shard=n) for n in range(first, after_last)}
+        self._shards = self._make_shards()
+        self._start_counting()
+
+    def __next__(self) -> Batch:
+        """The next batch: [B, L] int32, and float32 for loss weights."""
+        for shard in self._shards.values():
+            shard.begin()  # all at once, so that their shuffle buffers fill in parallel
+        parts = [shard.take(self._rows) for shard in self._shards.values()]
+        more = any(parts)
+        if not (self._any_process(more) if self._any_process else more):
+            raise StopIteration
+        self._tokens.append(self._tokens_now())
+        self._batches += 1
+        return self._batch([row for part in parts for row in _padded(part, self._rows)])
+
+    def from_start(self) -> "ShardedBatches":
+        """The same batches from the first one on, without making the readers anew."""
+        made = copy.copy(self)
+        made._shards = made._make_shards()
+        made._start_counting()
+        return made
+
+    def blank(self) -> Batch:
+        """A batch of only padding, with the shapes and dtypes of all batches; reads no data."""
+        return self._batch([[] for _ in range(self._rows * len(self._shards))])
+
+    def counts(self) -> dict[str, int]:
+        """The number of examples of each task that this process has read, over all epochs."""
+        total: collections.Counter[str] = collections.Counter()
+        for shard in self._shards.values():
+            total.update({name: stream.examples for name, stream in shard.streams.items()})
+        return dict(total)
+
+    def sizes(self) -> dict[str, int]:
+        """The number of tokens of each task's source, where it is known (`num_tokens`)."""
+        return {task: size for task, size in self._sizes.items() if size}
+
+    def tokens(self, *, batches: int) -> dict[str, int]:
+        """The number of tokens of each task that this process has read, over all epochs.
+
+        It counts `inputs` and `targets`, including examples that wait to be packed into a row.
+
+        Args:
+            batches: the number of batches used since the start or the last `restore`: all that
+                were returned, or all but one.
+        """
+        return dict(self._tokens[batches - self._batches - 1])
+
+    def _start_counting(self) -> None:
+        # Counts after the newest two batches, since the training loop reads one batch ahead.
+        self._tokens = collections.deque([self._tokens_now()], maxlen=2)
+        self._batches = 0
+
+    def _tokens_now(self) -> dict[str, int]:
+        total: collections.Counter[str] = collections.Counter()
+        for shard in self._shards.values():
+            for name, stream in shard.streams.items():
+                total[name] += stream.tokens
+        return dict(total)
+
+    def state(self) -> dict[int, bytes]:
+        """The serialized position of each of this process's shards, between two batches."""
+        return {
+            number: serialization.msgpack_serialize(
+                {"settings": self._settings, "position": shard.state()}
+            )
+            for number, shard in self._shards.items()
+        }
+
+    def restore(self, state: Mapping[int, bytes]) -> None:
+        """Continue from a position, saved with any number of processes.
+
+        All settings but the batch size must be the same.
+
+        Raises:
+            ValueError: a shard is missing, or a setting or the task has changed.
+        """
+        for number, shard in self._shards.items():
+            if number not in state:
+                raise ValueError(
+                    f"the data position has no shard {number}, only {sorted(state)}: set "
+                    f"data.shards={self._settings['shards']} back to the number it was saved with"
+                )
+            saved = serialization.msgpack_restore(state[number])
+            for name, now in self._settings.items():
+                before = saved["settings"].get(name, "")  # older positions lack the phase
+                if before != now:
+                    raise ValueError(
+                        f"the data position was saved with {name}={before!r} and cannot be "
+                        f"restored with {name}={now!r}"
+                    )
+            shard.restore(saved["position"])
+        self._start_counting()
+
+    def _batch(self, rows: list[Row]) -> Batch:
+        return packing.to_batch(
+            rows, converter=self._converter, lengths=self._lengths, pack=self._pack
+        )
+
+
+class _Shard:
+    """The rows of one shard: samples tasks, and converts and packs their examples."""
+
+    def __init__(
+        self,
+        readers: Mapping[str, Reader],
+        shares: Mapping[str, float],
+        reading: Reading,
+        *,
+        shard: int,
+        converter: Converter,
+        open_rows: int,
+    ):
+        self.streams = {name: reader.stream(shard=shard) for name, reader in readers.items()}
+        self._shares, self._seed = [shares[name] for name in readers], [reading.seed, shard]
+        self._repeat, self._open_rows, self._converter = reading.repeat, open_rows, converter
+        self._row_lengths = converter.row_lengths(reading.lengths)
+        self._packer = packing.Packer(self._row_lengths, open_rows=open_rows)
+        self._ready: list[Row] = []
+        self._previous: dict[str, np.ndarray] = {}  # the last target of a row that continues
+        self._examples = 0
+        self._sampled: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+
+    def begin(self) -> None:
+        """Begin to read in the background, if not yet begun."""
+        for stream in self.streams.values():
+            stream.begin()
+
+    def take(self, count: int) -> list[Row]:
+        """The next `count` rows; fewer at the end of the only epoch."""
+        while len(self._ready) < count:
+            example = self._next_sampled() if self._repeat else self._next_in_turn()
+            if example is None:
+                self._ready += self._packer.close()
+                break
+            sequences = self._converter.sequences(self._continued(example))
+            self._ready += self._packer.add(sequences) if self._open_rows else [[sequences]]
+        taken, self._ready = self._ready[:count], self._ready[count:]
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        """The position, a tree of numbers, bytes and arrays."""
+        return {
+            "streams": [stream.state() for stream in self.streams.values()],
+            "drawn": self._examples,
+            "ready": self._ready,
+            "open": self._packer.rows,
+            **self._previous,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a position that an equal shard saved."""
+        for stream, position in zip(self.streams.values(), state["streams"], strict=True):
+            stream.restore(position)
+        self._examples, self._ready = state["drawn"], state["ready"]
+        self._packer = packing.Packer(
+            self._row_lengths, open_rows=self._open_rows, rows=state["open"]
+        )
+        self._previous = {name: state[name] for name in ("previous",) if name in state}
+
+    def _continued(self, example: Example) -> Example:
+        """The example with the token before it, where rows continue from batch to batch."""
+        if not self._converter.continues:
+            return example
+        before, self._previous = self._previous, {"previous": example["targets"][-1:]}
+        return {**example, **before}
+
+    def _next_sampled(self) -> Example | None:
+        """The next example of a sampled task, determined by the seed and the number of examples."""
+        block, index = divmod(self._examples, _SAMPLED_AT_ONCE)
+        if block != self._sampled[0]:
+            generator = np.random.default_rng([*self._seed, block])
+            tasks = generator.choice(len(self._shares), size=_SAMPLED_AT_ONCE, p=self._shares)
+            self._sampled = block, tasks
+        self._examples += 1
+        return [*self.streams.values()][self._sampled[1][index]].next()
+
+    def _next_in_turn(self) -> Example | None:
+        examples = (stream.next() for stream in self.streams.values())
+        return next((example for example in examples if example is not None), None)
+
+
+def _padded(rows: list[Row], count: int) -> list[Row]:
+    return rows + [[] for _ in range(count - len(rows))]

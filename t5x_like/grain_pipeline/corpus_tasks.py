@@ -1,0 +1,141 @@
+"""The tasks of a data module with corpora, which need neither seqio nor TensorFlow."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from t5x_like import names
+from t5x_like.batches import converters
+from t5x_like.batches.conversion import Converter
+from t5x_like.batches.objective_examples import examples_of
+from t5x_like.batches.reading import Reading, check_continued, check_numbers, check_shards
+from t5x_like.batches.sharded_batches import ShardedBatches
+from t5x_like.grain_pipeline import chunk_objectives
+from t5x_like.grain_pipeline.corpus import Corpus, Split
+from t5x_like.grain_pipeline.document_cleaning import clean
+from t5x_like.grain_pipeline.document_stream import DocumentReader
+from t5x_like.names import choose
+from t5x_like.vocabularies import Vocabulary
+
+
+class CorpusTasks:
+    """The corpora of a data module, each a task.
+
+    Args:
+        module: has the function `corpora`.
+        settings: its settings.
+        vocabulary: of all tasks.
+        objective: the name of the objective.
+        objective_settings: its settings.
+
+    Raises:
+        ValueError: an objective or a setting does not exist, or a file.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        settings: Mapping[str, Any],
+        *,
+        vocabulary: Vocabulary,
+        objective: str,
+        objective_settings: Mapping[str, Any],
+    ):
+        self._vocabulary = vocabulary
+        self._objective = chunk_objectives.build(objective, **objective_settings)
+        self._features = examples_of(objective, objective_settings).features
+        names.check_settings("data.settings", module.corpora, settings)
+        self._corpora: Mapping[str, Corpus] = module.corpora(**settings)
+
+    def batches(
+        self,
+        task: str,
+        *,
+        split: str,
+        batch_size: int,
+        lengths: Mapping[str, int],
+        converter: Converter,
+        pack: bool = False,
+        open_rows: int = 16,
+        seed: int = 0,
+        shuffle: bool = True,
+        repeat: bool = True,
+        shuffle_buffer: int = 1,
+        shards: int = 1,
+        shard_range: tuple[int, int] | None = None,
+        any_process: Callable[[bool], bool] | None = None,
+        phase: str = "",
+    ) -> ShardedBatches:
+        """The batches of a task; the settings are those of `preprocessing.pipeline.Batches`.
+
+        All documents are shuffled at once: `shuffle_buffer` has no meaning here.
+
+        Raises:
+            ValueError: the task or split is unknown, the features do not suit the converter, a
+                length does not fit, or numbers do not divide.
+        """
+        check_numbers(seed=seed, batch_size=batch_size)
+        check_shards(shards, batch_size=batch_size, shard_range=shard_range)
+        documents = self._split(task, split)
+        converters.check(converter, features=self._features, lengths=lengths, pack=pack)
+        check_continued(
+            converter,
+            task=task,
+            mixture=False,
+            batch_size=batch_size,
+            shards=shards,
+            mixed=pack or shuffle,
+        )
+        lengths = converter.feature_lengths(lengths)
+        reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
+        reader = DocumentReader(task, documents, self._objective, self._vocabulary, reading)
+        return ShardedBatches(
+            {task: reader},
+            {task: 1.0},
+            task=task,
+            reading=reading,
+            batch_size=batch_size,
+            converter=converter,
+            pack=pack,
+            open_rows=open_rows,
+            shard_range=shard_range,
+            any_process=any_process,
+            phase=phase,
+            sizes={task: None},
+        )
+
+    def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
+        """The documents of a task in order, {"text": ...}, cleaned as in training or as they are.
+
+        Raises:
+            ValueError: the task or split is unknown.
+        """
+        documents = self._split(task, split)
+        for number in range(len(documents.rows)):
+            text = documents.document(number)
+            if text is not None:
+                yield from ({"text": one} for one in (clean(text) if cleaned else [text]))
+
+    def number_of_rows(self, task: str, *, split: str) -> int:
+        """The documents of a split; raises ValueError if it is not known."""
+        own = self._split(task, split)
+        count = choose("data.task", task, self._corpora).number if split == "train" else None
+        if count is None and own.held_out is None:
+            count = len(own.rows)
+        if count is None:
+            raise ValueError(
+                f"the size of split {split!r} of task {task!r} is not known: set "
+                "data.settings.documents, or data.settings.validation_files"
+            )
+        return count
+
+    def files(self, *tasks: str) -> dict[str, list[str]]:
+        """The files that tasks read, by "TASK/SPLIT", in order."""
+        return {
+            f"{task}/{split}": own.rows.paths
+            for task in tasks
+            for split, own in choose("data.task", task, self._corpora).splits.items()
+        }
+
+    def _split(self, task: str, split: str) -> Split:
+        return choose("split", split, choose("data.task", task, self._corpora).splits)

@@ -1,0 +1,38 @@
+"""Clean documents in Python, by the rules of `preprocessing/cleaning.py`, and with its counts."""
+
+import re
+
+from t5x_like.batches.cleaning_counts import count
+
+MOST_CHARACTERS = 100_000  # of a document; longer ones are split into pieces
+
+_LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]+")
+_BLANKS = re.compile("[ \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_ASCII_SPACE = " \t\n\v\f\r"
+
+
+def clean(text: str) -> list[str]:
+    """The pieces of a document, none of them empty; none for one that is skipped."""
+    count("documents")
+    replaced = text.count("\ufffd")
+    lines = _LINE_BREAK.sub("\n", text)
+    printable = _CONTROL.sub("", lines)
+    if printable != lines:
+        count("control_characters")
+    tidy = re.sub(" ?\n ?", "\n", _BLANKS.sub(" ", printable))
+    tidy = re.sub("\n{3,}", "\n\n", tidy).strip(_ASCII_SPACE)
+    if 10 * replaced > len(text):
+        count("not_text")
+        return []
+    if not tidy:
+        count("empty")
+        return []
+    if len(tidy) > MOST_CHARACTERS:
+        count("cut")
+    starts = range(0, len(tidy), MOST_CHARACTERS)
+    # A split beside a space leaves it at the end of a piece, and a piece may be nothing else.
+    pieces = [tidy[n : n + MOST_CHARACTERS].strip(_ASCII_SPACE) for n in starts]
+    kept = [piece for piece in pieces if piece]
+    count("kept", len(kept))
+    return kept

@@ -1,0 +1,120 @@
+"""FarmHash's 64-bit fingerprint of a string, by which documents are held out.
+
+It is Google's farmhashna::Hash64, whose results never change; TensorFlow's string hashes use it.
+"""
+
+import struct
+
+_ALL = 2**64 - 1
+_K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+_BLOCK = 64
+
+
+def fingerprint(text: bytes) -> int:
+    """The fingerprint of a string of bytes, from 0 to 2^64 - 1."""
+    size = len(text)
+    if size > _BLOCK:
+        return _long(text)
+    if size > 32:
+        return _up_to_64(text, size)
+    return _up_to_32(text, size) if size > 16 else _up_to_16(text, size)
+
+
+def _word(text: bytes, place: int) -> int:
+    return int.from_bytes(text[place : place + 8], "little")
+
+
+def _rotate(value: int, bits: int) -> int:
+    value &= _ALL
+    return (value >> bits | value << (64 - bits)) & _ALL
+
+
+def _shift_mix(value: int) -> int:
+    value &= _ALL
+    return value ^ value >> 47
+
+
+def _mix(one: int, other: int, multiplier: int) -> int:
+    low = _shift_mix((one ^ other) * multiplier)
+    high = _shift_mix((other ^ low) * multiplier)
+    return high * multiplier & _ALL
+
+
+def _up_to_16(text: bytes, size: int) -> int:
+    multiplier = _K2 + 2 * size
+    if size >= 8:
+        a, b = _word(text, 0) + _K2 & _ALL, _word(text, size - 8)
+        c = _rotate(b, 37) * multiplier + a & _ALL
+        d = (_rotate(a, 25) + b) * multiplier & _ALL
+        return _mix(c, d, multiplier)
+    if size >= 4:
+        a = int.from_bytes(text[:4], "little")
+        b = int.from_bytes(text[size - 4 :], "little")
+        return _mix(size + (a << 3), b, multiplier)
+    if size:
+        y = text[0] + (text[size >> 1] << 8)
+        z = size + (text[-1] << 2)
+        return _shift_mix(y * _K2 ^ z * _K0) * _K2 & _ALL
+    return _K2
+
+
+def _up_to_32(text: bytes, size: int) -> int:
+    multiplier = _K2 + 2 * size
+    a, b = _word(text, 0) * _K1, _word(text, 8)
+    c, d = _word(text, size - 8) * multiplier, _word(text, size - 16) * _K2
+    y = _rotate(a + b, 43) + _rotate(c, 30) + d & _ALL
+    return _mix(y, a + _rotate(b + _K2, 18) + c & _ALL, multiplier)
+
+
+def _up_to_64(text: bytes, size: int) -> int:
+    multiplier = _K2 + 2 * size
+    a, b = _word(text, 0) * _K2, _word(text, 8)
+    c, d = _word(text, size - 8) * multiplier, _word(text, size - 16) * _K2
+    y = _rotate(a + b, 43) + _rotate(c, 30) + d & _ALL
+    z = _mix(y, a + _rotate(b + _K2, 18) + c & _ALL, multiplier)
+    e, f = _word(text, 16) * multiplier, _word(text, 24)
+    g, h = (y + _word(text, size - 32)) * multiplier, (z + _word(text, size - 24)) * multiplier
+    last = _rotate(e + f, 43) + _rotate(g, 30) + h & _ALL
+    return _mix(last, e + _rotate(f + a, 18) + g & _ALL, multiplier)
+
+
+def _long(text: bytes) -> int:
+    x, y, z = 81, (81 * _K1 + 113) & _ALL, 0
+    z = _shift_mix(y * _K2 + 113) * _K2 & _ALL
+    v, w = (0, 0), (0, 0)
+    x = x * _K2 + _word(text, 0) & _ALL
+    last = len(text) - 1
+    for place in range(0, last // _BLOCK * _BLOCK, _BLOCK):
+        x, y, z, v, w = _step(text, place, (x, y, z, v, w), _K1, 1)
+    # The last 64 bytes, which may overlap with the block before them.
+    multiplier = _K1 + ((z & 0xFF) << 1) & _ALL
+    w = (w[0] + (last & _BLOCK - 1) & _ALL, w[1])
+    v = (v[0] + w[0] & _ALL, v[1])
+    w = (w[0] + v[0] & _ALL, w[1])
+    x, y, z, v, w = _step(text, len(text) - _BLOCK, (x, y, z, v, w), multiplier, 9)
+    return _mix(
+        _mix(v[0], w[0], multiplier) + _shift_mix(y) * _K0 + z & _ALL,
+        _mix(v[1], w[1], multiplier) + x & _ALL,
+        multiplier,
+    )
+
+
+def _step(text: bytes, place: int, state: tuple, multiplier: int, weight: int) -> tuple:
+    """The state after a block of 64 bytes."""
+    x, y, z, v, w = state
+    words = struct.unpack_from("<8Q", text, place)
+    x = _rotate(x + y + v[0] + words[1], 37) * multiplier & _ALL
+    y = _rotate(y + v[1] + words[6], 42) * multiplier & _ALL
+    x ^= w[1] * weight & _ALL
+    y = y + v[0] * weight + words[5] & _ALL
+    z = _rotate(z + w[0], 33) * multiplier & _ALL
+    v = _weak(words[:4], v[1] * multiplier, x + w[0])
+    w = _weak(words[4:], z + w[1], y + words[2])
+    return z, y, x, v, w
+
+
+def _weak(words: tuple[int, ...], a: int, b: int) -> tuple[int, int]:
+    a = a + words[0] & _ALL
+    b = _rotate(b + a + words[3], 21)
+    total = a + words[1] + words[2] & _ALL
+    return total + words[3] & _ALL, b + _rotate(total, 44) + a & _ALL

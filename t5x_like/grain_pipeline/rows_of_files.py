@@ -1,0 +1,217 @@
+"""The rows of JSON Lines, Parquet and ArrayRecord files by their number, for reading in any order.
+
+| files | row | in memory |
+|---|---|---|
+| .jsonl, .json | a line with a JSON object | where each line begins, 8 bytes |
+| .parquet | a row, of which one column is read | the row groups read last |
+| .array_record, .arrayrecord | a record with a JSON object in UTF-8 | nothing |
+"""
+
+import bisect
+import functools
+import glob
+import itertools
+import json
+import mmap
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from t5x_like.batches.cleaning_counts import count
+from t5x_like.names import hint
+
+# Row groups of a file that are kept decoded: with a shuffled order every row is in another one.
+_ROW_GROUPS = 16
+_BLOCK = 1 << 24  # bytes that are searched for line breaks at once
+
+
+class Rows(Protocol):
+    """The texts of a file by their number."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def __getitem__(self, number: int) -> str | None:
+        """Return the text of a row; None for one that has none."""
+
+
+class Files:
+    """The texts of several files of one format, one file after the other.
+
+    Args:
+        setting: the name of the setting with the files, for messages.
+        patterns: a path, a pattern (`*`, `?`, `[a-z]`) or several of these.
+        text: the field, or column, of the text.
+
+    Raises:
+        ValueError: no file matches, the files are of no or several known formats, or one cannot be
+            read or lacks the column.
+    """
+
+    def __init__(self, setting: str, patterns: str | Sequence[str], *, text: str):
+        self.paths = _expand(setting, patterns)
+        open_file = _reader(setting, self.paths)
+        self._files = [_opened(setting, open_file, path, text) for path in self.paths]
+        self._ends = [*itertools.accumulate(map(len, self._files))]
+
+    def __len__(self) -> int:
+        """The number of rows of all files."""
+        return self._ends[-1]
+
+    def __getitem__(self, number: int) -> str | None:
+        """The text of a row; None for one that has none."""
+        index = bisect.bisect_right(self._ends, number)
+        return self._files[index][number - self._ends[index] + len(self._files[index])]
+
+
+class JsonLines:
+    """The texts of a file with a JSON object a line."""
+
+    def __init__(self, path: str, text: str):
+        self._text = text
+        self._content: mmap.mmap | bytes = b""
+        if os.path.getsize(path):
+            with open(path, "rb") as file:
+                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._starts = _line_starts(self._content)
+
+    def __len__(self) -> int:
+        """The number of lines."""
+        return len(self._starts) - 1
+
+    def __getitem__(self, number: int) -> str | None:
+        """The text of a line; an empty line has none, others without one are counted."""
+        line = self._content[self._starts[number] : self._starts[number + 1]]
+        return _text_of(line, self._text) if line.strip() else None
+
+
+class Parquet:
+    """The texts of a column of a Parquet file; a null is an empty text."""
+
+    def __init__(self, path: str, text: str):
+        self._path, self._text = path, text
+        with pyarrow.parquet.ParquetFile(path) as file:
+            columns = file.schema_arrow.names
+            if text not in columns:
+                raise ValueError(f"text={text!r}: {path} has no such column.{hint(text, columns)}")
+            groups = range(file.metadata.num_row_groups)
+            rows = (file.metadata.row_group(group).num_rows for group in groups)
+            self._ends = [*itertools.accumulate(rows)]
+        self._group = functools.lru_cache(_ROW_GROUPS)(self._read)
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, number: int) -> str | None:
+        """The text of a row."""
+        group = bisect.bisect_right(self._ends, number)
+        texts = self._group(group)
+        return texts[number - self._ends[group] + len(texts)].as_py() or ""
+
+    def _read(self, group: int) -> pyarrow.ChunkedArray:
+        with pyarrow.parquet.ParquetFile(self._path) as file:
+            return file.read_row_group(group, columns=[self._text]).column(self._text)
+
+
+class ArrayRecord:
+    """The texts of an ArrayRecord file whose records are JSON objects."""
+
+    def __init__(self, path: str, text: str):
+        from grain import sources  # takes a second, and only files of this format need it
+
+        self._text = text
+        self._records = sources.ArrayRecordDataSource([path])
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> str | None:
+        """The text of a record; those without one are counted."""
+        return _text_of(self._records[number], self._text)
+
+
+_FORMATS: dict[str, Callable[[str, str], Rows]] = {
+    ".jsonl": JsonLines,
+    ".json": JsonLines,
+    ".parquet": Parquet,
+    ".array_record": ArrayRecord,
+    ".arrayrecord": ArrayRecord,
+}
+
+
+def _line_starts(content: mmap.mmap | bytes) -> np.ndarray:
+    """Where each line begins, and where the last one ends: int64 [lines + 1]."""
+    size, found = len(content), [np.zeros(1, np.int64)]
+    for begin in range(0, size, _BLOCK):
+        block = np.frombuffer(content[begin : begin + _BLOCK], np.uint8)
+        found.append(np.flatnonzero(block == ord("\n")) + begin + 1)
+    starts = np.concatenate(found)
+    return starts if starts[-1] == size else np.append(starts, size)
+
+
+def _text_of(row: bytes, field: str) -> str | None:
+    try:
+        found = json.loads(row.decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError):
+        found = None
+    text = found.get(field) if isinstance(found, dict) else None
+    if isinstance(text, str):
+        # JSON may contain half a surrogate pair, which UTF-8 cannot encode.
+        return text.encode("utf-8", errors="replace").decode()
+    count("unreadable")
+    return None
+
+
+def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
+    """The files that match, in sorted order, each once."""
+    found: set[str] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        path = os.path.expanduser(pattern)
+        matches = [path] if os.path.exists(path) else glob.glob(path)
+        if any(map(os.path.isdir, matches)):
+            raise ValueError(f"{setting}={pattern!r} is a folder: name files, as {pattern}/*.jsonl")
+        if not matches:
+            folder = os.path.dirname(path) or "."
+            there = os.listdir(folder) if os.path.isdir(folder) else []
+            raise ValueError(
+                f"{setting}={pattern!r} matches no file."
+                + hint(os.path.basename(path), [name for name in there if _suffix(name)])
+            )
+        found.update(matches)
+    if not found:
+        raise ValueError(f"{setting}={patterns!r} is not set: give a file, a pattern or a list.")
+    return sorted(found)
+
+
+def _suffix(path: str) -> str:
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix if suffix in _FORMATS else ""
+
+
+def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], Rows]:
+    formats = {}
+    for path in paths:
+        if not _suffix(path):
+            packed = re.search(r"\.gz$", path)
+            advice = " Lines in .gz cannot be read in any order: unpack it." if packed else ""
+            raise ValueError(
+                f"{setting}: {path} has none of the suffixes {', '.join(_FORMATS)}.{advice}"
+            )
+        formats[_FORMATS[_suffix(path)]] = path
+    if len(formats) > 1:
+        raise ValueError(f"{setting}: {' and '.join(formats.values())} differ in format.")
+    return next(iter(formats))
+
+
+def _opened(setting: str, reader: Callable[[str, str], Rows], path: str, text: str) -> Rows:
+    try:
+        return reader(path, text)
+    except (OSError, RuntimeError, pyarrow.ArrowInvalid) as error:
+        raise ValueError(f"{setting}: {path} cannot be read: {error}") from error

@@ -1,0 +1,54 @@
+"""The tasks of a data module that registers them with seqio."""
+
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from t5x_like.batches.sharded_batches import ShardedBatches
+from t5x_like.preprocessing import data_files, mixtures, objectives, pipeline, sources
+from t5x_like.vocabularies import Vocabulary
+
+
+class RegisteredTasks:
+    """The tasks and mixtures of a data module, registered in place of those of the same names.
+
+    Args:
+        module: has the function `register`.
+        settings: its settings.
+        vocabulary: of all tasks.
+        objective: the name of the objective.
+        objective_settings: its settings.
+
+    Raises:
+        ValueError: an objective or a setting does not exist.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        settings: Mapping[str, Any],
+        *,
+        vocabulary: Vocabulary,
+        objective: str,
+        objective_settings: Mapping[str, Any],
+    ):
+        made = objectives.build(objective, **objective_settings)
+        sources.check_settings(module.register, settings)
+        module.register(vocabulary, made, **settings)
+        self._settings = settings
+
+    def batches(self, task: str, *, split: str, **settings: Any) -> ShardedBatches:
+        """The batches of a task; see `pipeline.Batches`."""
+        return pipeline.Batches(task, split=split, **settings)
+
+    def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
+        """The rows of a task's source; see `pipeline.source_rows`."""
+        return pipeline.source_rows(task, split=split, cleaned=cleaned)
+
+    def number_of_rows(self, task: str, *, split: str) -> int:
+        """The rows of a task's source; raises ValueError if it does not know."""
+        return mixtures.number_of_examples(pipeline.find(task, split=split), split=split)
+
+    def files(self, *tasks: str) -> dict[str, list[str]]:
+        """The files that tasks read; see `data_files.paths`."""
+        return data_files.paths(tasks, self._settings)

@@ -1,0 +1,237 @@
+"""Batches read by grain: those of seqio on the same documents, resumed at any step."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
+
+from t5x_like.batches import cleaning_counts, converters, data_modules
+from t5x_like.batches.reading import NoExampleError
+from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
+from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from t5x_like.vocabularies.sentence_piece import Bytes
+
+DATA = Path(__file__).parents[2] / "data"
+VOCABULARY = Bytes(extra_ids=100)
+LENGTHS = {"language_modeling": {"targets": 48}, "span_corruption": {"inputs": 48, "targets": 24}}
+CONVERTERS = {
+    "language_modeling": converters.build("decoder"),
+    "span_corruption": converters.build("encoder_decoder"),
+}
+OBJECTIVES = [
+    ("language_modeling", {}),
+    ("span_corruption", {}),
+    ("span_corruption", {"random_roll": True, "final_sentinel": True, "mean_span": 2.0}),
+]
+
+
+def documents():
+    """60 texts, some with what cleaning changes or drops."""
+    generator = np.random.default_rng(0)
+    words = ["the", "cat", "sat", "über", "日本", "a\u00a0b", "\r\n", "\n\n\n\n", "x\x07y", "😀"]
+    made = [" ".join(generator.choice(words, size=generator.integers(1, 40))) for _ in range(60)]
+    odd = [" \t ", "", "\ufffd" * 9 + "a", "\ud800 half a pair", "z" * 100_007]
+    return [
+        text for n, own in enumerate(made) for text in [own, *odd[n // 9 : n // 9 + (n % 9 == 0)]]
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The documents as JSON Lines, with lines that are none."""
+    path = tmp_path_factory.mktemp("corpus")
+    lines = [json.dumps({"text": text}) for text in documents()]
+    lines[3:3] = ["", "not JSON", '{"body": "no text"}']
+    (path / "all.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def tasks(kind, module, folder, objective, objective_settings=None, **settings):
+    settings = {"files": str(folder / "all.jsonl"), "name": "corpus", **settings}
+    return kind(
+        data_modules.load(str(DATA / f"{module}.py")),
+        settings,
+        vocabulary=VOCABULARY,
+        objective=objective,
+        objective_settings=objective_settings or {},
+    )
+
+
+def read_by_grain(folder, objective="span_corruption", *, settings=None, files=None, **reading):
+    """Batches of the corpus, shuffled and in endless epochs unless `reading` has something else."""
+    made = tasks(CorpusTasks, "grain_files", folder, objective, settings, **(files or {}))
+    reading = {"split": "train", "batch_size": 4, "shards": 4, "seed": 3, **reading}
+    return made.batches(
+        "corpus", lengths=LENGTHS[objective], converter=CONVERTERS[objective], **reading
+    )
+
+
+def take(batches, number):
+    return [next(batches) for _ in range(number)]
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert one[name].dtype == other[name].dtype
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.mark.parametrize(("objective", "settings"), OBJECTIVES)
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_batches_are_those_of_seqio_byte_for_byte(folder, objective, settings, split):
+    made, counts = [], []
+    for kind, module in ((CorpusTasks, "grain_files"), (RegisteredTasks, "text_files")):
+        cleaning_counts.reset_counts()
+        own = tasks(kind, module, folder, objective, settings, held_out=0.2)
+        batches = own.batches(
+            "corpus",
+            split=split,
+            batch_size=4,
+            lengths=LENGTHS[objective],
+            converter=CONVERTERS[objective],
+            pack=True,
+            seed=7,
+            shards=2,
+            shuffle=False,
+            repeat=False,
+        )
+        made.append(list(batches))
+        counts.append(cleaning_counts.counts())
+    assert_equal(*made)
+    assert counts[0] == {**counts[1], "invalid_utf8": 0}
+
+
+def test_rows_are_those_of_seqio(folder):
+    for cleaned in (False, True):
+        found, expected = (
+            [
+                row["text"] if isinstance(row["text"], str) else row["text"].decode()
+                for row in tasks(kind, module, folder, "span_corruption", held_out=0.2).rows(
+                    "corpus", split="validation", cleaned=cleaned
+                )
+            ]
+            for kind, module in ((CorpusTasks, "grain_files"), (RegisteredTasks, "text_files"))
+        )
+        assert found == expected != []
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_position_is_resumed_in_every_part_of_an_epoch(folder, pack):
+    number = 70  # more than an epoch
+    write(folder / "few.jsonl", [text for text in documents() if len(text) < 200])
+    files = {"files": str(folder / "few.jsonl"), "held_out": 0.2}
+    whole = read_by_grain(folder, files=files, pack=pack)
+    expected, states = [], []
+    for _ in range(number):
+        states.append(whole.state())
+        expected.append(next(whole))
+    epochs = [stream.state()["epoch"] for stream in whole._shards[0].streams.values()]
+    assert min(epochs) > 0
+    for step in (0, 1, 13, 31, 52, 69):
+        again = read_by_grain(folder, files=files, pack=pack)
+        again.restore(states[step])
+        assert_equal(take(again, number - step), expected[step:])
+
+
+def test_a_position_is_resumed_on_another_number_of_processes(folder):
+    one = read_by_grain(folder, shards=4)
+    take(one, 5)
+    state = one.state()
+    halves = [read_by_grain(folder, shards=4, shard_range=part) for part in ((0, 2), (2, 4))]
+    for half in halves:
+        half.restore(state)
+    joined = [
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for parts in zip(*(take(half, 5) for half in halves), strict=True)
+    ]
+    assert_equal(joined, take(one, 5))
+
+
+def test_a_position_of_the_stream_is_a_few_numbers(folder):
+    batches = read_by_grain(folder, shards=1)
+    take(batches, 3)
+    assert len(batches.state()[0]) < 1000
+
+
+def test_each_epoch_has_every_document_once_in_an_order_of_its_own(folder):
+    lines = [json.dumps({"text": f"{n:03d}"}) for n in range(100)]
+    (folder / "numbers.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    files = {"files": str(folder / "numbers.jsonl"), "held_out": 0.0}
+    batches = read_by_grain(folder, "language_modeling", files=files, shards=1)
+    targets = np.concatenate([batch["decoder_target_tokens"] for batch in take(batches, 10)])
+    text = VOCABULARY.decode(targets[targets > 1].tolist())
+    numbers = [text[n : n + 3] for n in range(0, len(text), 3)]
+    epochs = numbers[:100], numbers[100:200]
+    assert all(sorted(epoch) == [f"{n:03d}" for n in range(100)] for epoch in epochs)
+    assert epochs[0] != epochs[1] != sorted(epochs[1])
+
+
+def write(path, texts):
+    if path.suffix == ".parquet":
+        table = pyarrow.table({"text": texts})
+        pyarrow.parquet.write_table(table, path, row_group_size=7)
+    elif path.suffix == ".array_record":
+        writer = ArrayRecordWriter(str(path), "group_size:1")
+        for text in texts:
+            writer.write(json.dumps({"text": text}).encode())
+        writer.close()
+    else:
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def test_every_format_gives_the_same_batches(tmp_path):
+    texts = [text for text in documents() if len(text) < 200 and "\ud800" not in text]
+    made = []
+    for suffix in (".jsonl", ".parquet", ".array_record"):
+        write(tmp_path / f"a{suffix}", texts[:20])
+        write(tmp_path / f"b{suffix}", texts[20:])
+        files = {"files": str(tmp_path / f"*{suffix}"), "held_out": 0.0}
+        made.append(take(read_by_grain(tmp_path, files=files), 30))
+    assert_equal(made[1], made[0])
+    assert_equal(made[2], made[0])
+
+
+def test_a_changed_corpus_or_objective_is_no_position(folder, tmp_path):
+    state = read_by_grain(folder).state()
+    with pytest.raises(ValueError, match="position of task 'corpus' cannot be restored: the numb"):
+        read_by_grain(folder, settings={"rate": 0.3}).restore(state)
+    write(tmp_path / "all.jsonl", ["a text"] * 9)
+    with pytest.raises(ValueError, match="position of task 'corpus' cannot be restored: the numb"):
+        read_by_grain(tmp_path).restore(state)
+
+
+def test_a_shard_without_documents_is_named(tmp_path):
+    write(tmp_path / "all.jsonl", ["a text of its own"] * 3)
+    with pytest.raises(NoExampleError, match=r"shard 3 of 4 of split 'train' of task 'corpus' has"):
+        next(read_by_grain(tmp_path, files={"held_out": 0.0}))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.jsonl", r"files='.*missing.jsonl' matches no file.* Allowed: all.jsonl"),
+        ("packed.jsonl.gz", r"packed.jsonl.gz has none of the suffixes .* unpack it"),
+        ("broken.parquet", r"files: .*broken.parquet cannot be read: "),
+        ("broken.array_record", r"files: .*broken.array_record cannot be read: "),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(folder, name, message):
+    if "missing" not in name:
+        (folder / name).write_bytes(b"no such format")
+    with pytest.raises(ValueError, match=message) as caught:
+        read_by_grain(folder, files={"files": str(folder / name)})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_only_seqio_makes_is_named_with_the_way_to_it(folder):
+    with pytest.raises(ValueError, match=r"data.objective='bert' is not among .*\[seqio\]"):
+        tasks(CorpusTasks, "grain_files", folder, "bert")
+    with pytest.raises(ValueError, match=r"data.settings.fils does not exist.*mean 'files'"):
+        tasks(CorpusTasks, "grain_files", folder, "span_corruption", fils="a")
