@@ -29,7 +29,7 @@ import jax
 import ml_collections
 
 from t5x_like import config, partitioning
-from t5x_like.batches.reading import NoExampleError
+from t5x_like.batches.task_reading import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
 from t5x_like.evaluation import run_report

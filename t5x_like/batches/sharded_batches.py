@@ -22,7 +22,7 @@ from flax import serialization
 
 from t5x_like.batches import packing
 from t5x_like.batches.conversion import Batch, Converter, Example, Row
-from t5x_like.batches.reading import Reader, Reading
+from t5x_like.batches.task_reading import Reader, Reading
 
 # A mixture's tasks are sampled for this many examples at once.
 _SAMPLED_AT_ONCE = 1024

@@ -8,8 +8,8 @@ from t5x_like import names
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
 from t5x_like.batches.objective_examples import examples_of
-from t5x_like.batches.reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.batches.sharded_batches import ShardedBatches
+from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.grain_pipeline import chunk_objectives
 from t5x_like.grain_pipeline.corpus import Corpus, Split
 from t5x_like.grain_pipeline.document_cleaning import clean

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from t5x_like.batches.conversion import Example
-from t5x_like.batches.reading import NoExampleError, Reading
+from t5x_like.batches.task_reading import NoExampleError, Reading
 from t5x_like.grain_pipeline.chunk_objectives import SEEDS, ChunkObjective
 from t5x_like.grain_pipeline.corpus import Split
 from t5x_like.grain_pipeline.document_cleaning import clean

@@ -12,8 +12,8 @@ import seqio
 
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
-from t5x_like.batches.reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.batches.sharded_batches import ShardedBatches
+from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, mixtures
 from t5x_like.preprocessing.streams import TaskReader

@@ -23,7 +23,7 @@ import seqio
 import tensorflow as tf
 
 from t5x_like.batches.conversion import Example
-from t5x_like.batches.reading import NoExampleError, Reading
+from t5x_like.batches.task_reading import NoExampleError, Reading
 from t5x_like.preprocessing import iterator_state, tracing
 
 # At each epoch of each shard seqio warns that restarts repeat data, which is not the case here.

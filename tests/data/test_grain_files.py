@@ -10,7 +10,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from t5x_like.batches import cleaning_counts, converters, data_modules
-from t5x_like.batches.reading import NoExampleError
+from t5x_like.batches.task_reading import NoExampleError
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
 from t5x_like.vocabularies.sentence_piece import Bytes
