@@ -53,7 +53,7 @@ SEQIO = [
 PLAN = ["jax[tpu]>=0.10; sys_platform == 'linux' and platform_machine == 'x86_64'"]
 
 EXTRAS = {
-    # One of these two replaces the CPU build of JAX: `pip install -e '.[tpu]'`.
+    # One of these two replaces the CPU build of JAX: `pip install -e '.[seqio,tpu]'`.
     "tpu": ["jax[tpu]>=0.10"],
     "cuda": ["jax[cuda13]>=0.10"],
     "plan": PLAN,

@@ -1,4 +1,4 @@
-"""Inference where TensorFlow and seqio cannot be imported: a run, and a Hugging Face folder."""
+"""Training, evaluation and inference where TensorFlow and seqio cannot be imported."""
 
 import json
 import os
@@ -7,32 +7,27 @@ import shutil
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 
 from t5x_like import config
+from t5x_like.experiment import reporting
 from t5x_like.pretrained import from_pretrained
 from tests.programs import tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[1]
-PROGRAM = """
-import runpy, sys
 
-ABSENT = ("tensorflow", "tensorflow_text", "tensorflow_datasets", "seqio", "clu.metric_writers")
 
-class WithoutThem:
-    def __init__(self, finder):
-        self.finder = finder
-
-    def __getattr__(self, name):
-        return getattr(self.finder, name)
-
-    def find_spec(self, name, *arguments):
-        absent = any(name == one or name.startswith(one + ".") for one in ABSENT)
-        return None if absent else self.finder.find_spec(name, *arguments)
-
-sys.meta_path[:] = map(WithoutThem, sys.meta_path)
-runpy.run_module("t5x_like.infer", run_name="__main__", alter_sys=True)
-"""
+def run(command, *arguments, **variables):
+    """What a command prints where TensorFlow and seqio cannot be imported, and its status."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.programs.without_tensorflow", command, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"} | variables,
+        capture_output=True,
+        text=True,
+    )
 
 
 def a_run(folder):
@@ -59,14 +54,67 @@ def a_hugging_face_folder(folder):
 def test_infer_needs_no_tensorflow(make, tmp_path):
     (tmp_path / "prompts.txt").write_text("the cat\n")
     files = [f"--input={tmp_path / 'prompts.txt'}", f"--output={tmp_path / 'out.jsonl'}"]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *make(tmp_path), *files],
-        cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
-        capture_output=True,
-        text=True,
-    )
+    done = run("infer", *make(tmp_path), *files)
     assert done.returncode == 0, done.stderr
     [answer] = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert answer["inputs"] == "the cat"
     assert isinstance(answer["prediction"], str)
+
+
+def a_config(folder, name):
+    """The flags of a run of a tiny T5 on documents as JSON Lines."""
+    words = ("one", "two", "three", "four", "five", "six", "seven")
+    texts = [f"{n} {' '.join(words[(n * i) % 7] for i in range(12))}" for n in range(300)]
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return [
+        f"--config=tests/programs/tiny_t5.py:{folder / name}",
+        "--config.data.module=data/grain_files.py",
+        "--config.data.task=grain_files",
+        f"--config.data.settings.files={corpus}",
+        "--config.train.steps=8",
+        "--config.checkpoint.every=3",
+    ]
+
+
+def losses(folder):
+    """The loss of each step, those after the last start for steps that were taken twice."""
+    return reporting.read_log(folder / "run")["train/loss"]
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_killed_resumed_evaluated_and_used(tmp_path):
+    whole, killed = a_config(tmp_path, "whole"), a_config(tmp_path, "killed")
+    done = run("train", *whole)
+    assert done.returncode == 0, done.stderr
+    assert "held-out loss" in done.stdout
+    saved = str(tmp_path / "killed" / "run" / "checkpoints" / "3")
+    assert run("train", *killed, KILLED_AT="5", KILLED_AFTER=saved).returncode == -9
+    done = run("train", *killed)
+    assert "going on from step 3" in done.stdout, done.stderr
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+    assert len(losses(tmp_path / "whole")) == 8
+    found = [from_pretrained(tmp_path / name / "run").params for name in ("whole", "killed")]
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+    done = run("evaluate", *whole)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "whole" / "run" / "evaluation.json").read_text())
+    assert np.isfinite(numbers["grain_files"]["loss"])
+    (tmp_path / "prompts.txt").write_text("one two\n")
+    done = run(
+        "infer",
+        *whole,
+        f"--input={tmp_path / 'prompts.txt'}",
+        f"--output={tmp_path / 'answers.jsonl'}",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "answers.jsonl").read_text())["inputs"] == "one two"
+
+
+def test_a_data_module_of_seqio_is_refused_with_the_way_to_install_it(tmp_path):
+    done = run("train", f"--config=tests/programs/tiny_t5.py:{tmp_path}")
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "data/text_files.py' reads its text by seqio" in line
+    assert "pip install 't5x_like[seqio]'" in line

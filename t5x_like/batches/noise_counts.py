@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from t5x_like.batches.chunk_lengths import Sizes
-from t5x_like.vocabularies import Vocabulary
 
 
 class SpanCounts(NamedTuple):
@@ -51,14 +50,6 @@ def span_counts(length: int, *, rate: float, mean_span: float) -> SpanCounts:
     tokens = noise_count(length, rate=rate)
     spans = min(max(round(tokens / mean_span), 1), tokens, length - tokens)
     return SpanCounts(tokens=tokens, spans=spans)
-
-
-def first_sentinel(vocabulary: Vocabulary) -> int:
-    """The id of sentinel <X>, the last one of the vocabulary; <Y> is one below it, and so on.
-
-    It is also the mask token <M> of T5's objectives that need a single one.
-    """
-    return vocabulary.first_sentinel
 
 
 def span_sizes(

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int, Int32
 
 from t5x_like.batches.chunk_lengths import plan_chunk
 from t5x_like.batches.conversion import Example
-from t5x_like.batches.noise_counts import check_spans, first_sentinel, span_counts, span_sizes
+from t5x_like.batches.noise_counts import check_spans, span_counts, span_sizes
 from t5x_like.grain_pipeline.philox import Draws
 from t5x_like.names import check_settings, hint
 from t5x_like.vocabularies import Vocabulary
@@ -108,7 +108,7 @@ class SpanCorruption(ChunkObjective):
     def example(self, chunk: Tokens, seeds: np.ndarray, vocabulary: Vocabulary) -> Example:
         """Inputs with a sentinel for each span, targets with the spans; EOS ends both."""
         mask = self._mask(len(chunk), Draws(seeds))
-        first, end = first_sentinel(vocabulary), np.array([vocabulary.eos_id], np.int32)
+        first, end = vocabulary.first_sentinel, np.array([vocabulary.eos_id], np.int32)
         starts = mask & ~np.concatenate([[False], mask[:-1]])
         sentinels = (first + 1 - np.cumsum(starts)).astype(np.int32)
         inputs = np.where(starts, sentinels, chunk)[starts | ~mask]

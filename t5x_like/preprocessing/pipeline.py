@@ -95,17 +95,7 @@ class Batches(ShardedBatches):
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
         shares = mixtures.shares(provider, split=split)
-        readers = {
-            task.name: TaskReader(
-                task,
-                reading=_with_buffer_share(reading, shares[task.name]),
-                features=converter.features,
-            )
-            for task in (provider.tasks if is_mixture else [provider])
-            if task.name in shares
-        }
-        for reader in readers.values():
-            _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
+        readers = _readers(provider, shares, reading, features=converter.features)
         super().__init__(
             readers,
             shares,
@@ -138,6 +128,26 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
             if step in (cleaning.clean, cleaning.clean_pairs):
                 rows = step(rows)
         yield from rows.as_numpy_iterator()
+
+
+def _readers(
+    provider: mixtures.Provider,
+    shares: Mapping[str, float],
+    reading: Reading,
+    *,
+    features: tuple[str, ...],
+) -> dict[str, TaskReader]:
+    """The readers of the tasks that have a share; the buffers of their shuffles follow it."""
+    readers = {
+        task.name: TaskReader(
+            task, reading=_with_buffer_share(reading, shares[task.name]), features=features
+        )
+        for task in (provider.tasks if isinstance(provider, seqio.Mixture) else [provider])
+        if task.name in shares
+    }
+    for reader in readers.values():
+        _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
+    return readers
 
 
 def _with_buffer_share(reading: Reading, share: float) -> Reading:

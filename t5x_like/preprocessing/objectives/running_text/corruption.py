@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from t5x_like.batches.noise_counts import first_sentinel
 from t5x_like.preprocessing.objectives.running_text.noise import Seed
 from t5x_like.vocabularies import Vocabulary
 
@@ -67,8 +66,8 @@ def replace_tokens(
     otherwise <M>. Random tokens are uniform over the vocabulary without its three special ids and
     its sentinels (T5's code samples sentinels too).
     """
-    mask_token = first_sentinel(vocabulary)
-    ordinary_end = vocabulary.vocab_size - max(vocabulary.extra_ids, 1)
+    mask_token = vocabulary.first_sentinel
+    ordinary_end = vocabulary.first_sentinel + 1 - max(vocabulary.extra_ids, 1)
     draw = tf.random.stateless_uniform(tf.shape(tokens), seeds[0])
     random_tokens = tf.random.stateless_uniform(
         tf.shape(tokens), seeds[1], minval=3, maxval=ordinary_end, dtype=tf.int32

@@ -16,7 +16,6 @@ from t5x_like.batches.noise_counts import (
     check_rate,
     check_shares,
     check_spans,
-    first_sentinel,
     noise_count,
     span_counts,
     span_sizes,
@@ -110,7 +109,7 @@ def span_corruption(
     check_spans("span_corruption", rate=rate, mean_span=mean_span)
 
     def corruption(chunk_length: int, vocabulary: Vocabulary) -> Corrupt:
-        first = first_sentinel(vocabulary)
+        first = vocabulary.first_sentinel
         counts = np.array(
             [span_counts(n, rate=rate, mean_span=mean_span) for n in range(chunk_length + 1)],
             np.int32,
@@ -163,7 +162,7 @@ def iid_replace_spans(*, rate: float = 0.15) -> Objective:
         tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
     ) -> tuple[tf.Tensor, tf.Tensor]:
         del seeds
-        first = first_sentinel(vocabulary)
+        first = vocabulary.first_sentinel
         targets = spans_after_sentinels(tokens, mask, first=first, final_sentinel=True)
         return spans_to_sentinels(tokens, mask, first=first), targets
 
@@ -253,7 +252,7 @@ def mass_style(*, rate: float = 0.15) -> Objective:
         tokens: tf.Tensor, mask: tf.Tensor, vocabulary: Vocabulary, seeds: Seeds
     ) -> tuple[tf.Tensor, tf.Tensor]:
         del seeds
-        return mask_tokens(tokens, mask, mask_token=first_sentinel(vocabulary)), tokens
+        return mask_tokens(tokens, mask, mask_token=vocabulary.first_sentinel), tokens
 
     return _token_noise("mass_style", rate=rate, sizes=_whole_text, write=write)
 

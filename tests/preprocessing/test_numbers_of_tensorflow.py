@@ -1,0 +1,46 @@
+"""Random numbers and string hashes without TensorFlow: those of TensorFlow."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t5x_like.grain_pipeline import corpus
+from t5x_like.grain_pipeline.farm_hash import fingerprint
+from t5x_like.grain_pipeline.philox import Draws, dataset_words
+from t5x_like.preprocessing import sources
+
+SEEDS = [0, 1, 12345, 2**31 - 2, 2**31 - 1, 2**31 + 5]
+
+
+@pytest.mark.parametrize("first", [0, 3, 64])
+def test_the_words_of_a_random_dataset(first):
+    # The seed is a tensor, as where noise seeds are raised.
+    random = (tf.data.Dataset.random(tf.constant(seed, tf.int64)) for seed in SEEDS)
+    expected = [[*numbers.skip(first).take(9).as_numpy_iterator()] for numbers in random]
+    np.testing.assert_array_equal(dataset_words(SEEDS, first=first, count=9), expected)
+
+
+def test_stateless_numbers():
+    seeds = np.array([[0, 0], [7, 2**32 - 1], [2**32 - 1, 3]], np.int64)
+    sizes = [11, 0, 4]
+    for seed, size, found in zip(seeds, sizes, Draws(seeds).uniform(sizes), strict=True):
+        np.testing.assert_array_equal(found, tf.random.stateless_uniform([size], seed))
+        assert found.dtype == np.float32
+    for seed, words in zip(seeds, Draws(seeds).words([1, 1, 1]), strict=True):
+        expected = tf.random.stateless_uniform([], seed, minval=0, maxval=97, dtype=tf.int32)
+        assert words[0] % 97 == expected
+
+
+def test_hashes_of_strings_of_every_length():
+    generator = np.random.default_rng(0)
+    texts = [generator.bytes(size) for size in (*range(300), 5000)]
+    buckets = 2**62 + 1
+    expected = tf.strings.to_hash_bucket_fast(texts, buckets).numpy()
+    np.testing.assert_array_equal([fingerprint(text) % buckets for text in texts], expected)
+
+
+def test_the_same_documents_are_held_out():
+    texts = [" " + "  über\t" * (n % 30) + f" {n}\v\n" for n in range(500)]
+    expected = sources.held_out(tf.constant(texts), fraction=0.3).numpy()
+    assert [corpus.is_held_out(text, fraction=0.3) for text in texts] == [*expected]
+    assert 100 < sum(expected) < 200
