@@ -82,34 +82,43 @@ def losses(folder):
     return reporting.read_log(folder / "run")["train/loss"]
 
 
-@pytest.mark.slow
-def test_a_run_is_trained_killed_resumed_evaluated_and_used(tmp_path):
-    whole, killed = a_config(tmp_path, "whole"), a_config(tmp_path, "killed")
-    done = run("train", *whole)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with a run that was trained without a break, and its flags."""
+    folder = tmp_path_factory.mktemp("runs")
+    flags = a_config(folder, "whole")
+    done = run("train", *flags)
     assert done.returncode == 0, done.stderr
     assert "held-out loss" in done.stdout
-    saved = str(tmp_path / "killed" / "run" / "checkpoints" / "3")
-    assert run("train", *killed, KILLED_AT="5", KILLED_AFTER=saved).returncode == -9
-    done = run("train", *killed)
+    return folder, flags
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_resumed_bitwise(whole):
+    folder, _ = whole
+    flags = a_config(folder, "killed")
+    saved = str(folder / "killed" / "run" / "checkpoints" / "3")
+    assert run("train", *flags, KILLED_AT="5", KILLED_AFTER=saved).returncode == -9
+    done = run("train", *flags)
     assert "going on from step 3" in done.stdout, done.stderr
-    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
-    assert len(losses(tmp_path / "whole")) == 8
-    found = [from_pretrained(tmp_path / name / "run").params for name in ("whole", "killed")]
+    assert losses(folder / "killed") == losses(folder / "whole")
+    assert len(losses(folder / "whole")) == 8
+    found = [from_pretrained(folder / name / "run").params for name in ("whole", "killed")]
     jax.tree.map(np.testing.assert_array_equal, *found)
 
-    done = run("evaluate", *whole)
+
+@pytest.mark.slow
+def test_a_run_is_evaluated_and_used(whole):
+    folder, flags = whole
+    done = run("evaluate", *flags)
     assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "whole" / "run" / "evaluation.json").read_text())
+    numbers = json.loads((folder / "whole" / "run" / "evaluation.json").read_text())
     assert np.isfinite(numbers["grain_files"]["loss"])
-    (tmp_path / "prompts.txt").write_text("one two\n")
-    done = run(
-        "infer",
-        *whole,
-        f"--input={tmp_path / 'prompts.txt'}",
-        f"--output={tmp_path / 'answers.jsonl'}",
-    )
+    (folder / "prompts.txt").write_text("one two\n")
+    files = [f"--input={folder / 'prompts.txt'}", f"--output={folder / 'answers.jsonl'}"]
+    done = run("infer", *flags, *files)
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "answers.jsonl").read_text())["inputs"] == "one two"
+    assert json.loads((folder / "answers.jsonl").read_text())["inputs"] == "one two"
 
 
 def test_a_data_module_of_seqio_is_refused_with_the_way_to_install_it(tmp_path):
