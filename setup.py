@@ -42,7 +42,7 @@ COMMANDS = [
 ]
 
 # Tasks of seqio: C4, benchmarks, mixtures, and every objective. Without it documents are read by
-# grain (data/grain_files.py).
+# grain (data/grain_files.py). tensorflow-text has no wheels for Python 3.14.
 SEQIO = [
     "seqio>=0.0.20",
     "tensorflow>=2.18",
@@ -83,7 +83,7 @@ setup(
     license_files=["LICENSE"],
     packages=find_packages(include=["t5x_like", "t5x_like.*"]),
     package_data={"t5x_like.inspection": ["static/*"]},
-    python_requires=">=3.11,<3.14",
+    python_requires=">=3.11,<3.15",
     install_requires=ARRAYS + COMMANDS,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["t5x-like = t5x_like.__main__:main"]},

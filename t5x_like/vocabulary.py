@@ -28,7 +28,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,19 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _train(flags: argparse.Namespace) -> None:
-    # TensorFlow takes seconds to import: after the flags have been checked, and not for --help.
-    command_line.silence_tensorflow()
+    # These take seconds to import: after the flags have been checked, and not for --help.
     from t5x_like import vocabularies
     from t5x_like.batches import cleaning_counts
-    from t5x_like.preprocessing import cleaning, sources
     from t5x_like.vocabularies import trainers
 
     start = time.monotonic()
-    module = sources.load_module(flags.data)
-    sources.check_settings(module.documents, flags.set)
+    texts = training_texts(flags.data, flags.set)
     print(f"reading {flags.data}", flush=True)
-    dataset = cleaning.clean(module.documents("train", **flags.set))
-    texts = (row["text"].decode() for row in dataset.as_numpy_iterator())
     _record(flags.output).unlink(missing_ok=True)  # it would describe another model
     trainers.train(
         _limited(texts, limit=flags.limit_chars),
@@ -142,6 +137,27 @@ def _train(flags: argparse.Namespace) -> None:
     if flags.kind == "unigram":
         size += f", to which {vocabularies.SENTINELS} sentinels come on loading"
     print(f"{flags.output}: {size}; {time.monotonic() - start:.0f} s")
+
+
+def training_texts(path: str, settings: Mapping[str, Any]) -> Iterator[str]:
+    """The cleaned documents of the training split of a data module.
+
+    Raises:
+        ValueError: a module, a setting or a file does not exist.
+    """
+    command_line.silence_tensorflow()
+    from t5x_like.batches import data_modules
+
+    module = data_modules.load(path)
+    if hasattr(module, data_modules.CORPORA):
+        from t5x_like.grain_pipeline.corpus_tasks import training_texts
+
+        return training_texts(module, settings)
+    from t5x_like.preprocessing import cleaning, sources
+
+    sources.check_settings(module.documents, settings)
+    dataset = cleaning.clean(module.documents("train", **settings))
+    return (row["text"].decode() for row in dataset.as_numpy_iterator())
 
 
 def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:

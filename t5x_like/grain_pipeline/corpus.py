@@ -7,7 +7,7 @@ A data module with this function (data/grain_files.py) is read without seqio.
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from t5x_like.grain_pipeline.farm_hash import fingerprint
 from t5x_like.grain_pipeline.rows_of_files import Files
@@ -37,6 +37,11 @@ class Split:
         if text is None or self.held_out is None:
             return text
         return text if is_held_out(text, fraction=self.held_out) == self.validation else None
+
+    def documents(self) -> Iterator[str]:
+        """The texts of the split, in order."""
+        texts = map(self.document, range(len(self.rows)))
+        return (text for text in texts if text is not None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,8 +44,7 @@ class CorpusTasks:
         self._vocabulary = vocabulary
         self._objective = chunk_objectives.build(objective, **objective_settings)
         self._features = examples_of(objective, objective_settings).features
-        names.check_settings("data.settings", module.corpora, settings)
-        self._corpora: Mapping[str, Corpus] = module.corpora(**settings)
+        self._corpora = _corpora(module, settings)
 
     def batches(
         self,
@@ -111,10 +110,8 @@ class CorpusTasks:
             ValueError: the task or split is unknown.
         """
         documents = self._split(task, split)
-        for number in range(len(documents.rows)):
-            text = documents.document(number)
-            if text is not None:
-                yield from ({"text": one} for one in (clean(text) if cleaned else [text]))
+        for text in documents.documents():
+            yield from ({"text": one} for one in (clean(text) if cleaned else [text]))
 
     def number_of_rows(self, task: str, *, split: str) -> int:
         """The documents of a split; raises ValueError if it is not known."""
@@ -139,3 +136,23 @@ class CorpusTasks:
 
     def _split(self, task: str, split: str) -> Split:
         return choose("split", split, choose("data.task", task, self._corpora).splits)
+
+
+def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[str]:
+    """The cleaned training documents of all corpora of a data module, in order.
+
+    Raises:
+        ValueError: a setting or a file does not exist.
+    """
+    corpora = _corpora(module, settings)
+    return (
+        piece
+        for corpus in corpora.values()
+        for text in corpus.splits["train"].documents()
+        for piece in clean(text)
+    )
+
+
+def _corpora(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, Corpus]:
+    names.check_settings("data.settings", module.corpora, settings)
+    return module.corpora(**settings)
