@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "train a model as a config describes, or resume an earlier run",
     "evaluate": "evaluate a checkpoint, or a model in Hugging Face's format",
     "infer": "generate text, or predict labels, for lines of a file or at a prompt",
+    "page": "look at a model in the browser",
     "convert": "convert weights from and to Hugging Face's, T5X's and other formats",
     "vocabulary": "train a vocabulary",
     "plan": "memory and time of a run before it starts",

@@ -17,7 +17,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 @pytest.mark.slow
 def test_the_wheel_has_the_package_and_the_command(tmp_path):
     clone = tmp_path / "clone"  # a build writes into the folder
-    shutil.copytree(ROOT / "t5x_like", clone / "t5x_like")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "t5x_like", clone / "t5x_like", ignore=ignored)
     for part in ("setup.py", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / part, clone)
     build = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
@@ -33,8 +34,8 @@ def test_the_wheel_has_the_package_and_the_command(tmp_path):
         [metadata] = [name for name in names if name.endswith("/METADATA")]
         required = file.read(metadata).decode().splitlines()
     package = {name for name in names if ".dist-info/" not in name}
-    files = (path.relative_to(ROOT) for path in (ROOT / "t5x_like").rglob("*.py"))
-    assert package == {path.as_posix() for path in files}
+    files = {path for path in (clone / "t5x_like").rglob("*") if path.is_file()}
+    assert package == {path.relative_to(clone).as_posix() for path in files}
     for name in ("seqio", "tensorflow", "tensorflow-datasets"):
         own = [one for one in required if one.startswith(f"Requires-Dist: {name}>")]
         assert own
