@@ -1,5 +1,6 @@
 """Runs that start from folders as published, from their files to the folder out."""
 
+import functools
 import importlib.util
 import json
 import pathlib
@@ -7,10 +8,11 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+import tokenizers
 from safetensors.numpy import load_file, save_file
 
 from t5x_like import train
-from t5x_like.experiment import completion, model_side
+from t5x_like.experiment import completion, model_side, text_data
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies import trainers
 from t5x_like.vocabularies.sentence_piece import SentencePiece
@@ -51,12 +53,42 @@ def xlm_roberta(path):
     return made, folder
 
 
-def mt5(path):
-    folder = folder_of("mt5", path / "folder")
+def t5(name, path):
+    folder = folder_of(name, path / "folder")
     texts = [f"it was {word} and {word}" for word in WORDS] * 20
     trainers.train(texts, vocab_size=20, output=path / "spiece.model")
     own = (path / "spiece.model").read_bytes()
     (folder / "spiece.model").write_bytes(SentencePiece(own, extra_ids=5).model)  # as mT5's
+    return pairs(path), folder
+
+
+def write_tokenizer(folder, pieces, *, first):
+    """A tokenizer.json whose ids begin with `first`, 41 of them."""
+    names = [*first, *(f"\u2581{word}" for word in pieces)]
+    names += [f"piece{n}" for n in range(41 - len(names))]
+    model = tokenizers.models.Unigram([(name, -1.0) for name in names], first.index("<unk>"))
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    tokenizer.add_special_tokens(first)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def pegasus(path):
+    folder = folder_of("pegasus", path / "folder")
+    write_tokenizer(folder, WORDS, first=["<pad>", "</s>", "<unk>"])
+    return pairs(path), folder
+
+
+def mbart(path):
+    folder = folder_of("mbart", path / "folder")
+    write_tokenizer(folder, WORDS, first=["<s>", "<pad>", "</s>", "<unk>", "<mask>", "de_DE"])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": 5}))
+    return pairs(path), folder
+
+
+def pairs(path):
     rows = [{"inputs": f"it was {word}", "targets": word} for word in WORDS] * 16
     (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = config_file("t5")("fine_tuning")
@@ -68,10 +100,17 @@ def mt5(path):
     }
     made.data.lengths = {"inputs": 16, "targets": 12}
     made.evaluate.measures.generation.every, made.checkpoint.best = 0, ""
-    return made, folder
+    return made
 
 
-FOLDERS = {"xlm-roberta": xlm_roberta, "mt5": mt5}
+FOLDERS = {
+    "xlm-roberta": xlm_roberta,
+    "mt5": functools.partial(t5, "mt5"),
+    "umt5": functools.partial(t5, "umt5"),
+    "pegasus": pegasus,
+    "mbart": mbart,
+}
+STARTS = {"mt5": 0, "umt5": 0, "pegasus": 0, "mbart": 5}
 
 
 def decoder(name, path):
@@ -98,7 +137,7 @@ def settings(model_type, path, **changes):
     return made, folder
 
 
-@pytest.mark.parametrize("model_type", FOLDERS)
+@pytest.mark.parametrize("model_type", ["xlm-roberta", "mt5"])
 def test_a_run_starts_with_the_weights_and_the_tokens_of_the_folder(model_type, tmp_path):
     made, folder = settings(model_type, tmp_path)
     completed = completion.complete(made)
@@ -110,6 +149,18 @@ def test_a_run_starts_with_the_weights_and_the_tokens_of_the_folder(model_type, 
     assert parts
     for part in parts:
         jax.tree.map(np.testing.assert_array_equal, params[part], expected[part])
+
+
+@pytest.mark.parametrize("model_type", STARTS)
+def test_the_decoder_begins_as_the_folder_s_does(model_type, tmp_path):
+    made, folder = settings(model_type, tmp_path)
+    completed = completion.complete(made)
+    assert text_data.build(completed).converter.start == STARTS[model_type]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["decoder_start_token_id"] == STARTS[model_type]
+    with completed.unlocked():
+        completed.data.converter_settings = {"start": 3}
+    assert text_data.build(completed).converter.start == 3
 
 
 @pytest.mark.slow

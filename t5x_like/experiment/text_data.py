@@ -9,9 +9,9 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import vocabularies
+from t5x_like import systems, vocabularies
 from t5x_like.batches import converters, data_modules
-from t5x_like.batches.conversion import Converter
+from t5x_like.batches.conversion import Converter, GenerativeConverter
 from t5x_like.batches.objective_examples import Examples, examples_of
 from t5x_like.batches.sharded_batches import Tasks
 from t5x_like.vocabularies import Vocabulary
@@ -81,7 +81,21 @@ def build(config: ml_collections.ConfigDict) -> TextData:
     vocabulary = vocabularies.load(data.vocabulary)
     examples = examples_of(data.objective, data.objective_settings)
     converter = make_converter(data, examples, vocabulary=vocabulary)
-    return TextData(config, vocabulary, examples, converter)
+    return TextData(config, vocabulary, examples, _with_own_start(converter, config))
+
+
+def _with_own_start(converter: Converter, config: ml_collections.ConfigDict) -> Converter:
+    """A converter whose decoder rows begin with the network's own token, if it has one.
+
+    Pegasus begins with padding and mBART with a language, whatever their vocabulary's begin is.
+    """
+    if not config.system or not isinstance(converter, GenerativeConverter):
+        return converter
+    setting = systems.find(config.system).generation.get("decoder_start_token_id", "")
+    start = config.model.get(setting)
+    if start is None or "start" in config.data.converter_settings:
+        return converter
+    return dataclasses.replace(converter, start=start)
 
 
 def make_converter(

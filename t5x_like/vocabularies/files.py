@@ -135,6 +135,11 @@ def _list(path: Path) -> Vocabulary:
 
 
 def _bpe(path: Path) -> Vocabulary:
+    if str(_settings(path).get("tokenizer_class")).startswith("Marian"):
+        raise ValueError(
+            "is of a Marian, whose source.spm and target.spm are not read: save its tokenizer as "
+            "tokenizer.json, of the library `tokenizers`."
+        )
     merges_path = path.parent / "merges.txt"
     if not merges_path.exists():
         raise ValueError(f"it needs the file {os.fspath(merges_path)!r} beside it.")
