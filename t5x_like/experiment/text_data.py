@@ -95,7 +95,7 @@ def _with_own_start(converter: Converter, config: ml_collections.ConfigDict) -> 
     start = config.model.get(setting)
     if start is None or "start" in config.data.converter_settings:
         return converter
-    return dataclasses.replace(converter, start=start)
+    return dataclasses.replace(converter, start=start)  # type: ignore[type-var]
 
 
 def make_converter(
