@@ -113,7 +113,7 @@ def test_a_run_is_evaluated_and_used(whole):
     done = run("evaluate", *flags)
     assert done.returncode == 0, done.stderr
     numbers = json.loads((folder / "whole" / "run" / "evaluation.json").read_text())
-    assert np.isfinite(numbers["grain_files"]["loss"])
+    assert np.isfinite(numbers["tasks"]["grain_files"]["loss"])
     (folder / "prompts.txt").write_text("one two\n")
     files = [f"--input={folder / 'prompts.txt'}", f"--output={folder / 'answers.jsonl'}"]
     done = run("infer", *flags, *files)
