@@ -71,9 +71,9 @@ class AlbertPieces(SpecialTokenVocabulary):
         names = "|".join(map(re.escape, self.special_tokens))
         self._split = re.compile(f"({names})").split
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         # The name is part of the data positions that earlier runs have saved.
-        return super().__str__().replace(type(self).__name__, "MarkedSentencePiece")
+        return super().__repr__().replace(type(self).__name__, "MarkedSentencePiece")
 
     def encode(self, text: str) -> list[int]:
         """Tokenize a text."""

@@ -77,7 +77,7 @@ class Vocabulary(abc.ABC):
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{type(self).__name__}(size={self.vocab_size}, sha256={self.digest[:12]})"
 
 

@@ -1,10 +1,14 @@
 """Preprocessors are traced once for the same data, and anew where something may have changed."""
 
+import copy
+
+import pytest
 import seqio
 import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives
+from t5x_like.preprocessing import objectives, tracing
+from t5x_like.preprocessing.column_source import ColumnSource, columns
 from t5x_like.preprocessing.streams import Reading, TaskReader
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.preprocessing.tracing import hash_of_operations
@@ -54,6 +58,40 @@ def test_the_same_data_are_traced_once_but_for_functions_of_a_user():
     before = hash_of_operations(traced(own, with_users).graph.as_graph_def())
     factor = 3
     assert hash_of_operations(traced(own, with_users).graph.as_graph_def()) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("comparisons", {"prompt": "a", "responses": ["b", "c"], "ranks": [1, 2]}),
+        ("prompts", {"inputs": "a"}),
+    ],
+)
+def test_rows_that_python_writes_are_those_of_any_process(name, row):
+    """A run goes on in another process, where the vocabulary is another object."""
+
+    def fingerprint():
+        tracing._trace_once.cache_clear()
+        vocabulary = TaskVocabulary(copy.copy(vocabularies.load("bytes")))
+        objective = objectives.build(name)
+        task = seqio.Task(
+            "written",
+            source=ColumnSource(lambda split: columns([row]), splits=("train",)),
+            preprocessors=objective.preprocessors,
+            output_features={one: seqio.Feature(vocabulary) for one in objective.features},
+        )
+        reading = Reading(
+            split="train",
+            lengths=dict.fromkeys(("inputs", "targets", "pretraining"), 8),
+            seed=0,
+            shuffle=False,
+            repeat=True,
+            shuffle_buffer=40,
+            shards=1,
+        )
+        return TaskReader(task, reading=reading, features=("inputs",)).fingerprint
+
+    assert fingerprint() == fingerprint()
 
 
 def test_an_objective_that_names_a_file_is_made_anew(tmp_path):
