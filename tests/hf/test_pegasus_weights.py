@@ -67,7 +67,9 @@ def ours(settings):
     return rest | {"suppress_tokens": [one for (one,) in settings.get("bad_words_ids", ())]}
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3]
+)
 def test_what_is_generated_is_what_pytorch_generates(number, folder):
     found = folder.model.generate(**folder.source, **ours(folder.settings[number]))
     np.testing.assert_array_equal(found, folder.arrays[f"generate/{number}"])
