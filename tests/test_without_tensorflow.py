@@ -121,6 +121,7 @@ def test_a_run_is_evaluated_and_used(whole):
     assert json.loads((folder / "answers.jsonl").read_text())["inputs"] == "one two"
 
 
+@pytest.mark.slow
 def test_a_data_module_of_seqio_is_refused_with_the_way_to_install_it(tmp_path):
     done = run("train", f"--config=tests/programs/tiny_t5.py:{tmp_path}")
     assert done.returncode == 2
