@@ -45,16 +45,29 @@ class NetworkStates:
 
     Attributes:
         most: the largest number of tokens of a side.
-        has_lens: the output layer can read every layer (`lens`).
+        pads: rows are padded to `LENGTHS`; not where tokens are routed, since padding would take
+            slots of experts.
     """
 
     def __init__(self, pretrained: Pretrained):
         self.pretrained = pretrained
         self.most = min(LENGTHS[-1], pretrained.config.get("positions") or LENGTHS[-1])
         self._kept: collections.OrderedDict[Any, States] = collections.OrderedDict()
+        self.pads = False  # to look whether it may
+        self.pads = not self._routes()
         self._collect = self._collectable()
-        module, kinds = pretrained.module, (Decoder, EncoderDecoder, Encoder)
-        self.has_lens = "hidden_states" in self._collect and isinstance(module, kinds)
+
+    @functools.cached_property
+    def has_lens(self) -> bool:
+        """Whether the output layer can read the layers: of the last one it gives the logits."""
+        kinds = (Decoder, EncoderDecoder, Encoder)
+        if "hidden_states" not in self._collect or not isinstance(self.pretrained.module, kinds):
+            return False
+        states = self.of(*self._example())
+        if states.hidden is None or states.logits is None or states.logits.ndim != 2:
+            return False
+        likeliest = np.max(jax.nn.softmax(states.logits), axis=-1)
+        return bool(np.allclose(self.lens(states.hidden, top=1)[0][-1, :, 0], likeliest, rtol=1e-3))
 
     def of(self, tokens: Sequence[int], targets: Sequence[int] | None = None) -> States:
         """The states of a text, and of an encoder-decoder's target.
@@ -125,12 +138,25 @@ class NetworkStates:
     def _padded(self, size: int) -> int:
         if not 1 <= size <= self.most:
             raise ValueError(f"a text of {size} tokens: this model is shown 1 to {self.most}")
+        if not self.pads:
+            return size
         return min(self.most, next(length for length in LENGTHS if size <= length))
+
+    def _example(self) -> tuple[list[int], list[int] | None]:
+        """Tokens of each side that the network reads."""
+        return [1, 2, 3], [1, 2, 3] if len(self.pretrained.module.sides) == 2 else None
+
+    def _routes(self) -> bool:
+        """Whether tokens are routed to experts."""
+        run = functools.partial(self.pretrained.module.apply, mutable=["routing"])
+        batch = self._batch(*self._example())
+        _, written = jax.eval_shape(run, {"params": self.pretrained.params}, batch)
+        return bool(jax.tree.leaves(written))
 
     def _collectable(self) -> tuple[str, ...]:
         """What the network returns of its layers: some have no scores, or other carries."""
         module, params = self.pretrained.module, self.pretrained.params
-        batch = self._batch([1], [1] if len(module.sides) == 2 else None)
+        batch = self._batch(*self._example())
         found = []
         for name in ("hidden_states", "attention_scores"):
             run = functools.partial(module.apply, collect=(name,))
