@@ -7,6 +7,8 @@ this happens once; what differs from call to call, such as seeds, is an argument
 import contextlib
 import dataclasses
 import functools
+import itertools
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +19,7 @@ import tensorflow as tf
 # Examples fetched from tf.data at once: a fetch costs as much as some tens of short examples.
 _BLOCK = 32
 _BLOCKS_AHEAD = 2
+_ADDRESS = re.compile(rb"<[\w.]+ object at 0x[0-9a-f]+>")
 
 
 def traced(function: Callable[..., tf.data.Dataset], *arguments: Any, **named: Any) -> Any:
@@ -99,9 +102,11 @@ def _trace(preprocessing: Preprocessing) -> Any:
         return dataset.skip(skip).ragged_batch(_BLOCK).prefetch(_BLOCKS_AHEAD)
 
     number = tf.TensorSpec([], tf.int64)
-    return traced(
+    found = traced(
         preprocess, preprocessing.examples, noise_seed=number, order_seed=number, skip=number
     )
+    _check_no_address(found.graph.as_graph_def())
+    return found
 
 
 _trace_once = functools.lru_cache(maxsize=16)(_trace)
@@ -109,13 +114,27 @@ _trace_once = functools.lru_cache(maxsize=16)(_trace)
 
 def hash_of_operations(graph: Any) -> int:
     """Hash a graph's operations and constants, independent of their names and order."""
+    return zlib.crc32(b"".join(sorted(_operations(graph))))
+
+
+def _operations(graph: Any) -> Iterator[bytes]:
     functions = [graph.node, *(function.node_def for function in graph.library.function)]
-    found = (
-        (node.op + " ").encode() + node.attr["value"].SerializeToString(deterministic=True)
-        for nodes in functions
-        for node in nodes
-    )
-    return zlib.crc32(b"".join(sorted(found)))
+    for node in itertools.chain.from_iterable(functions):
+        yield (node.op + " ").encode() + node.attr["value"].SerializeToString(deterministic=True)
+
+
+def _check_no_address(graph: Any) -> None:
+    """Check that the hash of a graph's operations is the same in another process.
+
+    Raises:
+        ValueError: a constant has an object's address.
+    """
+    for operation in _operations(graph):
+        if found := _ADDRESS.search(operation):
+            raise ValueError(
+                f"a constant of the preprocessors contains {found[0].decode()}, which is another "
+                "one in every process, so that no run could be resumed: give its class a __repr__"
+            )
 
 
 class _Given(seqio.DataSource):

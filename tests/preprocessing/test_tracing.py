@@ -13,32 +13,33 @@ from t5x_like.preprocessing.streams import Reading, TaskReader
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.preprocessing.tracing import hash_of_operations
 
+TEXTS = ColumnSource(lambda split: columns([{"text": "a b c"}]), splits=("train",))
 
-def one_text(split, shuffle_files, seed=None):
-    return tf.data.Dataset.from_tensors({"text": "a b c"})
+
+def reader(preprocessors, features, *, source=TEXTS, length=8, vocabulary=None):
+    """A reader of a task that is not registered."""
+    vocabulary = TaskVocabulary(vocabulary or vocabularies.load("bytes"))
+    task = seqio.Task(
+        "traced",
+        source=source,
+        preprocessors=preprocessors,
+        output_features={name: seqio.Feature(vocabulary) for name in features},
+    )
+    reading = Reading(
+        split="train",
+        lengths=dict.fromkeys(features, length),
+        seed=0,
+        shuffle=False,
+        repeat=True,
+        shuffle_buffer=40,
+        shards=1,
+    )
+    return TaskReader(task, reading=reading, features=tuple(features))
 
 
 def test_the_same_data_are_traced_once_but_for_functions_of_a_user():
     def traced(objective, preprocessors, length=3):
-        task = seqio.Task(
-            "traced",
-            source=seqio.FunctionDataSource(one_text, splits=["train"]),
-            preprocessors=preprocessors,
-            output_features={
-                name: seqio.Feature(TaskVocabulary(vocabularies.load("bytes")))
-                for name in objective.features
-            },
-        )
-        reading = Reading(
-            split="train",
-            lengths={"targets": length},
-            seed=0,
-            shuffle=False,
-            repeat=True,
-            shuffle_buffer=40,
-            shards=1,
-        )
-        return TaskReader(task, reading=reading, features=("targets",))._preprocess
+        return reader(preprocessors, objective.features, length=length)._preprocess
 
     def build():
         return objectives.build("language_modeling")
@@ -72,26 +73,26 @@ def test_rows_that_python_writes_are_those_of_any_process(name, row):
 
     def fingerprint():
         tracing._trace_once.cache_clear()
-        vocabulary = TaskVocabulary(copy.copy(vocabularies.load("bytes")))
         objective = objectives.build(name)
-        task = seqio.Task(
-            "written",
-            source=ColumnSource(lambda split: columns([row]), splits=("train",)),
-            preprocessors=objective.preprocessors,
-            output_features={one: seqio.Feature(vocabulary) for one in objective.features},
+        source = ColumnSource(lambda split: columns([row]), splits=("train",))
+        another = copy.copy(vocabularies.load("bytes"))
+        made = reader(
+            objective.preprocessors, objective.features, source=source, vocabulary=another
         )
-        reading = Reading(
-            split="train",
-            lengths=dict.fromkeys(("inputs", "targets", "pretraining"), 8),
-            seed=0,
-            shuffle=False,
-            repeat=True,
-            shuffle_buffer=40,
-            shards=1,
-        )
-        return TaskReader(task, reading=reading, features=("inputs",)).fingerprint
+        return made.fingerprint
 
     assert fingerprint() == fingerprint()
+
+
+def test_a_constant_with_an_address_is_refused():
+    def named(dataset):
+        return dataset.map(lambda example: {"targets": [tf.strings.length(identity)]})
+
+    identity = "<mine.Writer at work>"
+    assert reader([named], ["targets"]).fingerprint
+    identity = str([object()])
+    with pytest.raises(ValueError, match=r"contains <object object at 0x\w+>, .* no run could"):
+        reader([named], ["targets"]).fingerprint  # noqa: B018  (an attribute that is computed)
 
 
 def test_an_objective_that_names_a_file_is_made_anew(tmp_path):
