@@ -22,8 +22,8 @@ PUBLISHED = {
     ("base", "classification"): 140_013_315,
     ("large", "classification"): 407_344_131,
 }
-# Of the released folders of families with BART's parts, without tables of sines and cosines; with
-# them Marian's take 298 MB.
+# Of families with BART's parts, by their sizes, without tables of sines and cosines; with them
+# Marian's take 298 MB, as published.
 OF_FAMILIES = {
     ("pegasus", "large"): 568_699_904,
     ("marian", "base"): 73_944_309,
