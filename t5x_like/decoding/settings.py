@@ -65,7 +65,7 @@ class GenerationSettings:
     early_stopping: bool | str = False
     num_return_sequences: int = 1
     no_repeat_ngram_size: int = 0
-    suppress_tokens: Sequence[int] = ()
+    suppress_tokens: Sequence[int] | None = None
     eos_token_id: int | Sequence[int] | None = 1
     pad_token_id: int = 0
     decoder_start_token_id: int = 0
@@ -156,7 +156,7 @@ def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> 
     first, last = settings.forced_bos_token_id, settings.forced_eos_token_id
     rules: dict[str, Any] = {
         "no_repeat_ngram_size": settings.no_repeat_ngram_size or None,
-        "suppressed_ids": tuple(settings.suppress_tokens),
+        "suppressed_ids": tuple(settings.suppress_tokens or ()),
         "min_new_tokens": least,
         "eos_ids": request["eos_ids"],
         "first_ids": () if first is None else first,

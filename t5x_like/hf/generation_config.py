@@ -111,7 +111,7 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
 
 def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with bad words of one token each, as Marian's, among the suppressed tokens."""
-    words, own = settings.get("bad_words_ids"), settings.get("suppress_tokens", [])
+    words, own = settings.get("bad_words_ids"), settings.get("suppress_tokens") or []
     if not isinstance(words, list) or not isinstance(own, list):
         return dict(settings)
     if not all(isinstance(word, list) and len(word) == 1 for word in words):

@@ -1,8 +1,9 @@
 """Read a model's settings and parameters from the folder of a run or of another library."""
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import flax.traverse_util
@@ -88,14 +89,14 @@ def open_source(
         raise ValueError(
             f"{given!r}: {path} has neither a file `checkpoint` nor a folder checkpoint_STEP"
         )
-    source = _open_other_library(path, system)
-    if source is None:
-        source = _open_checkpoint(path, average=average, whole=whole)
-    elif average != 1:
+    open_other = _opener(path, system)
+    if open_other is not None and average != 1:
         raise ValueError(
             f"average={average}: {path} contains one model; only the checkpoints of a run can be "
             "averaged"
         )
+    open_ours = functools.partial(_open_checkpoint, path, average=average, whole=whole)
+    source = (open_other or open_ours)()
     if system not in (None, source.system):
         raise ValueError(f"system={system!r}: {path} has a model of system {source.system!r}")
     return source
@@ -106,15 +107,15 @@ def data_settings(source: Source) -> dict[str, Any]:
     return source.run.get("config", {}).get("data", {})
 
 
-def _open_other_library(path: pathlib.Path, system: str | None) -> Source | None:
-    """A folder of T5X, Hugging Face or AllenNLP; None for another one."""
+def _opener(path: pathlib.Path, system: str | None) -> Callable[[], Source] | None:
+    """What opens a folder of T5X, Hugging Face or AllenNLP; None for another one."""
     if found := find_checkpoint(path):
-        return T5XCheckpoint(found)
+        return functools.partial(T5XCheckpoint, found)
     config = path / files.CONFIG
     if config.is_file() and "model_type" in (settings := files.read_json(config)):
-        return _open_hugging_face(path, settings, system)
+        return functools.partial(_open_hugging_face, path, settings, system)
     if is_released_elmo(path):
-        return ReleasedElmo(path)
+        return functools.partial(ReleasedElmo, path)
     if any(path.glob("*.safetensors")):
         raise ValueError(f"{path} contains tensors, but no {files.CONFIG} with a model_type")
     return None

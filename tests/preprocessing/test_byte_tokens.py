@@ -8,10 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t5x_like import vocabularies
-from t5x_like.preprocessing.objectives.running_text.corruption import (
-    first_sentinel,
-    spans_to_sentinels,
-)
+from t5x_like.preprocessing.objectives.running_text.corruption import spans_to_sentinels
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 
 GOLDEN = json.loads(
@@ -54,10 +51,10 @@ def test_ids_are_decoded_as_hugging_face_does_up_to_the_end(tmp_path):
 def test_the_last_bytes_stand_for_spans_as_in_pretraining(tmp_path):
     vocabulary = load(tmp_path)
     published = vocabularies.load("bytes:0")
-    assert first_sentinel(vocabulary) == first_sentinel(published) == 258
+    assert vocabulary.first_sentinel == published.first_sentinel == 258
     assert vocabulary.sentinels == published.sentinels
     tokens, mask = tf.constant([10, 11, 12, 13]), tf.constant([False, True, False, True])
-    found = spans_to_sentinels(tokens, mask, first=first_sentinel(vocabulary))
+    found = spans_to_sentinels(tokens, mask, first=vocabulary.first_sentinel)
     np.testing.assert_array_equal(found, [10, 258, 12, 257])
 
 
