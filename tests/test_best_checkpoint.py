@@ -97,6 +97,7 @@ def test_a_run_killed_before_an_evaluation_evaluates_first(killed_at, tmp_path, 
     assert checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints") == [5, 6]
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_its_last_evaluation_gets_it_without_a_best_checkpoint(tmp_path, values):
     values(killed_at=6)
     with pytest.raises(Killed):

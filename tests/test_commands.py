@@ -78,6 +78,7 @@ def test_a_run_leaves_its_traces(trained, capsys):
     assert checkpoints.checkpoint_steps(run / "checkpoints") == [2, 4]
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_and_ends_where_one_run_would(trained, tmp_path, capsys):
     whole = settings(tmp_path, train__steps=6, checkpoint__every=6, evaluate__every=6)
     train.train(whole)

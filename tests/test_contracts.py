@@ -161,7 +161,13 @@ def test_a_run_stops_and_resumes_bit_for_bit(runs, name, tmp_path):
     assert {key: logs[0][key] for key in held_out} == {key: logs[1][key] for key in held_out}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("MEMORY", "WATCHER") else pytest.param(name, marks=pytest.mark.slow)
+        for name in NAMES
+    ],
+)
 def test_the_command_evaluate_measures_the_held_out_loss_of_training(runs, name, monkeypatch):
     made, log = runs(name), log_of(runs(name))
     command_flags.give(monkeypatch)

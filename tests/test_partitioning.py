@@ -18,7 +18,7 @@ from t5x_like.training.loop import Log, Work, fit
 
 LAYOUTS = [
     {"data": 8},
-    {"data": 1, "fsdp": 8},
+    pytest.param({"data": 1, "fsdp": 8}, marks=pytest.mark.slow),
     {"data": 2, "fsdp": 2, "model": 2},
     pytest.param({"data": 1, "fsdp": 2, "model": 4}, marks=pytest.mark.slow),
     {"data": 1, "model": 2, "fsdp": 2, "expert": 2},

@@ -67,6 +67,7 @@ def test_a_batch_of_the_config_is_packed_and_full(tmp_path):
     assert (batch["encoder_segment_ids"] > 0).mean() > 27 / 48
 
 
+@pytest.mark.slow
 def test_evaluate_has_bleu_of_the_mean_of_checkpoints(trained, monkeypatch, capsys):
     command_flags.give(monkeypatch, average=3)
     evaluate.evaluate(settings(trained))

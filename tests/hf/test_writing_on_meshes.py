@@ -44,7 +44,13 @@ def prompts():
     return tokens, mask
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 2}], ids=["greedy", "beams"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="greedy"),
+        pytest.param({"num_beams": 2}, id="beams", marks=pytest.mark.slow),
+    ],
+)
 def test_eight_devices_write_what_one_does(models, settings):
     settings = {"max_new_tokens": 5, "eos_token_id": None, **settings}
     one, eight = (model.generate(*prompts(), **settings) for model in models)

@@ -218,7 +218,9 @@ def test_without_libtpu_what_needs_no_compiler_is_printed(run, monkeypatch):
     assert "pip install -e '.[plan]'" in err
 
 
-@pytest.mark.parametrize(("topology", "devices"), [("v5e:2x2", 4), ("v4:2x2x1", 4)])
+@pytest.mark.parametrize(
+    ("topology", "devices"), [("v5e:2x2", 4), pytest.param("v4:2x2x1", 4, marks=pytest.mark.slow)]
+)
 def test_tpus_that_are_not_here(run, monkeypatch, topology, devices):
     settings = tiny(model=2)
     settings.model.dtype = "bfloat16"

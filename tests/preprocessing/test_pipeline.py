@@ -177,8 +177,17 @@ def test_two_processes_make_up_the_batch_of_one(pack):
     assert_equal(together, whole)
 
 
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("task", ["pipeline_task", "pipeline_python", "pipeline_mixture"])
+@pytest.mark.parametrize(
+    ("task", "pack"),
+    [
+        ("pipeline_task", False),
+        ("pipeline_mixture", True),
+        pytest.param("pipeline_task", True, marks=pytest.mark.slow),
+        pytest.param("pipeline_mixture", False, marks=pytest.mark.slow),
+        pytest.param("pipeline_python", True, marks=pytest.mark.slow),
+        pytest.param("pipeline_python", False, marks=pytest.mark.slow),
+    ],
+)
 def test_resuming_anywhere_is_exact(task, pack):
     settings = {"task": task, "pack": pack}
     batches, positions, expected = batches_of(**settings), {}, []

@@ -203,6 +203,7 @@ def test_lamb_measures_each_group_s_matrix_by_itself():
     np.testing.assert_allclose(steps[1][1], 10 * steps[0][1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_eight_devices_compute_the_loss_and_gradient_of_one():
     module, params = make(share="attention")  # some parameters of groups, and some of layers
 

@@ -308,6 +308,7 @@ def test_there_is_no_score_for_each_pair_of_tokens(network):
     assert max(sizes) == 2 * 128 * (3 * 4 + COUNT) * 2 * 8 < length * length
 
 
+@pytest.mark.slow
 def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device(network):
     module, params, _ = network
     rows = make_batch(rows=4)

@@ -61,6 +61,7 @@ def trained():
     return module, params, rows, gradient, jax.jit(gradient)(params, rows)
 
 
+@pytest.mark.slow
 def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device(trained):
     _, params, rows, gradient, expected = trained
     mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})

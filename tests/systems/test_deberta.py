@@ -213,6 +213,7 @@ def test_documents_of_a_packed_row_do_not_see_each_other(convolution):
     np.testing.assert_allclose(found[4:7], second[:3], atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
     module, params = version(True)
     rows = {name: np.tile(value, (2, 1)) for name, value in BATCH.items()}

@@ -147,6 +147,7 @@ def test_the_discriminator_that_is_kept_has_the_sum_as_its_embeddings():
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device():
     module, params = make()
 

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import numpy as np
+import pytest
 
 from t5x_like import config, partitioning
 from t5x_like.checkpoints import Checkpoints
@@ -71,6 +72,7 @@ def straight():
     return model, *step_on(model, started(model), range(STEPS))
 
 
+@pytest.mark.slow
 def test_one_device_computes_what_eight_do():
     _, expected, losses = straight()
     shards = {

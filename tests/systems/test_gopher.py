@@ -133,6 +133,7 @@ def train(mesh, *, dtype="float32", optimizer="sgd", steps=3):
     return losses, state
 
 
+@pytest.mark.slow
 def test_a_mesh_cut_three_ways_gives_the_same_losses():
     # By SGD, since Adam hides a gradient that is wrong by a factor.
     losses, _ = train({"data": 8})

@@ -169,6 +169,7 @@ def test_errors_name_what_a_head_lacks():
         hf.find("gpt").to_config(gpt.SIZES["base"] | {"head": "classification"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["classification", "multiple_choice"])
 def test_eight_devices_compute_the_loss_and_gradient_of_one(head):
     config = TINY | {"head": head, "added_tokens": 3, "heads": 2, "vocab_size": 61}

@@ -254,6 +254,7 @@ def train(model, state, steps):
     return state, found
 
 
+@pytest.mark.slow
 def test_a_mesh_of_eight_trains_as_one_device_and_resumes_bit_for_bit(tmp_path):
     model = model_side.build(settings(data=2, fsdp=2, model=2))
     expected, losses = train(model, model.initial_state(), range(4))

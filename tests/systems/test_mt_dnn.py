@@ -118,6 +118,7 @@ def test_the_loss_of_a_pair_is_of_the_mean_of_the_probabilities():
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_gradients_of_one():
     module, params = make()
     shapes = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]

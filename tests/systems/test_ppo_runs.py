@@ -146,6 +146,7 @@ def test_the_log_has_what_the_episodes_were(folder):
     assert set(log["prompt_files/reward"]) == {STEPS}
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_goes_on_bit_for_bit(folder, tmp_path):
     shutil.copytree(folder / "run", tmp_path / "run")
     for step in (2, 3):

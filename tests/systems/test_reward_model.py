@@ -123,6 +123,7 @@ def test_rewards_are_float32_shifted_and_divided_for_a_trunk_in_bfloat16():
     np.testing.assert_allclose(rounded, plain, atol=0.1)  # 8 bits of states near 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trunk", ["gpt2", "t5"])
 def test_the_gradient_on_a_mesh_is_that_of_one_device(trunk):
     module = build(trunk)

@@ -92,6 +92,7 @@ def general(teacher, tmp_path_factory):
     return model, folder, jax.device_get(state.params)
 
 
+@pytest.mark.slow
 def test_general_distillation_resumes_bit_for_bit(general):
     model, folder, _ = general
     initial = jax.device_get(model.initial_state().params)
@@ -111,6 +112,7 @@ def test_general_distillation_resumes_bit_for_bit(general):
         assert all(value > 0 for _, value in leaves), leaves
 
 
+@pytest.mark.slow
 def test_general_distillation_on_eight_devices_is_that_on_one(general, teacher):
     several, *_ = general
     config = several.config.copy_and_resolve_references()

@@ -61,6 +61,7 @@ def started(model):
     return model.initial_state().replace(carry=model.initial_carry(model.put(batch(0))))
 
 
+@pytest.mark.slow
 def test_a_run_resumes_bit_for_bit_with_its_memory(tmp_path):
     model = model_side.build(settings())
     expected, losses = step_on(model, started(model), range(4))
