@@ -61,7 +61,14 @@ def _files_of_each_kind(folder):
     return [max(names)[1] for names in kinds.values()]
 
 
-@pytest.mark.parametrize("harm", [_cut, _empty, _flip, pathlib.Path.unlink])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        _flip,
+        pathlib.Path.unlink,
+        *(pytest.param(harm, marks=pytest.mark.slow) for harm in (_cut, _empty)),
+    ],
+)
 def test_damaged_newest_is_reported_and_the_one_before_used(harm, two, tmp_path, caplog):
     names = _files_of_each_kind(two / "20")
     assert len(names) > 15

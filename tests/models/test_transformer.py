@@ -154,7 +154,14 @@ def test_kept_names_spare_their_products():
     assert products("attention_on_host") == some
 
 
-@pytest.mark.parametrize("remat", ["none", "full", "dots", "attention_on_host"])
+@pytest.mark.parametrize(
+    "remat",
+    [
+        "none",
+        "attention_on_host",
+        *(pytest.param(remat, marks=pytest.mark.slow) for remat in ("full", "dots")),
+    ],
+)
 def test_scanned_is_looped_and_recomputed_is_kept(remat):
     _, params = make(loop="unroll")
     towers = {
@@ -180,7 +187,7 @@ def prefill(module, params, batch, *, length, mask=None):
     return jitted(module, "prefill")(params, *inputs, prompt, cache_length=9, decoder_mask=mask)
 
 
-@pytest.mark.parametrize("loop", ["scan", "unroll"])
+@pytest.mark.parametrize("loop", ["scan", pytest.param("unroll", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_cached_is_uncached(architecture, loop):
     module, params = make(architecture=architecture, loop=loop)

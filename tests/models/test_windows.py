@@ -112,7 +112,7 @@ def tokens(length):
     return rows.astype(np.int32)
 
 
-@pytest.mark.parametrize("loop", ["scan", "unroll"])
+@pytest.mark.parametrize("loop", ["scan", pytest.param("unroll", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("prompt", "at_once"), [(1, 1), (5, 1), (5, 2), (9, 4)])
 def test_a_ring_of_keys_is_as_good_as_all(loop, prompt, at_once):
     _, params = make(loop)

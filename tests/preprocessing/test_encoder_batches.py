@@ -87,7 +87,10 @@ def test_static_copies_fix_how_documents_are_divided_too():
     assert all(len(set(masks)) == 1 for masks in found.values())
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "spanbert"])
+@pytest.mark.parametrize(
+    "name",
+    ["roberta", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "spanbert"))],
+)
 def test_a_position_in_the_middle_is_restored_bit_for_bit(name):
     whole, resumed = batches(name), batches(name)
     for _ in range(7):

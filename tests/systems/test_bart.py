@@ -219,6 +219,7 @@ def test_the_first_stage_trains_the_new_encoder_positions_and_the_first_maps_alo
     }
 
 
+@pytest.mark.slow
 def test_a_step_of_the_first_stage_moves_what_it_trains_and_the_second_moves_all():
     config = TINY | {"head": "translation", "loop": "unroll"}
     module = bart.build(config)
