@@ -1,7 +1,7 @@
 """T5X's checkpoints of T5 and umT5 as sources of weights: mT5, ByT5, Flan-T5 and others too.
 
-The names are those of the networks in T5X's examples/t5 and, with stacked layers, in its
-examples/scalable_t5, of umT5. Their sizes follow from the shapes.
+The names are those of the networks in T5X's examples/t5 and examples/decoder_only and, with stacked
+layers, in its examples/scalable_t5, of umT5. Their sizes follow from the shapes.
 """
 
 import dataclasses
@@ -23,6 +23,9 @@ from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
 
+_DECODER_ALONE = "decoder/token_embedder/embedding"  # its table; else beside the towers
+# With the same parameters; in the second, tokens of the prefix see each other.
+_DECODERS = ("decoder", "prefix_decoder")
 _STACKED = "encoder/encoder/attention/query/kernel"  # of all layers, [D, L, H, K]
 
 
@@ -74,31 +77,38 @@ class T5XCheckpoint:
             ValueError: it is another network than T5X's T5.
         """
         names = set(self.arrays.names)
-        known = any(name.startswith("encoder/layers_0/attention/") for name in names)
+        alone = _DECODER_ALONE in names
+        attention = f"{'decoder/layers_0/self_' if alone else 'encoder/layers_0/'}attention"
+        known = f"{attention}/query/kernel" in names
         if not known and _STACKED not in names:
             raise ValueError(f"{self.folder} is not supported: {_explain_network(names)}")
-        sizes = self._stacked_sizes() if _STACKED in names else self._sizes(names)
+        sizes = self._stacked_sizes() if _STACKED in names else self._sizes(attention)
         tied = "decoder/logits_dense/kernel" not in names
-        gated = any(name.startswith("encoder/") and "/mlp/wi_0/" in name for name in names)
-        vocab_size, d_model = self._shape("token_embedder/embedding")
+        gated = any("/mlp/wi_0/" in name for name in names)
+        table = _DECODER_ALONE if alone else "token_embedder/embedding"
+        vocab_size, d_model = self._shape(table)
         return {
             **systems.find("t5").sizes["v1_0_small" if tied else "small"],
             **sizes,
+            "architecture": "decoder" if alone else "encoder_decoder",
             "vocab_size": vocab_size,
             "d_model": d_model,
             "feed_forward": "gated_gelu" if gated else "relu",
             "tied_head": tied,
         }
 
-    def _sizes(self, names: set[str]) -> dict[str, int]:
-        heads, buckets = self._shape("encoder/relpos_bias/rel_embedding")
-        joined = self._shape("encoder/layers_0/attention/query/kernel")[1]
+    def _sizes(self, attention: str) -> dict[str, int]:
+        """The sizes, from the arrays of one layer with this attention, and from the names."""
+        tower, layer, _ = attention.split("/")
+        heads, buckets = self._shape(f"{tower}/relpos_bias/rel_embedding")
+        joined = self._shape(f"{attention}/query/kernel")[1]
+        names = set(self.arrays.names)
         return {
-            "d_ff": self._shape("encoder/layers_0/mlp/wo/kernel")[0],
+            "d_ff": self._shape(f"{tower}/{layer}/mlp/wo/kernel")[0],
             "heads": heads,
             "d_kv": joined // heads,
             "relative_buckets": buckets,
-            "encoder_layers": _layers("encoder", names),
+            "encoder_layers": _layers(tower, names),  # a decoder alone has no use for it
             "decoder_layers": _layers("decoder", names),
         }
 
@@ -176,11 +186,13 @@ def _explain_network(names: set[str]) -> str:
     if any("/expert/" in name or "/router/" in name for name in names):
         return "it is sparse (Switch Transformer, of flaxformer), and only T5's dense network is"
     if not any(name.startswith("encoder/") for name in names):
-        return "it has no encoder (T5X's examples/decoder_only), and only encoder-decoders are"
+        return "it has no encoder, and its names are not those of T5X's examples/decoder_only"
     return f"its parameters are named otherwise than T5's, such as {sorted(names)[0]}"
 
 
 def _layout(system: str, config: Mapping[str, Any]) -> WeightMap:
+    if config["architecture"] in _DECODERS:
+        return t5x_layouts.decoder_only()
     if system == "t5":
         return t5x_layouts.layer_by_layer()
     return t5x_layouts.stacked(encoder=config["encoder_layers"], decoder=config["decoder_layers"])
@@ -201,10 +213,16 @@ def save(
         raise ValueError(
             f"--format=t5x: T5X's layouts are for systems 't5' and 'umt5', and this is {system!r}"
         )
-    needed = {"architecture": "encoder_decoder", "d_adapter": 0, "scale_tied_logits": True}
-    for name, value in needed.items():
-        if config.get(name) != value:
-            raise ValueError(f"model.{name}={config.get(name)!r}: T5X's T5 has only {value!r}")
+    decoders = _DECODERS if system == "t5" else ()
+    needed: dict[str, tuple[Any, ...]] = {
+        "architecture": ("encoder_decoder", *decoders),
+        "d_adapter": (0,),
+        "scale_tied_logits": (True,),
+    }
+    for name, values in needed.items():
+        if config.get(name) not in values:
+            only = " or ".join(map(repr, values))
+            raise ValueError(f"model.{name}={config.get(name)!r}: T5X's T5 has only {only}")
     arrays = flax.traverse_util.flatten_dict(params, sep="/")
     shapes = {path: leaf.shape for path, leaf in arrays.items()}
     parts = weight_map.pieces(_layout(system, config), shapes)

@@ -1,7 +1,8 @@
 """Weight maps of T5X's networks: an array for each layer (examples/t5), or one for all layers.
 
-The second is the layout of umT5's released checkpoints, of examples/scalable_t5: the layers are
-stacked on the second axis of each array, and each has a relative position bias of its own.
+The first is also that of a decoder alone (examples/decoder_only). The second is the layout of
+umT5's released checkpoints, of examples/scalable_t5: the layers are stacked on the second axis of
+each array, and each has a relative position bias of its own.
 """
 
 from typing import Any
@@ -45,6 +46,16 @@ def layer_by_layer() -> WeightMap:
             line = (f"{there}/{theirs}/out/kernel", "(H K) D -> H K D")
             weights[f"{here}/{ours}/out/kernel"] = line
     return weights
+
+
+def decoder_only() -> WeightMap:
+    """The weights of a decoder, whose layers have arrays of their own and no cross-attention."""
+    weights: dict[str, Any] = {
+        ours: theirs
+        for ours, theirs in layer_by_layer().items()
+        if ours.startswith("decoder/") and "cross_attention" not in ours
+    }
+    return {**weights, **_ENDS, "token_embedder/embedding": "decoder/token_embedder/embedding"}
 
 
 def stacked(**layers: int) -> WeightMap:

@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import flax.linen as nn
 import flax.serialization
 import flax.traverse_util
 import jax
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 import tensorstore
 
-from t5x_like import convert
+from t5x_like import convert, systems
 from t5x_like.pretrained import from_pretrained, t5x
+from t5x_like.pretrained.t5x_files import StoredArrays
 
 TOLERANCE = 1e-4  # as for Hugging Face's folders, with the same weights
 ATTENTIONS = {
@@ -240,6 +242,88 @@ def test_damaged_files_are_named(v1_1, tmp_path):
         from_pretrained(folder)
     with pytest.raises(ValueError, match="has neither a file `checkpoint` nor"):
         from_pretrained(f"t5x:{v1_1.folder}")
+
+
+DECODER = systems.find("t5").sizes["v1_0_small"] | {
+    "architecture": "decoder",
+    "vocab_size": 30,
+    "d_model": 12,
+    "d_ff": 20,
+    "heads": 2,
+    "d_kv": 4,
+    "encoder_layers": 3,
+    "decoder_layers": 3,
+    "feed_forward": "gated_gelu",
+}
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    """A T5 without an encoder, with random parameters; its layers are apart."""
+    module = systems.build("t5", DECODER | {"loop": "unroll"})
+    variables = jax.jit(module.init)(jax.random.key(0), module.example_batch())
+    params = nn.unbox(variables)["params"]
+    return module, flax.traverse_util.flatten_dict(params, sep="/")
+
+
+def decoder_arrays(params):
+    """Arrays of T5X's examples/decoder_only: heads are joined, the biases transposed."""
+    renamed = {
+        "relative_position_bias/embedding": "relpos_bias/rel_embedding",
+        "final_norm": "decoder_norm",
+        "layers/layer_": "layers_",
+        "self_attention_norm": "pre_self_attention_layer_norm",
+        "feed_forward_norm": "pre_mlp_layer_norm",
+        "/feed_forward/": "/mlp/",
+        "token_embedder/": "decoder/token_embedder/",
+        "lm_head/": "decoder/logits_dense/",
+    }
+    arrays = {}
+    for name, array in params.items():
+        if "/out/" in name:
+            array = array.reshape(-1, array.shape[-1])
+        elif array.ndim == 3:
+            array = array.reshape(len(array), -1)
+        elif "relative_position_bias" in name:
+            array = array.T
+        for ours, theirs in renamed.items():
+            name = name.replace(ours, theirs)
+        arrays[name] = np.array(array)
+    return arrays
+
+
+def test_a_decoder_alone_has_the_logits_of_the_run_that_it_is_from(decoder, tmp_path):
+    module, params = decoder
+    arrays = decoder_arrays(params)
+    # Of T5X's class DecoderWrapper, everything is within `decoder`.
+    assert all(name.startswith("decoder/") for name in arrays)
+    model = from_pretrained(in_folders(tmp_path / "t5x", arrays))
+    assert (model.system, model.config) == ("t5", DECODER | {"dropout": 0.1})
+    tokens = np.arange(2, 16).reshape(2, 7)
+    expected = module.apply(
+        {"params": flax.traverse_util.unflatten_dict(params, sep="/")},
+        {"decoder_input_tokens": tokens},
+    )
+    np.testing.assert_allclose(model(tokens).logits, expected, atol=TOLERANCE)
+    assert np.abs(expected).max() > 100 * TOLERANCE
+    t5x.save(model.params, tmp_path / "out", system="t5", config=model.config)
+    again = StoredArrays(tmp_path / "out" / "checkpoint_0")
+    assert set(again.names) == set(arrays)
+    for name, array in arrays.items():
+        whole = tuple(slice(0, n) for n in array.shape)
+        np.testing.assert_array_equal(again.read(name, whole), array, err_msg=name)
+    prefix = from_pretrained(tmp_path / "out", architecture="prefix_decoder")
+    jax.tree.map(np.testing.assert_array_equal, prefix.params, model.params)
+
+
+def test_a_decoder_that_lacks_a_part_is_named(decoder, tmp_path):
+    arrays = decoder_arrays(decoder[1])
+    lacking = drop("decoder/layers_1/mlp/wo/kernel")(arrays)
+    with pytest.raises(ValueError, match="lacks decoder/layers_1/mlp/wo/kernel"):
+        from_pretrained(in_the_file(tmp_path / "lacking", lacking))
+    extra = {**arrays, "decoder/layers_0/encoder_decoder_attention/out/kernel": np.ones((8, 12))}
+    with pytest.raises(ValueError, match="encoder_decoder_attention/out/kernel that the model"):
+        from_pretrained(in_the_file(tmp_path / "extra", extra))
 
 
 def test_other_networks_are_not_written(v1_0, tmp_path):

@@ -179,6 +179,22 @@ def test_t5x_s_stacked_layers_are_read_and_written(golden, model, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
 
 
+def test_stacked_layers_may_have_a_tied_output_layer_and_no_gate(golden, model, tmp_path):
+    arrays = t5x_arrays(golden)
+    del arrays["decoder/logits_dense/kernel"]
+    for tower in ("encoder", "decoder"):
+        there = f"{tower}/{tower}/mlp"
+        arrays[f"{there}/wi/kernel"] = arrays.pop(f"{there}/wi_0/kernel")
+        del arrays[f"{there}/wi_1/kernel"]
+    found = from_pretrained(write_t5x(tmp_path / "t5x", arrays))
+    kind = {"tied_head": True, "feed_forward": "relu", "dropout": 0.1}
+    assert (found.system, found.config) == ("umt5", model.config | kind)
+    for tower in ("encoder", "decoder"):
+        here = (one.params[tower]["layers"]["block"]["feed_forward"] for one in (found, model))
+        ungated, gated = here
+        np.testing.assert_array_equal(ungated["wi"]["kernel"], gated["wi_0"]["kernel"])
+
+
 def test_a_stacked_array_that_is_missing_or_of_another_shape_is_named(golden, tmp_path):
     arrays = t5x_arrays(golden)
     short = arrays | {"decoder/decoder/mlp/wo/kernel": arrays["encoder/encoder/mlp/wo/kernel"]}
