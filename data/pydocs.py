@@ -17,13 +17,17 @@ generalizes to other text.
 With `prose` a document is the sentences of a docstring alone, without layout, code, formulas and
 tables (`docstrings.prose`): about 7 MB that small models learn sooner. A paragraph that stands in
 several docstrings is kept in one of them, so none is in both splits; of the words held out a
-seventh stand in such a run of 13.
+seventh stand in such a run of 13. With `common_words` too, only those sentences stay, each once,
+that are made of the words that the most documents have: 1.2 MB for 2,000 words, which a model of a
+few million parameters learns in minutes (4% of the words held out stand in such a run).
 
     --config.data.module=data/pydocs.py --config.data.task=pydocs
     --config.data.settings.packages="('stdlib',)"                    the standard library alone
     --config.data.settings.prose=True                                sentences alone
+    --config.data.settings.common_words=2000                         of 2,000 words, with prose
 """
 
+import collections
 import contextlib
 import fcntl
 import functools
@@ -31,6 +35,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -78,6 +83,8 @@ _FILES = 16
 _SIZES = "documents.json"
 # Packages below the standard library, and tests: a third of the code, with a hundredth of the text.
 _SKIPPED = {"site-packages", "dist-packages", "__pycache__", "tests"}
+_PLAIN_WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _FORMAT = 1  # to be raised when the content of a cached corpus changes
 
 
@@ -87,6 +94,7 @@ def register(
     *,
     packages: Sequence[str] | None = None,
     prose: bool = False,
+    common_words: int = 0,
     name: str = "pydocs",
 ) -> None:
     """Add the task `name`, with the splits "train" and "validation".
@@ -96,25 +104,43 @@ def register(
         objective: turns the documents into examples.
         packages: names as in `import`, and "stdlib"; None: the installed ones of `PACKAGES`.
         prose: keep the sentences alone.
+        common_words: keep the sentences alone that are made of this many words; 0: all.
         name: of the task.
 
     Raises:
-        ValueError: a package is not installed.
+        ValueError: a package is not installed; `common_words` is negative, or `prose` is missing.
     """
-    sources.add_document_task(
-        name, source=_source(packages, prose=prose), vocabulary=vocabulary, objective=objective
-    )
+    source = _source(packages, prose=prose, common_words=common_words)
+    sources.add_document_task(name, source=source, vocabulary=vocabulary, objective=objective)
 
 
 def documents(
-    split: str, *, packages: Sequence[str] | None = None, prose: bool = False
+    split: str,
+    *,
+    packages: Sequence[str] | None = None,
+    prose: bool = False,
+    common_words: int = 0,
 ) -> tf.data.Dataset:
     """The documents of a split, {"text": scalar string}; settings as for `register`."""
-    return _source(packages, prose=prose).get_dataset(split, shuffle=False)
+    source = _source(packages, prose=prose, common_words=common_words)
+    return source.get_dataset(split, shuffle=False)
 
 
-def _source(packages: Sequence[str] | None, *, prose: bool) -> sources.FileSource:
-    corpus = functools.partial(_corpus, folders(packages), cache_folder("pydocs"), prose=prose)
+def _source(
+    packages: Sequence[str] | None, *, prose: bool, common_words: int
+) -> sources.FileSource:
+    if common_words < 0 or (common_words and not prose):
+        raise ValueError(
+            f"common_words={common_words} must be 0, for all words, or a number of words together "
+            "with prose=True, since it chooses sentences."
+        )
+    corpus = functools.partial(
+        _corpus,
+        folders(packages),
+        cache_folder("pydocs"),
+        prose=prose,
+        common_words=common_words,
+    )
     return sources.FileSource(
         list_units=lambda split: sorted(map(str, corpus().glob(f"{split}-*"))),
         read=tf.data.TFRecordDataset,
@@ -152,15 +178,22 @@ def cache_folder(name: str) -> Path:
 
 
 @functools.cache
-def _corpus(sources_of: tuple[tuple[str, str], ...], cache: Path, *, prose: bool = False) -> Path:
+def _corpus(
+    sources_of: tuple[tuple[str, str], ...],
+    cache: Path,
+    *,
+    prose: bool = False,
+    common_words: int = 0,
+) -> Path:
     """The folder of the cached documents, written first if it does not exist."""
     files = source_files(sources_of)
 
     def write(folder: Path) -> None:
         texts = _extract([str(file) for _, file in files], prose=prose)
-        _write(_unique(texts, prose=prose), folder)
+        _write(_unique(texts, prose=prose, common_words=common_words), folder)
 
-    return cached(cache, files, (_FORMAT, prose), write)
+    key = (_FORMAT, prose, common_words) if common_words else (_FORMAT, prose)
+    return cached(cache, files, key, write)
 
 
 def source_files(folders: Sequence[tuple[str, str]]) -> list[tuple[str, Path]]:
@@ -232,7 +265,7 @@ def run_worker(script: str, paths: Sequence[str], *flags: str) -> list[Any]:
     return found
 
 
-def _unique(texts: list[list[str]], *, prose: bool) -> list[bytes]:
+def _unique(texts: list[list[str]], *, prose: bool, common_words: int) -> list[bytes]:
     """The documents of a corpus, each once, in the order of their SHA-1."""
     # A literal may contain half a surrogate pair, which UTF-8 cannot encode.
     encoded = {text.encode("utf-8", errors="replace") for file in texts for text in file}
@@ -241,6 +274,8 @@ def _unique(texts: list[list[str]], *, prose: bool) -> list[bytes]:
     ]
     if prose:
         found = _without_repetitions(found)
+    if common_words:
+        found = _of_common_words(found, common_words)
     return [text.encode() for text in found if len(text) >= MIN_CHARACTERS]
 
 
@@ -253,6 +288,38 @@ def _without_repetitions(texts: list[str]) -> list[str]:
         seen.update(lines)
         kept.append("\n".join(lines))
     return kept
+
+
+def _of_common_words(texts: list[str], number: int) -> list[str]:
+    """The sentences, each in one text, that are made of the words that the most texts have.
+
+    Sentences of a paragraph that follow each other stay in one line.
+    """
+    in_texts = collections.Counter(word for text in texts for word in set(_words(text)))
+    words = sorted(
+        filter(_PLAIN_WORD.fullmatch, in_texts), key=lambda word: (-in_texts[word], word)
+    )
+    common = set(words[:number])
+    seen: set[str] = set()
+    kept = []
+    for text in texts:
+        lines: list[str] = []
+        for line in text.split("\n"):
+            run: list[str] = []
+            for sentence in _SENTENCE_END.split(line):
+                if sentence not in seen and common.issuperset(_words(sentence)):
+                    run.append(sentence)
+                    seen.add(sentence)
+                else:
+                    lines.append(" ".join(run))
+                    run = []
+            lines.append(" ".join(run))
+        kept.append("\n".join(filter(None, lines)))
+    return kept
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip("(),;:\"'.").lower() for word in text.split()]
 
 
 def _write(texts: list[bytes], folder: Path) -> None:

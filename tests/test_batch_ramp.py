@@ -99,6 +99,7 @@ def stream(folder):
     )
 
 
+@pytest.mark.slow
 def test_a_phase_of_another_batch_size_reads_on(straight):
     folder, rows = straight
     assert [len(batch) for batch in rows] == [8, 8, 16, 16, 16]

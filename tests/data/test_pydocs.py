@@ -146,6 +146,34 @@ def test_prose_is_the_sentences_each_in_one_document(package):
     assert all(len(text) >= pydocs.MIN_CHARACTERS for text in found)
 
 
+PLAIN = '''
+def first():
+    """The sum of all the values of an array. The np.sum of all the values. A sum of all (an array).
+
+    The values of the array of the sum. A sum of all the 3 values.
+    """
+
+def second():
+    """The sum of all the values of an array. A rare sum of all the values. All values, or a sum."""
+'''
+
+
+def test_common_words_keep_plain_sentences_of_them_each_once(package):
+    (package / "deep" / "good.py").write_text(PLAIN)
+    words = {"common_words": 8, "prose": True, "packages": "documented"}
+    found = [text for split in sources.SPLITS for text in texts(split, **words)]
+    assert found == [
+        "The sum of all the values of an array.\nA sum of all (an array).\n"
+        "The values of the array of the sum."
+    ]
+
+
+@pytest.mark.parametrize("settings", [{"common_words": 5}, {"prose": True, "common_words": -1}])
+def test_common_words_that_do_not_fit_are_refused(settings):
+    with pytest.raises(ValueError, match="must be 0, for all words, or a number of words together"):
+        pydocs.documents("train", packages="documented", **settings)
+
+
 def test_the_order_follows_from_the_texts_alone(package):
     before = both_splits()
     (package / "deep" / "good.py").rename(package / "a.py")

@@ -123,6 +123,7 @@ def predicted(runs, monkeypatch, **flags):
     return np.array([[*json.loads(line)["probabilities"].values()] for line in lines])
 
 
+@pytest.mark.slow
 def test_evaluate_averages_the_probabilities_of_heads(runs, monkeypatch, capsys):
     folder, members = runs
     own = [predicted(runs, monkeypatch, checkpoint=str(one)) for one in members]

@@ -205,6 +205,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_trains_the_student_and_keeps_the_teacher(folder, tmp_path):
     config = settings(folder)
     model = model_side.build(config)

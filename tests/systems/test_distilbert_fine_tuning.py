@@ -103,6 +103,7 @@ def save(folder, system, module, params, config):
     Pretrained(module, params, system=system, config=config).save_pretrained(folder)
 
 
+@pytest.mark.slow
 def test_a_student_is_fine_tuned_beside_a_teacher_from_another_folder(tmp_path):
     """From two folders to a checkpoint, its student, and Hugging Face's format."""
     head = "classification"

@@ -290,6 +290,7 @@ def first_stage(tmp_path_factory):
     return str(folder), params
 
 
+@pytest.mark.slow
 def test_in_two_stages_the_discriminator_begins_as_the_generator_that_stays(first_stage, tmp_path):
     folder, generator = first_stage
     config = stage("second")

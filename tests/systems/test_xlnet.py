@@ -251,6 +251,7 @@ def expected():
     return jax.jit(functools.partial(value_and_gradient, module))(params, batch(), memory())
 
 
+@pytest.mark.slow
 def test_a_loop_that_recomputes_gives_the_scans_gradient():
     _, params = tiny()
     module = xlnet.build(TINY | {"loop": "unroll", "remat": "full"})
