@@ -1,6 +1,7 @@
 """FLOPs of the matrix products of a compiled program, and its memory traffic in bytes."""
 
 import functools
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import numpy as np
 from t5x_like.planning.hlo import Array, Computation, Instruction
 from t5x_like.planning.program import Program, Visit
 
+_KERNEL = re.compile(r'"cost_estimate":\{([^}]*)\}')
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
@@ -21,7 +23,8 @@ _FREE |= {"call", "after-all", "partition-id", "replica-id", "iota", "opt-barrie
 def flops(program: Program) -> int:
     """FLOPs of a step on one device, 2 for each multiply-add of products and convolutions.
 
-    The bodies of loops count as often as they run: `compiled.cost_analysis()` counts them once.
+    The bodies of loops count as often as they run: `compiled.cost_analysis()` counts them once. A
+    kernel counts with what it declares, or not at all.
     """
     total = 0
     for visit, instruction in program.instructions():
@@ -29,7 +32,17 @@ def flops(program: Program) -> int:
             left, right = program.operands(visit, instruction)
             count = _dot if instruction.opcode == "dot" else _convolution
             total += visit.times * count(instruction, left, right)
+        else:
+            total += visit.times * _declared(instruction, "flops")
     return total
+
+
+def _declared(instruction: Instruction, name: str) -> int:
+    """A number of the cost estimate that a Pallas kernel was written with; 0 without one."""
+    if instruction.opcode != "custom-call":
+        return 0
+    found = _KERNEL.search(instruction.attributes)
+    return int(json.loads("{" + found[1] + "}")[name]) if found else 0
 
 
 def _dot(instruction: Instruction, left: Array, right: Array) -> int:
@@ -87,7 +100,8 @@ def memory_bytes(program: Program) -> int:
     """Bytes that a step reads from and writes to the main memory of one device, without padding.
 
     Each instruction reads its operands and writes its value once; what lies beside the arithmetic
-    is free. Of what is sliced or updated in place only the slice counts.
+    is free. Of what is sliced or updated in place only the slice counts. A kernel reads and writes
+    what it declares, where that is more: it may read an operand several times.
     """
     return sum(
         visit.times * _traffic(program, visit, instruction)
@@ -106,7 +120,8 @@ def _traffic(program: Program, visit: Visit, instruction: Instruction) -> int:
         return 2 * _main(instruction.arrays)
     if instruction.opcode == "dynamic-update-slice":
         return 2 * _main(there[instruction.operands[1]].arrays)
-    return _main(instruction.arrays) + _main(program.operands(visit, instruction))
+    own = _main(instruction.arrays) + _main(program.operands(visit, instruction))
+    return max(own, _declared(instruction, "bytes_accessed"))
 
 
 def _main(arrays: list[Array] | tuple[Array, ...]) -> int:

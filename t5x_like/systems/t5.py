@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
+from t5x_like.models.attention.cores import Core
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_position_bias import (
     BiasedAttention,
@@ -157,6 +158,11 @@ def network(
     )
 
 
+def _core(config: Mapping[str, Any]) -> Core:
+    dtype = jnp.dtype(config["dtype"])
+    return select_core(config["attention"], dtype=dtype, dropout=config["dropout"])
+
+
 def _attention(config: Mapping[str, Any], *, make_init: MakeInit) -> dict[str, Any]:
     """The settings of `Attention`."""
     d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
@@ -165,7 +171,7 @@ def _attention(config: Mapping[str, Any], *, make_init: MakeInit) -> dict[str, A
         "heads": config["heads"],
         "width": config["d_kv"],
         "scale": 1.0,
-        "core": select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+        "core": _core(config),
         "query_init": make_init((d_model * config["d_kv"]) ** -0.5),
         "kernel_init": make_init(d_model**-0.5),
         "out_init": make_init((config["heads"] * config["d_kv"]) ** -0.5),
@@ -182,6 +188,7 @@ def _relative_position_bias(config: Mapping[str, Any]) -> Callable[..., nn.Modul
         buckets=config["relative_buckets"],
         max_distance=config["relative_max_distance"],
         embedding_init=nn.initializers.normal(config["d_model"] ** -0.5),
+        in_core=_core(config).knows_relative_bias,
         dtype=jnp.dtype(config["dtype"]),
     )
 

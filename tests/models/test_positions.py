@@ -6,10 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like.models.attention.relative_position_bias import (
-    RelativePositionBias,
-    relative_position_bucket,
-)
+from t5x_like.models.attention.relative_buckets import relative_position_bucket
+from t5x_like.models.attention.relative_position_bias import RelativePositionBias
 
 
 def buckets(distances, *, bidirectional):
@@ -40,6 +38,15 @@ def test_an_encoder_halves_the_buckets_between_past_and_future():
     future = buckets([1, 7, 8, 127, 900], bidirectional=True)
     assert past == [0, 1, 7, 8, 15, 15]
     assert future == [17, 23, 24, 31, 31]
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_host_computes_the_buckets_that_the_device_does(bidirectional):
+    distances = np.arange(-300, 301)
+    settings = {"bidirectional": bidirectional, "buckets": 32, "max_distance": 128}
+    assert buckets(distances, bidirectional=bidirectional) == (
+        relative_position_bucket(distances, **settings).tolist()
+    )
 
 
 def test_an_offset_selects_the_rows_of_the_full_bias():

@@ -58,11 +58,8 @@ def _banded(
         pairs = jnp.concatenate([x[:, :-1], x[:, 1:]], axis=2)
         return pairs.reshape(batch * number, 2 * window, *x.shape[3:])
 
-    ones = jnp.ones((batch, length), jnp.int32)
-    segments = [ones if x is None else x for x in (mask.query_segments, mask.key_segments)]
-    reading, read = own(segments[0]), with_previous(segments[1])
-    if mask.query_segments is None:  # queries attend to every key that is not padding
-        reading, read = jnp.ones_like(reading), (read > 0).astype(jnp.int32)
+    of_queries, of_keys = mask.segments(batch=batch, queries=length, keys=length)
+    reading, read = own(of_queries), with_previous(of_keys)
     # Slots within a pair of blocks: the queries are those of the second.
     distance = window + jnp.arange(window)[:, None] - jnp.arange(2 * window)[None, :]
     band = (distance >= 0) & (distance < window)

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import Core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 
@@ -88,7 +87,7 @@ class BlockSparseAttention(Attention):
 
     pattern: Pattern = dataclasses.field(kw_only=True)
 
-    def _core(self, mask: AttentionMask, bias: Array | None, extra: PyTree) -> Core:
+    def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
         if extra is None:
             return self.core
         assert bias is None  # no term of the scores is known block by block

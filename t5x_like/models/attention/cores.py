@@ -1,6 +1,8 @@
 """Attention cores: softmax(scale * q k^T + bias) v under a mask, dense or fused."""
 
-from typing import Any, Protocol
+import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.matrix_product import product
 
 # The name of the outputs of attention, and of what goes into it, for `Stack.remat`.
@@ -18,15 +21,28 @@ KEPT = "attention"
 MASKED = -1e9
 
 
-class Core(Protocol):
-    """Computes softmax(scale * q k^T + bias) v under a mask."""
+@dataclasses.dataclass(frozen=True)
+class Core:
+    """Computes softmax(scale * q k^T + bias) v under a mask.
+
+    Attributes:
+        compute: what a call of the core calls.
+        has_scores: all scores are computed at once, so that they can be collected.
+        knows_windows: of a mask with a window, only the scores within it are computed.
+        knows_relative_bias: the bias may be a `RelativeBias`, and is computed from its table.
+    """
+
+    compute: Callable[..., Float[Array, "B T H K"]]
+    has_scores: bool = False
+    knows_windows: bool = False
+    knows_relative_bias: bool = False
 
     def __call__(
         self,
         query: Float[Array, "B T H K"],
         keys_values: KeyValues,
         *,
-        bias: Float[Array, "B H T S"] | None,
+        bias: Float[Array, "B H T S"] | RelativeBias | None,
         mask: AttentionMask,
         scale: float,
         dropout: float = 0.0,
@@ -40,9 +56,19 @@ class Core(Protocol):
             dropout_rng: None for no dropout.
             dropout_broadcast: all queries of a head have the same dropout mask.
         """
+        return self.compute(
+            query,
+            keys_values,
+            bias=bias,
+            mask=mask,
+            scale=scale,
+            dropout=dropout,
+            dropout_rng=dropout_rng,
+            dropout_broadcast=dropout_broadcast,
+        )
 
 
-def dense_core(
+def _dense(
     query: Float[Array, "B T H K"],
     keys_values: KeyValues,
     *,
@@ -66,6 +92,9 @@ def dense_core(
         dropout_rng=dropout_rng,
         dropout_broadcast=dropout_broadcast,
     )
+
+
+dense_core = Core(_dense, has_scores=True)
 
 
 def masked_scores(
@@ -121,7 +150,7 @@ def masked_as_zero(scores: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(scores > MASKED / 2, scores, 0.0)
 
 
-def cudnn_core(
+def _cudnn(
     query: Float[Array, "B T H K"],
     keys_values: KeyValues,
     *,
@@ -158,3 +187,6 @@ def cudnn_core(
         scale=scale,
         implementation="cudnn",
     )
+
+
+cudnn_core = Core(_cudnn)

@@ -48,6 +48,17 @@ class AttentionMask:
             self, key_segments=take(self.key_segments), prefix=take(self.prefix), key_slots=slots
         )
 
+    def segments(
+        self, *, batch: int, queries: int, keys: int
+    ) -> tuple[Int[Array, "B T"], Int[Array, "B S"]]:
+        """Segments of queries and keys: a query attends to keys of its own, and to none of 0."""
+        if self.query_segments is not None and self.key_segments is not None:
+            return self.query_segments, self.key_segments
+        own, read = (jnp.ones((batch, length), jnp.int32) for length in (queries, keys))
+        if self.key_segments is not None:  # queries attend to every key that is not padding
+            read = (self.key_segments > 0).astype(jnp.int32)
+        return own, read
+
     def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
         """The matrix for `queries` (T) and `keys` (S), or None when everything is visible."""
         allowed = None

@@ -19,7 +19,7 @@ from t5x_like.models.attention.cores import (
     weighted_values,
 )
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.splash import splash_core
+from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.linear import Initializer, Linear
 
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[Array, "B L H K"]]
@@ -146,7 +146,7 @@ class Attention(nn.Module):
         keys_values: KeyValues,
         *,
         mask: AttentionMask,
-        bias: Float[Array, "B H T S"] | None = None,
+        bias: Float[Array, "B H T S"] | RelativeBias | None = None,
         positions: Int[Array, "B T"] | None = None,
         extra: PyTree = None,
         deterministic: bool = True,
@@ -156,6 +156,7 @@ class Attention(nn.Module):
 
         Args:
             keys_values: of the context, from `keys_values`.
+            bias: a `RelativeBias` only where the core knows it.
             extra: `Shared.extra`, for `prepare_scores`.
             with_scores: return the scores before the softmax, float32, `cores.MASKED` where the
                 mask hides the key.
@@ -195,18 +196,17 @@ class Attention(nn.Module):
         )
         return out(values), scores
 
-    def _core(self, mask: AttentionMask, bias: Array | None, extra: PyTree) -> Core:
+    def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
         del extra
-        # A cache's keys are in no order, and no more than the few queries need; the kernel for
-        # TPUs knows windows.
-        if self.core is splash_core:
+        if self.window is None or self.core.knows_windows:
             return self.core
-        if self.window is not None and bias is None and mask.key_slots is None:
+        # A cache's keys are in no order, and no more than the few queries need.
+        if bias is None and mask.key_slots is None:
             return banded(self.core, window=self.window)
         return self.core
 
     def _check_core_has_scores(self) -> None:
-        if self.core is not dense_core:
+        if not self.core.has_scores:
             raise ValueError(
                 "collect has 'attention_scores', and only the dense core computes them all: set "
                 "model.attention='dense'"
@@ -216,11 +216,11 @@ class Attention(nn.Module):
         self,
         query: Float[Array, "B T H K"],
         keys_values: KeyValues,
-        bias: Float[Array, "B H T S"] | None,
+        bias: Any,
         *,
         mask: AttentionMask,
         extra: PyTree,
-    ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"] | None]:
+    ) -> tuple[Float[Array, "B T H K"], Any]:
         """The query and the bias that the core gets: subclasses add terms of the scores here.
 
         The core computes scale * q k^T + bias, so terms in the bias are scaled here.

@@ -6,14 +6,20 @@ import jax
 import jax.numpy as jnp
 
 from t5x_like.models.attention.cores import Core, cudnn_core, dense_core
+from t5x_like.models.attention.relative_flash import relative_flash_core
 from t5x_like.models.attention.splash import splash_core
 from t5x_like.names import choose
 
-_CORES: dict[str, Core] = {"dense": dense_core, "cudnn": cudnn_core, "splash": splash_core}
+_CORES: dict[str, Core] = {
+    "dense": dense_core,
+    "cudnn": cudnn_core,
+    "splash": splash_core,
+    "relative_flash": relative_flash_core,
+}
 
 
 def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
-    """The core with this name: `dense`, `cudnn`, `splash`, or `auto` for one by the device.
+    """The core with this name in `_CORES`, or `auto` for one by the device.
 
     `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `dense` elsewhere.
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import KEPT, dense_core
+from t5x_like.models.attention.cores import KEPT, Core, dense_core
 from t5x_like.models.attention.masks import AttentionMask
 
 _LANES = 128  # a block of queries or keys has a multiple of this
@@ -19,7 +19,7 @@ _BLOCKS = (512, 256, _LANES)
 _PADDING = -1  # the segment of keys that no query attends to
 
 
-def splash_core(
+def _splash(
     query: Float[Array, "B T H K"],
     keys_values: KeyValues,
     *,
@@ -54,11 +54,7 @@ def splash_core(
             dropout_broadcast=dropout_broadcast,
         )
     _check(bias, mask, dropout=0.0 if dropout_rng is None else dropout)
-    ones = jnp.ones(query.shape[:2], jnp.int32)
-    own = ones if mask.query_segments is None else mask.query_segments
-    read = ones if mask.key_segments is None else mask.key_segments
-    if mask.query_segments is None:  # queries attend to every key that is not padding
-        own, read = ones, (read > 0).astype(jnp.int32)
+    own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     # A query of padding attends to padding, since the kernel needs a key for each query.
     padding = -queries % _LANES
     rows = (query * scale, keys_values.key, keys_values.value)
@@ -69,6 +65,9 @@ def splash_core(
         window=mask.window,
     )
     return out[:, :queries]
+
+
+splash_core = Core(_splash, knows_windows=True)
 
 
 def _check(bias: Array | None, mask: AttentionMask, *, dropout: float) -> None:

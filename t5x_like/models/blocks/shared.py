@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.names import choose
 
 COLLECTABLE = ("hidden_states", "attention_scores")
@@ -48,7 +49,7 @@ class Shared:
     """
 
     mask: AttentionMask
-    bias: Float[Array, "B H T S"] | None = None
+    bias: Float[Array, "B H T S"] | RelativeBias | None = None
     positions: Int[Array, "B T"] | None = None
     memory: Float[Array, "B S D"] | None = None
     memory_mask: AttentionMask | None = None
