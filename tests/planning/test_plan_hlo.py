@@ -42,6 +42,23 @@ def test_products_in_loops_count_as_often_as_they_run():
     assert [trips for _, trips in program.loops] == [3, 5]
 
 
+def test_a_kernel_counts_with_what_it_declares():
+    def text(settings):
+        return f"""HloModule made
+
+ENTRY %main (p: f32[8,16]) -> f32[8,16] {{
+  %p = f32[8,16]{{1,0}} parameter(0)
+  ROOT %k = f32[8,16]{{1,0}} custom-call(%p), custom_call_target="tpu_custom_call", {settings}
+}}
+"""
+
+    estimate = '"cost_estimate":{"flops":"5000","transcendentals":"1","bytes_accessed":"4000"}'
+    declared = parse(text(f'backend_config={{"custom_call_config":{{"body":"TU",{estimate}}}}}'))
+    silent = parse(text('backend_config={"custom_call_config":{"body":"TU"}}'))
+    assert (products.flops(declared), products.memory_bytes(declared)) == (5000, 4000)
+    assert (products.flops(silent), products.memory_bytes(silent)) == (0, 2 * 4 * 8 * 16)
+
+
 def test_a_loop_of_unknown_length_is_counted():
     program = compiled(
         lambda x: jax.lax.while_loop(lambda x: x.sum() < 9, lambda x: x @ x, x), matrix(8, 8)

@@ -18,7 +18,9 @@ from t5x_like.models.attention.relative_flash_kernel import attend
 from t5x_like.models.attention.relative_flash_tiles import LANES, Settings
 
 _FEW = 64  # fewer queries than this would be padded to more than twice as many
-_MOST_TILES = 33  # of the biases of a head, 64 KiB each, twice in the backward pass
+# Bytes that the backward pass sums on the chip: gradients of a head's queries, biases and theirs.
+# libtpu gives a kernel 16 MiB on v4 and v5e, and the blocks and registers need 4.
+_MOST_ON_CHIP = 10 * 2**20
 
 
 def _relative_flash(
@@ -42,8 +44,8 @@ def _relative_flash(
     follow a cache.
 
     Raises:
-        ValueError: a bias, dropout or a mask that the kernel does not have, grouped heads, or a
-            `RelativeBias` with too large distances.
+        ValueError: a bias, dropout or a mask that the kernel does not have, grouped heads, or more
+            queries or distances than fit on the chip.
     """
     queries, keys = query.shape[1], keys_values.key.shape[1]
     drops = dropout_rng is not None and dropout > 0.0
@@ -71,6 +73,7 @@ def _relative_flash(
         keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
         value = value * jnp.moveaxis(keep, 3, 1).astype(value.dtype) / (1.0 - dropout)
     settings, table = _settings(bias, heads=query.shape[2], causal=mask.visibility == "causal")
+    _check_fits(settings, query)
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     out = _on_shards(
         settings,
@@ -125,13 +128,18 @@ def _settings(
     changes = [0, *(np.flatnonzero(np.diff(buckets)) + 1)]
     steps = tuple((int(positions[n]), int(buckets[n])) for n in changes)
     settings = Settings(causal, steps, interpret)
-    if (tiles := len(settings.tiles)) > _MOST_TILES:
-        raise ValueError(
-            f"model.attention='relative_flash' needs {tiles} tiles of biases on the chip for "
-            f"model.relative_max_distance={bias.max_distance}, and has {_MOST_TILES}: "
-            "set model.attention='dense' or a smaller distance"
-        )
     return settings, bias.table.T
+
+
+def _check_fits(settings: Settings, query: Float[Array, "B T H K"]) -> None:
+    _, length, _, width = query.shape
+    needed = 4 * (length * width + 2 * len(settings.tiles) * LANES**2)
+    if needed > _MOST_ON_CHIP:
+        raise ValueError(
+            f"model.attention='relative_flash' needs {needed / 2**20:.0f} MiB on the chip for "
+            f"{length} queries and this model.relative_max_distance, and may have "
+            f"{_MOST_ON_CHIP // 2**20}: set model.attention='dense'"
+        )
 
 
 def _on_shards(
