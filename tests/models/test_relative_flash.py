@@ -10,6 +10,8 @@ import pytest
 
 from configs import t5 as config
 from t5x_like import partitioning
+from t5x_like.decoding.generator import Generator
+from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import model_side
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.cache import KeyValues
@@ -205,11 +207,14 @@ def test_a_few_queries_after_a_cache_get_dense_attention():
     )
 
 
+SMALL = {"vocab_size": 40, "d_model": 16, "d_ff": 24, "heads": 2, "d_kv": 8}
+SMALL |= {"encoder_layers": 2, "decoder_layers": 2}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("system", [t5, umt5])  # one bias for all layers, and one for each
 def test_a_network_has_the_loss_and_gradients_that_dense_attention_gives(system):
-    sizes = {"vocab_size": 40, "d_model": 16, "d_ff": 24, "heads": 2, "d_kv": 8, "dropout": 0.1}
-    sizes |= {"encoder_layers": 2, "decoder_layers": 2, "remat": "attention"}
+    sizes = SMALL | {"dropout": 0.1, "remat": "attention"}
     tokens = {
         side: np.random.default_rng(n).integers(1, 40, size=(ROWS, length))
         for n, (side, length) in enumerate({"encoder": LENGTH, "decoder": 70}.items())
@@ -234,6 +239,20 @@ def test_a_network_has_the_loss_and_gradients_that_dense_attention_gives(system)
     _, found = result("relative_flash", params)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, atol=ROUNDING, rtol=ROUNDING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", [t5, umt5])
+def test_a_network_generates_what_it_does_with_dense_attention(system):
+    tokens = np.random.default_rng(0).integers(2, 40, size=(ROWS, 70))
+    settings = GenerationSettings(max_new_tokens=5, min_new_tokens=5, num_beams=2)
+
+    def generated(attention):
+        module = system.build(system.SIZES["small"] | SMALL | {"attention": attention})
+        params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))
+        return Generator(module, params["params"]).generate(tokens, tokens > 0, settings)
+
+    np.testing.assert_array_equal(generated("relative_flash"), generated("dense"))
 
 
 @pytest.mark.slow
