@@ -1,8 +1,6 @@
 """Pallas kernels for TPUs: flash attention with a bias by relative position, and its gradients."""
 
-import dataclasses
 import functools
-import itertools
 from typing import Any
 
 import jax
@@ -13,16 +11,16 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int
 
 from t5x_like.models.attention.cores import KEPT
-from t5x_like.models.attention.relative_flash_tiles import (
-    LANES,
-    Settings,
-    bucket_sums,
-    positions,
-    write_tiles,
+from t5x_like.models.attention.relative_flash_blocks import (
+    HIDDEN,
+    Grid,
+    dot,
+    masked_scores,
+    segment_specs,
+    table_operand,
+    tile_places,
 )
-
-_BLOCKS = (512, 256, LANES)
-_HIDDEN = -1e30  # the score of a pair that the mask hides
+from t5x_like.models.attention.relative_flash_tiles import LANES, Settings, bucket_sums, write_tiles
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -51,83 +49,6 @@ def attend(
     return _forward(settings, query, key, value, table, own, read)[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Grid:
-    """The blocks of a call: H heads, B rows, n blocks of queries, m blocks of keys."""
-
-    settings: Settings
-    batch: int
-    heads: int
-    width: int
-    queries: int
-    keys: int
-
-    @classmethod
-    def of(cls, settings: Settings, query: Array, key: Array) -> "_Grid":
-        batch, heads, width, queries = query.shape
-        return cls(settings, batch, heads, width, queries, key.shape[3])
-
-    @property
-    def query_block(self) -> int:
-        return next(size for size in _BLOCKS if self.queries % size == 0)
-
-    @property
-    def key_block(self) -> int:
-        return next(size for size in _BLOCKS if self.keys % size == 0)
-
-    @property
-    def query_blocks(self) -> int:
-        return self.queries // self.query_block
-
-    @property
-    def key_blocks(self) -> int:
-        return self.keys // self.key_block
-
-    def is_seen(self, i: Any, j: Any) -> Any:
-        """Whether block i of the queries attends to any of block j of the keys."""
-        if not self.settings.causal:
-            return True
-        return (i + 1) * self.query_block > j * self.key_block
-
-    def tile_scratch(self) -> Any:
-        """Memory for one array for each tile: a head's biases, or the sums of their gradients."""
-        return pltpu.VMEM((len(self.settings.tiles), LANES, LANES), jnp.float32)
-
-    def compile(self, **specs: Any) -> Any:
-        # Heads are independent. The rows of a head come one after another, since they share the
-        # tiles of its biases.
-        order: Any = ("parallel", "arbitrary", "arbitrary", "arbitrary")
-        return functools.partial(
-            pl.pallas_call,
-            interpret=self.settings.interpret,
-            compiler_params=pltpu.CompilerParams(dimension_semantics=order),
-            **specs,
-        )
-
-    def cost(
-        self, products: int, *, once: list[Any], again: list[Any], blocks: int
-    ) -> pl.CostEstimate:
-        """The work of a call, for the compiler's scheduler and `plan`.
-
-        Args:
-            products: matrix products of all pairs that are seen.
-            once: the arrays that are read or written once.
-            again: those of which a block is read for each pair of blocks that is seen.
-            blocks: the number of blocks of such an array.
-        """
-        places = itertools.product(range(self.query_blocks), range(self.key_blocks))
-        seen = sum(bool(self.is_seen(i, j)) for i, j in places)
-        pairs = self.batch * self.heads * self.query_block * self.key_block * seen
-        once_bytes, again_bytes = (
-            sum(x.size * x.dtype.itemsize for x in arrays) for arrays in (once, again)
-        )
-        return pl.CostEstimate(
-            flops=2 * products * pairs * self.width,
-            transcendentals=pairs,
-            bytes_accessed=once_bytes + again_bytes * seen // blocks,
-        )
-
-
 def _forward(
     settings: Settings,
     query: Array,
@@ -137,7 +58,7 @@ def _forward(
     own: Array,
     read: Array,
 ) -> tuple[Array, Any]:
-    grid = _Grid.of(settings, query, key)
+    grid = Grid.of(settings, query, key)
     rows = jax.ShapeDtypeStruct((grid.batch, grid.heads, 1, grid.queries), jnp.float32)
 
     def of_queries(h: Any, b: Any, i: Any, j: Any) -> tuple:
@@ -150,11 +71,11 @@ def _forward(
 
     queries = pl.BlockSpec((1, 1, grid.width, grid.query_block), of_queries)
     keys = pl.BlockSpec((1, 1, grid.width, grid.key_block), of_keys)
-    tables, table_specs = _table_operand(settings, table)
+    tables, table_specs = table_operand(settings, table)
     out, log_sums = grid.compile(
         name="relative_flash_forward",
         grid=(grid.heads, grid.batch, grid.query_blocks, grid.key_blocks),
-        in_specs=[*table_specs, *_segment_specs(grid, of_queries, of_keys), queries, keys, keys],
+        in_specs=[*table_specs, *segment_specs(grid, of_queries, of_keys), queries, keys, keys],
         out_specs=[queries, pl.BlockSpec((1, 1, 1, grid.query_block), of_queries)],
         out_shape=[jax.ShapeDtypeStruct(query.shape, query.dtype), rows],
         scratch_shapes=[
@@ -173,28 +94,7 @@ def _forward(
     return out, (query, key, value, table, own, read, out, log_sums)
 
 
-def _table_operand(settings: Settings, table: Array) -> tuple[list[Array], list[Any]]:
-    """The table as an operand of a kernel, and where it lies; none without a bias."""
-    if not settings.steps:
-        return [], []
-    return [table], [pl.BlockSpec(memory_space=pltpu.SMEM)]
-
-
-def _segment_specs(grid: _Grid, of_queries: Any, of_keys: Any) -> list[Any]:
-    def without_head(index: Any) -> Any:
-        def row(*place: Any) -> tuple:
-            b, _, _, block = index(*place)
-            return b, 0, block
-
-        return row
-
-    return [
-        pl.BlockSpec((1, 1, grid.query_block), without_head(of_queries)),
-        pl.BlockSpec((1, 1, grid.key_block), without_head(of_keys)),
-    ]
-
-
-def _forward_kernel(grid: _Grid, *refs: Any) -> None:
+def _forward_kernel(grid: Grid, *refs: Any) -> None:
     """Block i of the queries and j of the keys of a row and head: a running softmax over j."""
     *table, own, read, query, key, value, out, log_sums, tiles, largest, total, summed = refs
     head, row, i, j = (pl.program_id(axis) for axis in range(4))
@@ -205,20 +105,20 @@ def _forward_kernel(grid: _Grid, *refs: Any) -> None:
 
     @pl.when(j == 0)
     def _() -> None:
-        largest[...] = jnp.full(largest.shape, _HIDDEN)
+        largest[...] = jnp.full(largest.shape, HIDDEN)
         total[...] = jnp.zeros(total.shape)
         summed[...] = jnp.zeros(summed.shape)
 
     @pl.when(grid.is_seen(i, j))
     def _() -> None:
-        scores, allowed = _scores(grid, tiles, own, read, query, key, i, j)
+        scores, allowed = masked_scores(grid, tiles, own, read, query, key, i, j)
         before = largest[...]
         now = jnp.maximum(before, jnp.max(scores, axis=0, keepdims=True))
         weights = jnp.where(allowed, jnp.exp(scores - now), 0.0)
         shrink = jnp.exp(before - now)
         largest[...] = now
         total[...] = total[...] * shrink + jnp.sum(weights, axis=0, keepdims=True)
-        summed[...] = summed[...] * shrink + _dot(
+        summed[...] = summed[...] * shrink + dot(
             value[0, 0], weights.astype(value.dtype), contract=(1, 0)
         )
 
@@ -229,70 +129,14 @@ def _forward_kernel(grid: _Grid, *refs: Any) -> None:
         log_sums[0, 0] = largest[...] + jnp.log(whole)
 
 
-def _scores(
-    grid: _Grid, tiles: Any, own: Any, read: Any, query: Any, key: Any, i: Any, j: Any
-) -> tuple[Array, Array]:
-    """The masked scores of a block, [keys, queries], and which pairs the mask allows."""
-    scores = _dot(key[0, 0], query[0, 0], contract=(0, 0))
-    if grid.settings.steps:
-        scores += jnp.concatenate(
-            [
-                jnp.concatenate([tiles[place] for place in places], axis=1)
-                for places in _places(grid, i, j)
-            ],
-            axis=0,
-        )
-    # The segments of the keys as a column.
-    column = jnp.broadcast_to(read[0], (LANES, grid.key_block)).T
-    column = jnp.concatenate([column] * (grid.query_block // LANES), axis=1)
-    allowed = (column == own[0]) & (column > 0)
-    if grid.settings.causal:
-        start = j * grid.key_block - i * grid.query_block
-        allowed &= positions(start, scores.shape) <= 0
-    return jnp.where(allowed, scores, _HIDDEN), allowed
-
-
-def _places(grid: _Grid, i: Any, j: Any) -> list[list[Any]]:
-    """Which of the settings' tiles each tile of a block is, row by row."""
-    diagonals = grid.settings.tiles
-    high, wide = grid.key_block // LANES, grid.query_block // LANES
-    first = j * high - i * wide
-    return [
-        [
-            jnp.clip(first + down - right, diagonals[0], diagonals[-1]) - diagonals[0]
-            for right in range(wide)
-        ]
-        for down in range(high)
-    ]
-
-
-def _dot(left: Array, right: Array, *, contract: tuple[int, int]) -> Array:
-    axes = (((contract[0],), (contract[1],)), ((), ()))
-    return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
-
-
 def _backward(settings: Settings, kept: Any, gradient: Array) -> tuple[Any, ...]:
     query, key, value, table, own, read, out, log_sums = kept
-    grid = _Grid.of(settings, query, key)
+    grid = Grid.of(settings, query, key)
     # The sum of each query's gradients by its weights, times the weights (Dao et al. 2022, B.2).
     centers = jnp.sum(out.astype(jnp.float32) * gradient.astype(jnp.float32), 2, keepdims=True)
 
-    def of_queries(h: Any, b: Any, j: Any, i: Any) -> tuple:
-        if settings.causal:  # a block that does not see these keys is not fetched
-            i = jnp.maximum(i, jax.lax.div(j * grid.key_block, grid.query_block))
-        return b, h, 0, i
-
-    def of_keys(h: Any, b: Any, j: Any, i: Any) -> tuple:
-        return b, h, 0, j
-
-    def of_ready_queries(h: Any, b: Any, j: Any, i: Any) -> tuple:
-        # Whole after the last block of keys: until then nothing is written.
-        return b, h, 0, jnp.where(j == grid.key_blocks - 1, i, 0)
-
-    queries = pl.BlockSpec((1, 1, grid.width, grid.query_block), of_queries)
-    keys = pl.BlockSpec((1, 1, grid.width, grid.key_block), of_keys)
-    rows = pl.BlockSpec((1, 1, 1, grid.query_block), of_queries)
-    tables, table_specs = _table_operand(settings, table)
+    queries, ready_queries, rows, keys, segments = _backward_blocks(grid)
+    tables, table_specs = table_operand(settings, table)
     lanes = -(-max(table.shape[1], 1) // LANES) * LANES
     sums = jax.ShapeDtypeStruct((grid.heads, 1, lanes), jnp.float32)
     by_query, by_key, by_value, by_table = grid.compile(
@@ -300,12 +144,11 @@ def _backward(settings: Settings, kept: Any, gradient: Array) -> tuple[Any, ...]
         grid=(grid.heads, grid.batch, grid.key_blocks, grid.query_blocks),
         in_specs=[
             *table_specs,
-            *_segment_specs(grid, of_queries, of_keys),
+            *segments,
             *(queries, keys, keys, queries, rows, rows),
         ],
         out_specs=[
-            pl.BlockSpec((1, 1, grid.width, grid.query_block), of_ready_queries),
-            *(keys, keys),
+            *(ready_queries, keys, keys),
             pl.BlockSpec((1, 1, lanes), lambda h, b, j, i: (h, 0, 0)),
         ],
         out_shape=[*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key, value)), sums],
@@ -328,23 +171,45 @@ def _backward(settings: Settings, kept: Any, gradient: Array) -> tuple[Any, ...]
     return by_query, by_key, by_value, by_table[:, 0, : table.shape[1]], None, None
 
 
-def _backward_kernel(grid: _Grid, *refs: Any) -> None:
+def _backward_blocks(grid: Grid) -> tuple[Any, ...]:
+    """The blocks of queries, of their gradients, of numbers for each, of keys, and of segments.
+
+    The grid's axes are heads, rows, blocks of keys and blocks of queries.
+    """
+
+    def of_queries(h: Any, b: Any, j: Any, i: Any) -> tuple:
+        if grid.settings.causal:  # a block that does not see these keys is not fetched
+            i = jnp.maximum(i, jax.lax.div(j * grid.key_block, grid.query_block))
+        return b, h, 0, i
+
+    def of_keys(h: Any, b: Any, j: Any, i: Any) -> tuple:
+        return b, h, 0, j
+
+    def of_ready_queries(h: Any, b: Any, j: Any, i: Any) -> tuple:
+        # Whole after the last block of keys: until then nothing is written.
+        return b, h, 0, jnp.where(j == grid.key_blocks - 1, i, 0)
+
+    return (
+        pl.BlockSpec((1, 1, grid.width, grid.query_block), of_queries),
+        pl.BlockSpec((1, 1, grid.width, grid.query_block), of_ready_queries),
+        pl.BlockSpec((1, 1, 1, grid.query_block), of_queries),
+        pl.BlockSpec((1, 1, grid.width, grid.key_block), of_keys),
+        segment_specs(grid, of_queries, of_keys),
+    )
+
+
+def _backward_kernel(grid: Grid, *refs: Any) -> None:
     """Block j of the keys and i of the queries of a row and head, computed anew.
 
     The gradients of keys and values are summed over i, those of all queries of the row over j, and
     those of the biases over all rows of the head.
     """
-    *table, own, read, query, key, value, gradient, log_sums, centers = refs[:-9]
-    by_query, by_key, by_value, by_table = refs[-9:-5]
-    tiles, tile_sums, query_sums, key_sums, value_sums = refs[-5:]
+    table, operands = refs[:-17], refs[-17:-9]
+    by_query, by_key, by_value, by_table, tiles, *sums = refs[-9:]
+    tile_sums, query_sums, key_sums, value_sums = sums
     head, row, j, i = (pl.program_id(axis) for axis in range(4))
-    at_first, at_last = (
-        (row == r) & (j == n) & (i == m)
-        for r, n, m in (
-            (0, 0, 0),
-            (grid.batch - 1, grid.key_blocks - 1, grid.query_blocks - 1),
-        )
-    )
+    at_first = (row == 0) & (j == 0) & (i == 0)
+    last_i, last_j = i == grid.query_blocks - 1, j == grid.key_blocks - 1
 
     @pl.when(at_first)
     def _() -> None:
@@ -353,8 +218,7 @@ def _backward_kernel(grid: _Grid, *refs: Any) -> None:
 
     @pl.when(i == 0)
     def _() -> None:
-        key_sums[...] = jnp.zeros(key_sums.shape)
-        value_sums[...] = jnp.zeros(value_sums.shape)
+        key_sums[...] = value_sums[...] = jnp.zeros(key_sums.shape)
 
     @pl.when(j == 0)
     def _() -> None:
@@ -362,33 +226,41 @@ def _backward_kernel(grid: _Grid, *refs: Any) -> None:
 
     @pl.when(grid.is_seen(i, j))
     def _() -> None:
-        scores, allowed = _scores(grid, tiles, own, read, query, key, i, j)
-        weights = jnp.where(allowed, jnp.exp(scores - log_sums[0, 0]), 0.0)
-        by_weights = _dot(value[0, 0], gradient[0, 0], contract=(0, 0))
-        by_scores = weights * (by_weights - centers[0, 0])
-        if grid.settings.steps:
-            _add_to_tiles(grid, tile_sums, by_scores, i, j)
-        weights, by_scores = weights.astype(value.dtype), by_scores.astype(query.dtype)
-        value_sums[...] += _dot(gradient[0, 0], weights, contract=(1, 1))
-        key_sums[...] += _dot(query[0, 0], by_scores, contract=(1, 1))
-        query_sums[i] += _dot(key[0, 0], by_scores, contract=(1, 0))
+        _add_block(grid, operands, tiles, sums, i, j)
 
-    @pl.when(j == grid.key_blocks - 1)
+    @pl.when(last_j)
     def _() -> None:
         by_query[0, 0] = query_sums[i].astype(by_query.dtype)
 
-    @pl.when(i == grid.query_blocks - 1)
+    @pl.when(last_i)
     def _() -> None:
         by_key[0, 0] = key_sums[...].astype(by_key.dtype)
         by_value[0, 0] = value_sums[...].astype(by_value.dtype)
 
-    @pl.when(at_last)
+    @pl.when(last_i & last_j & (row == grid.batch - 1))
     def _() -> None:
         by_table[0] = bucket_sums(grid.settings, tile_sums, lanes=by_table.shape[2])
 
 
-def _add_to_tiles(grid: _Grid, tile_sums: Any, by_scores: Array, i: Any, j: Any) -> None:
-    for down, places in enumerate(_places(grid, i, j)):
+def _add_block(grid: Grid, operands: Any, tiles: Any, sums: Any, i: Any, j: Any) -> None:
+    """Add what a block of scores gives to the sums of all gradients."""
+    own, read, query, key, value, gradient, log_sums, centers = operands
+    tile_sums, query_sums, key_sums, value_sums = sums
+    scores, allowed = masked_scores(grid, tiles, own, read, query, key, i, j)
+    weights = jnp.where(allowed, jnp.exp(scores - log_sums[0, 0]), 0.0)
+    by_weights = dot(value[0, 0], gradient[0, 0], contract=(0, 0))
+    by_scores = weights * (by_weights - centers[0, 0])
+    _add_to_tiles(grid, tile_sums, by_scores, i, j)
+    weights, by_scores = weights.astype(value.dtype), by_scores.astype(query.dtype)
+    value_sums[...] += dot(gradient[0, 0], weights, contract=(1, 1))
+    key_sums[...] += dot(query[0, 0], by_scores, contract=(1, 1))
+    query_sums[i] += dot(key[0, 0], by_scores, contract=(1, 0))
+
+
+def _add_to_tiles(grid: Grid, tile_sums: Any, by_scores: Array, i: Any, j: Any) -> None:
+    if not grid.settings.steps:
+        return
+    for down, places in enumerate(tile_places(grid, i, j)):
         for right, place in enumerate(places):
             rows, columns = (slice(n * LANES, (n + 1) * LANES) for n in (down, right))
             tile_sums[place] += by_scores[rows, columns]
