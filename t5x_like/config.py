@@ -35,6 +35,10 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "folder of the initial parameters: a run, a checkpoint or a folder in Hugging Face's "
         "format; a head that it lacks is randomly initialized",
     ),
+    "initialize_optimizer": (
+        False,
+        "go on from the step and the optimizer's state of the T5X checkpoint in `initialize`, too",
+    ),
     "model": ({}, "sizes and other settings of the model, see SIZES in t5x_like/systems/*.py"),
     "loss": ({}, "settings of the loss: z_loss, label_smoothing, ..."),
     "data.module": ("data/c4.py", "the file that registers the data tasks (data/README.md)"),

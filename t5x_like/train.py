@@ -295,7 +295,8 @@ class _Run:
         """The state and the batches of the next step of a phase."""
         with one_line_errors():
             batches = _batches(phase, data, step=int(state.step))
-            if state.step > phase.first or phase.reading != phase.name:
+            # A run that goes on from T5X's step has no position yet, and begins its data.
+            if (state.step > phase.first and position) or phase.reading != phase.name:
                 batches.restore(position)
             else:  # the data begin anew, whatever was read before, and so does the memory
                 state = state.replace(carry=memories.initial(self.models, data))

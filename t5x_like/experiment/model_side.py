@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning, systems
 from t5x_like.decoding.settings import GenerationSettings
-from t5x_like.experiment import system_tasks
+from t5x_like.experiment import optimizer_state, system_tasks
 from t5x_like.experiment.starting_parameters import Reader
 from t5x_like.experiment.tasks import heads, run_tasks
 from t5x_like.pretrained import Pretrained
@@ -121,7 +121,8 @@ class Experiment:
         Each device makes or reads its own part of it, in one copy.
 
         Raises:
-            ValueError: the folder in `initialize` does not have this model's parameters.
+            ValueError: the folder in `initialize` does not have this model's parameters, or with
+                `initialize_optimizer` not its optimizer's state.
         """
         leaves, tree = jax.tree.flatten(self._pretrained() if self.config.initialize else {})
         # Two parameters may begin as the same array, which can be donated once.
@@ -131,7 +132,12 @@ class Experiment:
             return self._create(jax.tree.unflatten(tree, [arrays[place] for place in places]))
 
         with partitioning.layout(self.mesh):
-            return jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
+            made = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
+        if not self.config.initialize_optimizer:
+            return made
+        folder, steps = self.config.initialize, self.config.train.steps
+        shapes = self.abstract_state
+        return optimizer_state.read(made, folder, shapes=shapes, axes=self.axes, steps=steps)
 
     def _create(self, params: PyTree) -> TrainState:
         seed = self.config.train.seed

@@ -133,7 +133,7 @@ class T5XCheckpoint:
         names = set(self.arrays.names)
         return {
             path
-            for path, parts in self._parts({path: wanted[path] for path in known}).items()
+            for path, parts in self.parts({path: wanted[path] for path in known}).items()
             if all(
                 piece.tensor in names and self.arrays.shape(piece.tensor) == piece.tensor_shape
                 for piece in parts
@@ -146,7 +146,7 @@ class T5XCheckpoint:
         Raises:
             ValueError: a parameter is missing, left over, of another shape, or damaged.
         """
-        parts = self._parts(wanted)
+        parts = self.parts(wanted)
         shapes = {piece.tensor: piece.tensor_shape for own in parts.values() for piece in own}
         names = set(self.arrays.names)
         present = names if whole else names & set(shapes)
@@ -161,7 +161,8 @@ class T5XCheckpoint:
             path: assembled(leaf, parts[path], self.arrays.read) for path, leaf in wanted.items()
         }
 
-    def _parts(self, wanted: Mapping[str, Any]) -> dict[str, list[weight_map.Piece]]:
+    def parts(self, wanted: Mapping[str, Any]) -> dict[str, list[weight_map.Piece]]:
+        """The arrays, or parts of them, that each of our parameters is."""
         shapes = {path: leaf.shape for path, leaf in wanted.items()}
         return weight_map.pieces(self._weights, shapes)
 

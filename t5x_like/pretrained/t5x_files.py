@@ -26,25 +26,29 @@ _SPECIFICATION = {"driver", "kvstore"}
 
 
 class StoredArrays:
-    """The parameters of a checkpoint by path, "encoder/layers_0/mlp/wi/kernel"; none is read yet.
+    """The arrays of a checkpoint by path, "encoder/layers_0/mlp/wi/kernel"; none is read yet.
 
     Args:
         folder: of the checkpoint.
+        part: "target", the parameters, or "state", the optimizer's: "step" and "param_states/...".
 
     Raises:
-        ValueError: the file is damaged, or has no parameters.
+        ValueError: the file is damaged, or has no such part.
     """
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, *, part: str = "target"):
         self.folder = folder
         tree = _read_tree(folder / FILE)
-        target = tree.get("optimizer", tree).get("target", tree.get("params"))
-        if not isinstance(target, Mapping):
+        found = tree.get("optimizer", tree).get(part)
+        if part == "target" and found is None:
+            found = tree.get("params")
+        if not isinstance(found, Mapping):
+            what = {"target": "parameters", "state": "optimizer state"}[part]
             raise ValueError(
-                f"{folder / FILE} has no parameters: neither optimizer.target nor target is there"
+                f"{folder / FILE} has no {what}: neither optimizer.{part} nor {part} is there"
             )
         self._leaves = flax.traverse_util.flatten_dict(
-            dict(target), sep="/", is_leaf=lambda _, node: node.keys() >= _SPECIFICATION
+            dict(found), sep="/", is_leaf=lambda _, node: node.keys() >= _SPECIFICATION
         )
         self._opened = functools.cache(self._open)
 
@@ -64,8 +68,8 @@ class StoredArrays:
             ValueError: its files are missing or damaged.
         """
         array = self._opened(name)[index]
-        if isinstance(array, np.ndarray):
-            return array
+        if isinstance(array, np.ndarray | np.generic):
+            return np.asarray(array)
         with _naming(self.folder, name):
             return array.read().result()
 

@@ -1,0 +1,89 @@
+"""Adafactor's second moments in T5X's checkpoints, in the layout of our parameters.
+
+T5X keeps `v` of a parameter that is not factored, and else `v_row` and `v_col`, each the means over
+the other's axes; what it does not use has the shape [1]. A matrix is factored by size: `v_row`
+belongs to the smaller side, or to the first. With stacked layers the axis of the hidden state is
+the row, whatever the sizes.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from t5x_like.hf.weight_map import Layout, Piece
+from t5x_like.pretrained.assembled import assembled
+from t5x_like.pretrained.t5x_files import StoredArrays
+
+_AXES = "ABCDEFG"  # of a parameter that has the same layout in the file
+_HIDDEN = "D"  # the hidden state's axis in the layouts of stacked layers
+
+
+def read_step(state: StoredArrays) -> int:
+    """The number of steps taken.
+
+    Raises:
+        ValueError: the checkpoint has none.
+    """
+    if "step" not in state.names:
+        raise ValueError(f"{state.folder}: the optimizer's state has no step")
+    return int(state.read("step", ()))
+
+
+def read_moment(
+    state: StoredArrays, parts: list[Piece], leaf: jax.ShapeDtypeStruct, *, averaged: Sequence[int]
+) -> jax.Array:
+    """The second moment of a parameter, or its means over a side.
+
+    Args:
+        state: the optimizer's state in the files.
+        parts: the pieces of the parameter.
+        leaf: shape, dtype and sharding of the result.
+        averaged: the axes of our parameter that the means are over; none for the whole moment.
+
+    Raises:
+        ValueError: T5X has factored where we do not, or the other way round, or has no moments.
+    """
+    found = [_moment(part, averaged) for part in parts]
+    for part in found:
+        _check(state, part, factored=bool(averaged))
+    return assembled(leaf, found, state.read)
+
+
+def _moment(part: Piece, averaged: Sequence[int]) -> Piece:
+    """The piece of the state that belongs to a piece of a parameter."""
+    name = f"param_states/{part.tensor}"
+    if not averaged:
+        return dataclasses.replace(part, tensor=f"{name}/v")
+    stacked, rank = len(part.index), len(part.tensor_shape)
+    layout = part.layout or Layout(tuple((axis,) for axis in _AXES[:rank]), tuple(_AXES[:rank]))
+    gone = {axis for n, axis in enumerate(layout.ours) if n + stacked in averaged}
+    kept = [n for n, group in enumerate(layout.theirs) if not gone & set(group)]
+    by_size = kept == [int(np.argmin(part.tensor_shape))]
+    is_row = by_size if rank == 2 else _HIDDEN not in gone
+    return Piece(
+        tensor=f"{name}/{'v_row' if is_row else 'v_col'}",
+        tensor_shape=tuple(part.tensor_shape[n] for n in kept),
+        index=part.index,
+        layout=Layout(
+            tuple(layout.theirs[n] for n in kept),
+            tuple(axis for axis in layout.ours if axis not in gone),
+        ),
+    )
+
+
+def _check(state: StoredArrays, part: Piece, *, factored: bool) -> None:
+    parameter, _, kind = part.tensor.removeprefix("param_states/").rpartition("/")
+    if part.tensor not in state.names:
+        raise ValueError(
+            f"{state.folder}: the optimizer's state has no {kind} of {parameter}: only that of "
+            "T5X's Adafactor can be read"
+        )
+    if state.shape(part.tensor) != part.tensor_shape:
+        here, there = ("factored", "not") if factored else ("not factored", "factored")
+        raise ValueError(
+            f"{state.folder}: {kind} of {parameter} has shape {list(state.shape(part.tensor))}, "
+            f"and {list(part.tensor_shape)} is needed: the moments are {here} here and {there} in "
+            "the checkpoint (optimizer.min_dim_size_to_factor), or of another network"
+        )

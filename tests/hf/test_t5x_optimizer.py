@@ -1,0 +1,176 @@
+"""Runs that go on from a T5X checkpoint: the next update is the one that T5X's Adafactor makes."""
+
+import flax.serialization
+import flax.traverse_util
+import jax
+import numpy as np
+import optax
+import pytest
+
+from t5x_like import config as settings
+from t5x_like.experiment import model_side, optimizer_state
+from t5x_like.hf import weight_map
+from t5x_like.models.blocks.stack import unstack_layers
+from t5x_like.pretrained import t5x_layouts
+from t5x_like.pretrained.t5x_files import FILE, StoredArrays
+from t5x_like.pretrained.t5x_moments import read_moment
+from tests.hf.test_t5x_checkpoints import DECODER, decoder_arrays, write_tree
+
+STEP, LAYERS = 6, 2
+# Sides of 128 and more are factored; query, key and value have two equal ones.
+SIZES = {"vocab_size": 160, "d_model": 128, "d_ff": 144, "heads": 2, "d_kv": 64}
+SIZES |= {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "dropout": 0.0}
+
+
+def run_config(**optimizer):
+    config = settings.defaults()
+    config.model = DECODER | SIZES
+    rate = {"schedule": "rsqrt", "learning_rate": 1.0, "warmup_steps": 3}
+    config.optimizer = {"name": "adafactor", **rate, **optimizer}
+    config.train.steps = 20
+    return config
+
+
+def in_t5x(tree):
+    """A tree like the parameters, by T5X's names."""
+    decoder = {
+        **tree["decoder"],
+        "layers": unstack_layers(tree["decoder"]["layers"], layers=LAYERS),
+    }
+    return decoder_arrays(flax.traverse_util.flatten_dict({**tree, "decoder": decoder}, sep="/"))
+
+
+def is_factored(array):
+    return array.ndim == 2 and min(array.shape) >= 128
+
+
+def random_state(arrays):
+    """The state of T5X's Adafactor after some steps; v_row is that of the smaller side."""
+    random, states = np.random.default_rng(0), {}
+    for name, array in arrays.items():
+        v = random.uniform(1e-4, 4e-2, array.shape).astype(np.float32)
+        one = {kind: np.zeros(1, np.float32) for kind in ("m", "v", "v_row", "v_col")}
+        if is_factored(array):
+            largest = int(np.argsort(array.shape)[-1])
+            one |= {"v_row": v.mean(largest), "v_col": v.mean(1 - largest)}
+        else:
+            one["v"] = v
+        states |= {f"{name}/{kind}": value for kind, value in one.items()}
+    return states
+
+
+def updated(array, gradient, v, v_row, v_col):
+    """A step of Adafactor in T5X's form, in NumPy: decay 0.8, rate 1 / sqrt(max(step, 3))."""
+    decay, squared = 1 - (STEP + 1.0) ** -0.8, gradient**2 + 1e-30
+    if is_factored(array):
+        smaller, largest = (int(n) for n in np.argsort(array.shape)[-2:])
+        v_row = decay * v_row + (1 - decay) * squared.mean(largest)
+        v_col = decay * v_col + (1 - decay) * squared.mean(smaller)
+        row, column = (v_row / v_row.mean()) ** -0.5, v_col**-0.5
+        step = gradient * np.expand_dims(row, largest) * np.expand_dims(column, smaller)
+    else:
+        step = gradient * (decay * v + (1 - decay) * squared) ** -0.5
+    step /= max(1, np.sqrt((step**2).mean()))
+    return array - STEP**-0.5 * max(1e-3, np.sqrt((array**2).mean())) * step
+
+
+@pytest.fixture(scope="module")
+def start():
+    """The parameters of a run, and gradients."""
+    params = jax.device_get(model_side.build(run_config()).initial_state().params)
+    random = np.random.default_rng(1)
+    gradients = jax.tree.map(
+        lambda x: random.normal(scale=0.1, size=x.shape).astype(np.float32), params
+    )
+    return params, gradients
+
+
+@pytest.fixture(scope="module")
+def folder(start, tmp_path_factory):
+    """A checkpoint of T5X after STEP steps."""
+    arrays, path = in_t5x(start[0]), tmp_path_factory.mktemp("t5x") / "checkpoint_6"
+    write_tree(path, arrays)
+    tree = flax.serialization.msgpack_restore((path / FILE).read_bytes())
+    states = flax.traverse_util.unflatten_dict(random_state(arrays), sep="/")
+    tree["optimizer"]["state"] = {"step": np.int32(STEP), "param_states": states}
+    (path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+    return path
+
+
+@pytest.mark.parametrize("loop", ["scan", "unroll"])
+def test_the_next_update_is_t5xs(start, folder, loop):
+    config = run_config()
+    config.model.loop = loop
+    config.initialize, config.initialize_optimizer = f"t5x:{folder}", True
+    model = model_side.build(config)
+    state = model.initial_state()
+    assert int(state.step) == STEP
+    params, gradients = start
+    if loop == "unroll":
+        layers = unstack_layers(gradients["decoder"]["layers"], layers=LAYERS)
+        gradients = {**gradients, "decoder": {**gradients["decoder"], "layers": layers}}
+    steps, _ = jax.jit(model.optimizer.update)(gradients, state.opt_state, state.params)
+    found = optax.apply_updates(state.params, steps)
+    if loop == "scan":
+        found = in_t5x(found)
+    else:
+        found = decoder_arrays(flax.traverse_util.flatten_dict(found, sep="/"))
+    states, slopes = random_state(in_t5x(params)), in_t5x(start[1])
+    for name, array in in_t5x(params).items():
+        moments = (states[f"{name}/{kind}"] for kind in ("v", "v_row", "v_col"))
+        expected = updated(array, slopes[name], *moments)
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert np.abs(expected - array).max() > 1e-4
+
+
+def test_stacked_layers_have_the_hidden_state_as_the_row(tmp_path):
+    there, ours = "encoder/encoder/attention", "encoder/layers/block/self_attention"
+    v = np.random.default_rng(2).uniform(size=(3, 2, 4, 5)).astype(np.float32)  # [D, L, H, K]
+    states = {
+        f"{there}/query/kernel/v_row": v.mean((2, 3)),
+        f"{there}/query/kernel/v_col": v.mean(0),
+        f"{there}/query/kernel/v": v,
+    }
+    write_tree(tmp_path, {"x": v[0]})
+    tree = flax.serialization.msgpack_restore((tmp_path / FILE).read_bytes())
+    tree["optimizer"]["state"] = {
+        "param_states": flax.traverse_util.unflatten_dict(states, sep="/")
+    }
+    (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+    stored = StoredArrays(tmp_path, part="state")
+    weights = t5x_layouts.stacked(encoder=2, decoder=2)
+    parts = weight_map.pieces(weights, {f"{ours}/query/kernel": (2, 3, 4, 5)})
+    expected = {(2, 3): v.mean((2, 3)).T, (1,): v.mean(0), (): v.transpose(1, 0, 2, 3)}
+    for averaged, moment in expected.items():
+        leaf = jax.ShapeDtypeStruct(moment.shape, np.float32)
+        found = read_moment(stored, parts[f"{ours}/query/kernel"], leaf, averaged=averaged)
+        np.testing.assert_array_equal(found, moment)
+
+
+def read(folder, *, steps=20, **optimizer):
+    model = model_side.build(run_config(**optimizer))
+    shapes = model.abstract_state
+    return optimizer_state.read(shapes, str(folder), shapes=shapes, axes=model.axes, steps=steps)
+
+
+def test_what_cannot_go_on_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"v of .* the moments are not factored here and factored"):
+        read(folder, min_dim_size_to_factor=1000)
+    with pytest.raises(ValueError, match="more state than Adafactor's second moments"):
+        read(folder, momentum=0.9)
+    with pytest.raises(ValueError, match="more state than Adafactor's second moments"):
+        read(folder, name="adamw")
+    with pytest.raises(ValueError, match=r"train\.steps=6 must be more than the 6 steps"):
+        read(folder, steps=6)
+    with pytest.raises(ValueError, match="initialize='' must be a checkpoint of T5X"):
+        read("")
+    tree = flax.serialization.msgpack_restore((folder / FILE).read_bytes())
+    states = tree["optimizer"]["state"]["param_states"]["decoder"]
+    del states["decoder_norm"]["scale"]["v"]
+    (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+    with pytest.raises(ValueError, match="has no v of decoder/decoder_norm/scale: only that of"):
+        read(tmp_path)
+    del tree["optimizer"]["state"]
+    (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+    with pytest.raises(ValueError, match="has no optimizer state"):
+        read(tmp_path)
