@@ -27,12 +27,14 @@ class Core:
 
     Attributes:
         compute: what a call of the core calls.
+        names_output: what the backward pass needs of the output is named `KEPT` by the core.
         has_scores: all scores are computed at once, so that they can be collected.
         knows_windows: of a mask with a window, only the scores within it are computed.
         knows_relative_bias: the bias may be a `RelativeBias`, and is computed from its table.
     """
 
     compute: Callable[..., Float[Array, "B T H K"]]
+    names_output: bool = False
     has_scores: bool = False
     knows_windows: bool = False
     knows_relative_bias: bool = False

@@ -184,7 +184,9 @@ class Attention(nn.Module):
             values = weighted_values(scores, keys_values, dtype=query.dtype, **dropout)
         else:
             values = self._core(mask, bias, extra)(query, keys_values, **terms, **dropout)
-        values = checkpoint_name(nn.with_logical_constraint(values, axes), KEPT)
+        values = nn.with_logical_constraint(values, axes)
+        if not self.core.names_output:  # else it would be kept twice
+            values = checkpoint_name(values, KEPT)
         out = Linear(
             (x.shape[-1],),
             axes=("heads", "kv", "embed"),

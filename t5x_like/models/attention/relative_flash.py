@@ -87,7 +87,7 @@ def _relative_flash(
     return out[..., :queries].transpose(0, 3, 1, 2)
 
 
-relative_flash_core = Core(_relative_flash, knows_relative_bias=True)
+relative_flash_core = Core(_relative_flash, names_output=True, knows_relative_bias=True)
 
 
 def _check(

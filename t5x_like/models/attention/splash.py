@@ -67,7 +67,7 @@ def _splash(
     return out[:, :queries]
 
 
-splash_core = Core(_splash, knows_windows=True)
+splash_core = Core(_splash, names_output=True, knows_windows=True)
 
 
 def _check(bias: Array | None, mask: AttentionMask, *, dropout: float) -> None:
