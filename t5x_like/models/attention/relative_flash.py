@@ -6,12 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import Core, dense_core
+from t5x_like.models.attention.cores import KEPT, Core, dense_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.attention.relative_flash_kernel import attend
@@ -54,7 +55,7 @@ def _relative_flash(
     if queries < _FEW or not same:
         if isinstance(bias, RelativeBias):
             bias = bias.dense(queries=queries, keys=keys, dtype=query.dtype)
-        return dense_core(
+        out = dense_core(
             query,
             keys_values,
             bias=bias,
@@ -64,6 +65,7 @@ def _relative_flash(
             dropout_rng=dropout_rng,
             dropout_broadcast=dropout_broadcast,
         )
+        return checkpoint_name(out, KEPT)
     _check(query, keys_values, bias, mask, drops_singly=drops and not dropout_broadcast)
     assert bias is None or isinstance(bias, RelativeBias)
     value = keys_values.value

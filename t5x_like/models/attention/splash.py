@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
@@ -43,7 +44,7 @@ def _splash(
     """
     queries, keys = query.shape[1], keys_values.key.shape[1]
     if queries != keys:
-        return dense_core(
+        out = dense_core(
             query,
             keys_values,
             bias=bias,
@@ -53,6 +54,7 @@ def _splash(
             dropout_rng=dropout_rng,
             dropout_broadcast=dropout_broadcast,
         )
+        return checkpoint_name(out, KEPT)
     _check(bias, mask, dropout=0.0 if dropout_rng is None else dropout)
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     # A query of padding attends to padding, since the kernel needs a key for each query.
