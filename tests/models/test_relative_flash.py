@@ -288,4 +288,4 @@ def test_libtpu_compiles_a_training_step_with_it():
     text = compiling.compile_step(model, batches.batch(settings))["update"].text
     # In encoder, decoder and between them, forward and backward, in loops over layers.
     assert text.count('custom_call_target="tpu_custom_call"') == 6
-    assert ",384,384]" not in text
+    assert ",6,384,384]" not in text  # of a device's heads
