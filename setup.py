@@ -52,15 +52,20 @@ SEQIO = [
 # The TPU's compiler, of the release that fits JAX's. It needs no TPU, but Linux on x86-64.
 PLAN = ["jax[tpu]>=0.10; sys_platform == 'linux' and platform_machine == 'x86_64'"]
 
+# Gin files of T5X's runs, `--gin=FILE`. They are parsed, and not run.
+GIN = ["gin-config>=0.5"]
+
 EXTRAS = {
     # One of these two replaces the CPU build of JAX: `pip install -e '.[seqio,tpu]'`.
     "tpu": ["jax[tpu]>=0.10"],
     "cuda": ["jax[cuda13]>=0.10"],
     "plan": PLAN,
     "seqio": SEQIO,
+    "gin": GIN,
     # The tasks of `evaluate --harness`. It does not install PyTorch, which they do not need.
     "harness": ["lm-eval>=0.4.9"],
     "dev": [
+        *GIN,
         *PLAN,
         *SEQIO,
         "ipykernel>=6.29",

@@ -13,12 +13,12 @@ threshold in a rule is the best one in training.
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import command_line
+    from t5x_like.experiment import command_line, quiet_tensorflow
 
     PARSER = command_line.ArgumentParser(__doc__, prog="python -m data.pyglue_baselines")
     PARSER.add_argument("--tasks", default="", metavar="A,B", help="names (all)")
     ARGUMENTS = PARSER.parse_args()
-    command_line.silence_tensorflow()
+    quiet_tensorflow.silence()
 
 import collections
 import dataclasses

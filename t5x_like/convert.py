@@ -2,6 +2,7 @@
 
     python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like|t5x|stablehlo]
         [--dtype=float32] [--system=NAME] [--average=5] [--sizes=batch=8,length=128]
+        [--gin=FILE --gin.NAME=VALUE]
 
 --from names a Hugging Face folder with config.json and model.safetensors or its shards, one of our
 checkpoints, a run (then its newest checkpoint), or a checkpoint of T5X's T5 (docs/checkpoints.md),
@@ -9,6 +10,9 @@ which may be written t5x:FOLDER. The output contains the parameters and the
 model's settings, but no optimizer state. --system names the system to read a Hugging Face folder
 as, where several systems share its model_type: `unilm` for a folder of `bert`. --average=N averages
 the newest N checkpoints of a run.
+
+--gin=FILE names the gin file of a T5X checkpoint's network: the settings that are not in the
+checkpoint (the dropout) are taken from it, and all others must be those of the checkpoint.
 
 --format=stablehlo writes programs that JAX runs without this package (docs/serving.md). Their batch
 and lengths are open; --sizes fixes those of a network that cannot run with open ones.
@@ -23,10 +27,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t5x_like.config import one_line_errors
-from t5x_like.experiment import command_line
+from t5x_like.experiment import command_line, gin_files
 from t5x_like.names import choose
 
 if TYPE_CHECKING:
+    from t5x_like.experiment.gin_files import Bindings
     from t5x_like.pretrained import Pretrained
 
 
@@ -47,6 +52,7 @@ def convert(
     system: str | None = None,
     average: int = 1,
     sizes: str = "",
+    described: "Bindings | None" = None,
 ) -> None:
     """Read a model in any of the formats and write it to an empty or new folder.
 
@@ -56,10 +62,11 @@ def convert(
         dtype: the dtype of the written parameters, `float32` or `bfloat16`.
         system, average: see `from_pretrained`.
         sizes: of programs, such as "batch=8,length=128"; those that are not named stay open.
+        described: gin files of the network.
 
     Raises:
-        ValueError: a flag is wrong, the source contains no model, the target is not empty, or the
-            format has no such network.
+        ValueError: a flag is wrong, the source contains no model or another one than the gin files
+            describe, the target is not empty, or the format has no such network.
     """
     write = choose("--format", form, FORMATS)
     if sizes:
@@ -72,7 +79,28 @@ def convert(
     # JAX takes seconds to import: after the arguments have been checked, and not for --help.
     from t5x_like.pretrained import from_pretrained
 
-    write(from_pretrained(source, system=system, param_dtype=dtype, average=average), target)
+    settings = {} if described is None else _described_settings(described, source)
+    model = from_pretrained(source, system=system, param_dtype=dtype, average=average, **settings)
+    write(model, target)
+
+
+def _described_settings(bindings: "Bindings", source: pathlib.Path) -> dict[str, Any]:
+    """The settings in gin files that the folder of a model does not have.
+
+    Raises:
+        ValueError: the other settings differ.
+    """
+    from t5x_like.experiment import t5x_runs
+    from t5x_like.pretrained.weight_source import open_source
+
+    system, settings = t5x_runs.network(bindings)
+    found = open_source(source)
+    kept = {name: value for name, value in found.config.items() if name not in _NOT_IN_WEIGHTS}
+    for name, value in {"system": found.system, **kept}.items():
+        expected = {"system": system, **settings}.get(name, value)
+        if value != expected:
+            raise ValueError(f"{source} has {name}={value!r}, and the gin files {expected!r}")
+    return {"dropout": settings["dropout"]}
 
 
 def _write_hugging_face(model: "Pretrained", target: pathlib.Path) -> None:
@@ -122,6 +150,8 @@ FORMATS: dict[str, Callable[["Pretrained", pathlib.Path], None]] = {
     "t5x": _write_t5x,
     "stablehlo": _write_programs,
 }
+# Settings that no array shows. The dtype of the computation is no property of the weights.
+_NOT_IN_WEIGHTS = ("dropout", "dtype")
 # The sizes of programs that may be fixed; slots are those of the key-value cache, for a prompt and
 # its continuation.
 _SIZES = {name: name for name in ("batch", "length", "target_length", "slots")}
@@ -137,8 +167,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")
     parser.add_argument("--sizes", default="", help="fixed sizes of stablehlo: batch=8,length=128")
+    parser.add_argument("--gin", default="", metavar="FILE", help="of a T5X checkpoint's network")
+    with one_line_errors():
+        files, changes, arguments = gin_files.split(arguments)
     given = parser.parse_args(arguments)
     with one_line_errors():
+        described = gin_files.Bindings(files, changes) if files else None
         convert(
             given.source,
             given.target,
@@ -147,6 +181,7 @@ def main(arguments: Sequence[str]) -> None:
             system=given.system,
             average=given.average,
             sizes=given.sizes,
+            described=described,
         )
         print(f"{given.source} -> {given.target} ({given.format}, {given.dtype})")
 

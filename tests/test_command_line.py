@@ -179,7 +179,7 @@ def test_a_wrong_flag_is_one_line(arguments, message):
 
 def test_tensorflow_is_loaded_in_silence():
     program = (
-        "from t5x_like.experiment import command_line; command_line.silence_tensorflow(); "
+        "from t5x_like.experiment import quiet_tensorflow; quiet_tensorflow.silence(); "
         "import tensorflow as tf; tf.data.Dataset.range(3); import sys; sys.stderr.write('end')"
     )
     assert python("-c", program).stderr == "end"

@@ -1,12 +1,13 @@
 """The command line of a command that reads a config: `--config=FILE:SIZE --config.key=value`.
 
+Instead of a config file, `--gin=FILE --gin.NAME=VALUE` takes the gin files of a run of T5X.
+
 A command calls `read` before it imports JAX and TensorFlow, so that help and errors are quick.
 """
 
 import argparse
 import ast
 import contextlib
-import importlib.util
 import inspect
 import json
 import os
@@ -15,19 +16,23 @@ import platform
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn
 
 import ml_collections
 from absl import flags, logging
 
 from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
+from t5x_like.experiment import gin_files, quiet_tensorflow
 from t5x_like.names import hint, import_file
 
 _CONFIG = "config"
 _MOST_COMPILED = 10 << 30  # bytes; JAX deletes what was not used for the longest time
 _HELP = {"--help", "-help", "-h", "--helpshort", "--helpfull"}
+_SOURCES = {
+    "--config": ("", "FILE or FILE:SIZE"),
+    "--gin": ("", "gin file of a run of T5X, in place of --config; --gin.NAME=VALUE binds a name"),
+}
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -47,7 +52,7 @@ def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.
     end_quietly_on_interrupt()
     logging.set_verbosity(logging.WARNING)
     logging.use_absl_handler()
-    silence_tensorflow()
+    quiet_tensorflow.silence()
     for name, (default, text) in options.items():
         if isinstance(default, bool):
             flags.DEFINE_bool(name, default, text)
@@ -114,6 +119,7 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
     Raises:
         ValueError: there is no `--config`, or its file, size, a setting or a value is wrong.
     """
+    gin, gin_changes, arguments = gin_files.split(arguments)
     file, changes, rest = "", [], []
     words = iter(arguments)
     for word in words:
@@ -127,7 +133,14 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
             file = value
         else:
             changes.append((name.removeprefix(_CONFIG + "."), value))
-    config = load_file(file)
+    if file and gin:
+        raise ValueError(f"--config={file!r} and --gin={gin[0]!r}: give one of them")
+    if gin or gin_changes:
+        from t5x_like.experiment import t5x_runs  # which imports JAX
+
+        config = t5x_runs.load(gin, gin_changes)
+    else:
+        config = load_file(file)
     for key, value in changes:
         set_value(config, key, value)
     return config.lock(), rest
@@ -341,50 +354,13 @@ def _help(options: dict[str, tuple[Any, str]]) -> str:
     own = {f"--{name}": value for name, value in options.items()}
     settings = {f"--config.{key}": value for key, value in SETTINGS.items()}
     lines = [
-        f"  {flag}={default!r}\n      {text}"
-        for flag, (default, text) in ({"--config": ("", "FILE or FILE:SIZE")} | own).items()
+        f"  {flag}={default!r}\n      {text}" for flag, (default, text) in (_SOURCES | own).items()
     ]
     lines.append("Settings and their defaults (a config file has its own):")
     lines += [f"  {key}={default!r}\n      {text}" for key, (default, text) in settings.items()]
     return "Flags:\n" + "\n".join(lines) + "\n"
 
 
-def silence_tensorflow() -> None:
-    """Hide what TensorFlow prints about instruction sets and GPUs: it only reads text here."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, _QuietImport())
-
-
-class _QuietImport:
-    """Imports TensorFlow with standard error closed: some lines ignore its log level."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_quietly(module: ModuleType) -> None:
-                with _standard_error_closed():
-                    load(module)
-
-            spec.loader.exec_module = exec_quietly  # type: ignore[method-assign]
-        return spec
-
-
-@contextlib.contextmanager
-def _standard_error_closed() -> Iterator[None]:
-    """Discard what is written to standard error, also by C++ code."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+def _described(name: str, value: tuple[Any, str]) -> str:
+    default, text = value
+    return f"  {name}={default!r}\n      {text}"

@@ -174,6 +174,41 @@ def test_what_is_written_is_t5xs_again(golden, models, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.params, models[golden].params)
 
 
+def test_a_gin_file_adds_the_dropout_and_must_agree(v1_1, models, tmp_path, capsys):
+    ours = models[v1_1].config
+    sizes = {
+        "vocab_size": ours["vocab_size"],
+        "emb_dim": ours["d_model"],
+        "num_heads": ours["heads"],
+        "num_encoder_layers": ours["encoder_layers"],
+        "num_decoder_layers": ours["decoder_layers"],
+        "head_dim": ours["d_kv"],
+        "mlp_dim": ours["d_ff"],
+        "mlp_activations": ("gelu", "linear"),
+    }
+    (tmp_path / "network.gin").write_text(
+        "from t5x import models\nfrom t5x.examples.t5 import network\n"
+        "MODEL = @models.EncoderDecoderModel()\n"
+        "models.EncoderDecoderModel.module = @network.Transformer()\n"
+        "network.Transformer.config = @network.T5Config()\n"
+        "network.T5Config.dropout_rate = %gin.REQUIRED\n"
+        + "".join(f"network.T5Config.{name} = {value!r}\n" for name, value in sizes.items())
+    )
+    source = f"--from=t5x:{in_the_file(tmp_path / 't5x', arrays_of(v1_1))}"
+    flags = [source, f"--gin={tmp_path / 'network.gin'}"]
+    convert.main([*flags, f"--to={tmp_path / 'hf'}", "--gin.T5Config.dropout_rate=0.25"])
+    assert from_pretrained(tmp_path / "hf").config == ours | {"dropout": 0.25}
+    for change, message in {
+        "dropout_rate=%gin.REQUIRED": "T5Config.dropout_rate has to be set",
+        "num_heads=7": f"has heads={ours['heads']}, and the gin files 7",
+    }.items():
+        given = ["--gin.T5Config.dropout_rate=0.25", f"--gin.T5Config.{change}"]
+        with pytest.raises(SystemExit) as error:
+            convert.main([*flags, *given, f"--to={tmp_path / 'other'}"])
+        assert error.value.code == 2
+        assert message in capsys.readouterr().err
+
+
 def test_bfloat16_stays_exact(v1_1, tmp_path):
     arrays = {name: x.astype(ml_dtypes.bfloat16) for name, x in arrays_of(v1_1).items()}
     model = from_pretrained(in_folders(tmp_path, arrays))

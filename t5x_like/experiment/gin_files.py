@@ -1,0 +1,286 @@
+"""Gin files as data: their bindings, with macros, references, scopes and includes; nothing is run.
+
+The package gin-config parses them; the modules that they import only give names their full form.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from t5x_like.names import hint
+
+_REQUIRED = "gin.REQUIRED"
+# A script is known by the name of its module, whether it runs as the main one or not.
+_SCRIPT = {"__main__": "t5x.train"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """A function or class that a value names: `@train/utils.DatasetConfig()`.
+
+    Attributes:
+        name: with its modules, "t5x.utils.DatasetConfig".
+        scope: "train", or empty.
+    """
+
+    name: str
+    scope: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Macro:
+    name: str
+
+
+@dataclasses.dataclass
+class Binding:
+    """A value of an argument, or of a macro.
+
+    Attributes:
+        written: "train/utils.DatasetConfig.batch_size", as in the file.
+        place: the file and the line.
+        used: whether anything has asked for the value.
+    """
+
+    written: str
+    value: Any
+    place: str
+    used: bool = False
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+    """The files of `--gin=FILE`, the bindings of `--gin.NAME=VALUE`, and the other arguments.
+
+    Raises:
+        ValueError: one of them has no value.
+    """
+    files, bindings, rest = [], [], []
+    for word in arguments:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name.split(".")[0] != "gin":
+            rest.append(word)
+        elif not equals or not value:
+            raise ValueError(f"{word!r} must be written --gin=FILE or --gin.NAME=VALUE")
+        elif name == "gin":
+            files.append(value)
+        else:
+            bindings.append((name.removeprefix("gin."), value))
+    return files, bindings, rest
+
+
+class Bindings:
+    """The bindings of gin files, of which the last one holds.
+
+    Args:
+        files: in their order.
+        changes: further bindings, names and values as texts: ("train/DatasetConfig.seed", "3").
+
+    Raises:
+        ValueError: gin-config is not installed, a file or an include is missing or malformed, or
+            a macro is not defined.
+    """
+
+    def __init__(self, files: Sequence[str], changes: Sequence[tuple[str, str]] = ()):
+        self.arguments: dict[tuple[str, str, str], Binding] = {}  # by scope, selector, argument
+        self.macros: dict[str, Binding] = {}
+        self._aliases: dict[str, str] = {}
+        self._parser = _parser()
+        for file in files:
+            path = pathlib.Path(file).expanduser()
+            if not path.is_file():
+                raise ValueError(f"--gin={file!r}: there is no such file")
+            self._read(path, above=())
+        for name, value in changes:
+            self._read_text(f"{name} = {value}\n", f"--gin.{name}", self._aliases, above=())
+        self._check_macros()
+
+    def get(self, name: str, argument: str, default: Any = None, *, scope: str = "") -> Any:
+        """The value of an argument, without macros; `default` if there is no binding.
+
+        Args:
+            name: of the function or class, with its modules.
+            scope: in which it is called: bindings of the scope go before those without.
+
+        Raises:
+            ValueError: the value is required and not set.
+        """
+        for where in dict.fromkeys((scope, "")):
+            if found := self.arguments.get((where, name, argument)):
+                return self._value(found)
+        return default
+
+    def macro(self, name: str, default: Any = None) -> Any:
+        """The value of a macro; `default` if it is not defined.
+
+        Raises:
+            ValueError: as `get`.
+        """
+        return self._value(self.macros[name]) if name in self.macros else default
+
+    def is_required(self, name: str, argument: str) -> bool:
+        """Whether an argument without a scope has to be set and is not."""
+        try:
+            self.get(name, argument)
+        except ValueError:
+            return True
+        return False
+
+    def unused(self) -> list[Binding]:
+        """The bindings that nothing has asked for."""
+        both = (*self.arguments.values(), *self.macros.values())
+        return [one for one in both if not one.used]
+
+    def _value(self, binding: Binding) -> Any:
+        binding.used = True
+        return self._resolved(binding.value, binding, [binding.written])
+
+    def _resolved(self, value: Any, binding: Binding, chain: list[str]) -> Any:
+        if isinstance(value, _Macro):
+            if value.name == _REQUIRED:
+                raise ValueError(
+                    f"{binding.place}: {chain[-1]} has to be set: --gin.{chain[-1]}=VALUE"
+                )
+            if value.name in chain:
+                raise ValueError(f"{binding.place}: the macro {value.name} is its own value")
+            own = self.macros[value.name]
+            own.used = True
+            return self._resolved(own.value, own, [*chain, value.name])
+        if isinstance(value, list | tuple):
+            return type(value)(self._resolved(one, binding, chain) for one in value)
+        if isinstance(value, dict):
+            return {key: self._resolved(one, binding, chain) for key, one in value.items()}
+        return value
+
+    def _read(self, path: pathlib.Path, *, above: tuple[pathlib.Path, ...]) -> None:
+        if path.resolve() in above:
+            raise ValueError(f"{path} includes itself")
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is no text in UTF-8: {error}") from error
+        self._read_text(text, str(path), {}, above=(*above, path.resolve()))
+
+    def _read_text(
+        self, text: str, where: str, aliases: dict[str, str], *, above: tuple[pathlib.Path, ...]
+    ) -> None:
+        """Add the bindings of a text.
+
+        Args:
+            where: the file, or the flag.
+            aliases: the names that it has imported, to which its own are added.
+            above: the file and those that include it.
+        """
+
+        def full(name: str) -> str:
+            return self._full_name(name, aliases)
+
+        delegate = _Delegate(full)
+        with _located(where):
+            for statement in self._parser.ConfigParser(text, delegate):
+                kind = type(statement).__name__
+                place = f"{where}:{statement.location.line_num}" if above else where
+                if kind == "ImportStatement":
+                    bound = statement.bound_name()
+                    whole = statement.alias or statement.is_from
+                    aliases[bound] = self._aliases[bound] = statement.module if whole else bound
+                elif kind == "IncludeStatement":
+                    self._read(_included(statement.filename, place, above), above=above)
+                elif kind == "BindingStatement":
+                    self._bind(statement, full, place)
+
+    def _bind(self, statement: Any, full: Any, place: str) -> None:
+        scope = f"{statement.scope}/" if statement.scope else ""
+        written = f"{scope}{statement.selector}"
+        if not statement.arg_name:
+            self.macros[written] = Binding(written, statement.value, place)
+            return
+        key = statement.scope, full(statement.selector), statement.arg_name
+        # In their order in the files, also those that replace an earlier one.
+        self.arguments.pop(key, None)
+        written = f"{written}.{statement.arg_name}"
+        self.arguments[key] = Binding(written, statement.value, place)
+
+    def _full_name(self, selector: str, aliases: Mapping[str, str]) -> str:
+        """A selector with all its modules, as the imports give it, or an earlier binding does."""
+        first, dot, rest = selector.partition(".")
+        module = (dict(self._aliases) | dict(aliases)).get(first) if dot else None
+        if module:
+            return f"{_SCRIPT.get(module, module)}.{rest}"
+        known = {name for _, name, _ in self.arguments}
+        found = {name for name in known if f".{name}".endswith(f".{selector}")}
+        if len(found) > 1:
+            raise ValueError(f"{selector} may be {' or '.join(sorted(found))}: write more of it")
+        return found.pop() if found else selector
+
+    def _check_macros(self) -> None:
+        for binding in (*self.arguments.values(), *self.macros.values()):
+            for name in _macros_in(binding.value):
+                if name not in self.macros and name != _REQUIRED:
+                    raise ValueError(
+                        f"{binding.place}: the macro %{name} is not defined."
+                        f"{hint(name, self.macros)}"
+                    )
+
+
+class _Delegate:
+    """What the parser makes of macros and references."""
+
+    def __init__(self, full: Any):
+        self._full = full
+
+    def configurable_reference(self, name: str, evaluate: bool) -> Reference:
+        del evaluate
+        scope, _, selector = name.rpartition("/")
+        return Reference(self._full(selector), scope)
+
+    def macro(self, name: str) -> _Macro:
+        return _Macro(name)
+
+
+def _parser() -> Any:
+    try:
+        from gin import config_parser
+    except ImportError as error:
+        raise ValueError(
+            "--gin needs the package gin-config: pip install 't5x_like[gin]'"
+        ) from error
+    return config_parser
+
+
+@contextlib.contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Give the errors of the parser a file and a line."""
+    try:
+        yield
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno and not where.startswith("--") else ""
+        quotes = " (texts need quotes)" if where.startswith("--") else ""
+        raise ValueError(f"{where}{line}: {' '.join(error.msg.split())}{quotes}") from error
+    except tokenize.TokenError as error:
+        raise ValueError(f"{where}: {error.args[0]}") from error
+
+
+def _included(name: str, place: str, above: tuple[pathlib.Path, ...]) -> pathlib.Path:
+    """The file of an include: in the working directory, or in a folder above the including one.
+
+    T5X's own files include each other by their path in its repository.
+    """
+    folders = [pathlib.Path(), *(above[-1].parents if above else ())]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    raise ValueError(
+        f"{place}: include {name!r}: there is no such file in the working directory, nor in "
+        "a folder above the including file"
+    )
+
+
+def _macros_in(value: Any) -> Iterator[str]:
+    if isinstance(value, _Macro):
+        yield value.name
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _macros_in(one)

@@ -1,0 +1,287 @@
+"""The runs of T5X's gin files as configs: network, loss, optimizer, data and the length of the run.
+
+The names and defaults are those of T5X's classes and of its published files (examples/t5,
+examples/scalable_t5, configs/runs).
+"""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_collections
+
+from t5x_like.experiment import recipes
+from t5x_like.experiment.gin_files import Bindings, Reference
+from t5x_like.names import choose
+
+_TRAIN = "t5x.train.train"
+_DATASET = "t5x.utils.DatasetConfig"
+_MODEL = "t5x.models.EncoderDecoderModel"
+_ADAFACTOR = "t5x.adafactor.Adafactor"
+_RATE = "t5x.utils.create_learning_rate_scheduler"
+_SAVE, _RESTORE = "t5x.utils.SaveCheckpointConfig", "t5x.utils.RestoreCheckpointConfig"
+_SENTENCE_PIECE, _BYTES = "seqio.SentencePieceVocabulary", "seqio.ByteVocabulary"
+
+# The networks by the class of their settings. With stacked layers each has a position bias.
+_NETWORKS = {
+    "t5x.examples.t5.network.T5Config": "t5",
+    "t5x.examples.scalable_t5.network.T5Config": "umt5",
+}
+# Our settings of the model, theirs, and their default.
+_SIZES = {
+    "vocab_size": ("vocab_size", None),
+    "d_model": ("emb_dim", 512),
+    "heads": ("num_heads", 8),
+    "encoder_layers": ("num_encoder_layers", 6),
+    "decoder_layers": ("num_decoder_layers", 6),
+    "d_kv": ("head_dim", 64),
+    "d_ff": ("mlp_dim", 2048),
+    "dropout": ("dropout_rate", 0.1),
+    "tied_head": ("logits_via_embedding", False),
+    "dtype": ("dtype", "float32"),
+}
+_ACTIVATIONS = {"relu": "relu", "gelu * linear": "gated_gelu"}
+_OPTIMIZER = {
+    "decay_exponent": ("decay_rate", 0.8),
+    "clipping_threshold": ("clipping_threshold", 1.0),
+    "multiply_by_parameter_scale": ("multiply_by_parameter_scale", True),
+    "min_dim_size_to_factor": ("min_dim_size_to_factor", 128),
+    "epsilon_gradient": ("epsilon1", 1e-30),
+    "epsilon_parameter": ("epsilon2", 1e-3),
+}
+# Arguments of Adafactor without an equal here, and the values with which they do nothing.
+_WITHOUT_EQUAL: dict[str, tuple[Any, ...]] = {
+    "beta1": (None, 0.0),  # T5X's momentum comes after the learning rate, ours before
+    "factored": (True,),
+    "max_parameter_scale": (None,),
+    "skip_nan_updates": (None, False),
+    "step_offset": (0,),
+    "weight_decay_rate": (None, 0.0),  # T5X's is not multiplied by the learning rate
+    "weight_decay_rate_lr_exponent": (None,),
+}
+# The tasks that T5X's files train on, by the names that the package t5 gives them.
+_TASKS: dict[str, dict[str, str]] = {
+    "c4_v220_span_corruption": {
+        "module": "data/c4.py",
+        "task": "c4_en",
+        "objective": "span_corruption",
+    },
+    "glue_v002_proportional": {
+        "module": "data/glue.py",
+        "task": "glue",
+        "objective": "text_to_text",
+    },
+    "super_glue_v102_proportional": {
+        "module": "data/super_glue.py",
+        "task": "super_glue",
+        "objective": "text_to_text",
+    },
+}
+
+
+def network(bindings: Bindings) -> tuple[str, dict[str, Any]]:
+    """The system and the settings of the network that the files describe.
+
+    Raises:
+        ValueError: they describe none, or one without an equal here, or leave a setting open.
+    """
+    _check_model(bindings)
+    module = _reference(bindings, _MODEL, "module")
+    config = _reference(bindings, module.name, "config")
+    system = choose(f"{module.name}.config", config.name, _NETWORKS)
+    settings = {}
+    for ours, (theirs, default) in _SIZES.items():
+        value = bindings.get(config.name, theirs, default, scope=config.scope)
+        kind = type(default) if default is not None else int
+        if type(value) is not kind and (kind, type(value)) != (float, int):
+            raise ValueError(f"{config.name}.{theirs}={value!r} must be a {kind.__name__}")
+        settings[ours] = kind(value)
+    settings["feed_forward"] = _feed_forward(bindings, config.name)
+    return system, settings
+
+
+def run(bindings: Bindings) -> ml_collections.ConfigDict:
+    """The config of the training run that the files describe.
+
+    Raises:
+        ValueError: as `network`; or the optimizer, the schedule or the data have no equal here.
+    """
+    system, model = network(bindings)
+    config = recipes.pretraining(system, "small")
+    config.model.update(model)
+    config.loss = {
+        "z_loss": float(bindings.get(_MODEL, "z_loss", 0.0)),
+        "label_smoothing": float(bindings.get(_MODEL, "label_smoothing", 0.0)),
+    }
+    _set_data(config, bindings)
+    _set_length(config, bindings)
+    config.optimizer = {"name": "adafactor", **_optimizer(bindings), **_schedule(bindings)}
+    _set_start(config, bindings)
+    if beams := bindings.get(f"{_MODEL}.predict_batch_with_aux", "num_decodes"):
+        config.decode.num_beams = beams
+    return config
+
+
+def load(files: Sequence[str], changes: Sequence[tuple[str, str]]) -> ml_collections.ConfigDict:
+    """The config of the run in gin files; each binding that was not used is a line on stdout.
+
+    Raises:
+        ValueError: as `Bindings` and `run`.
+    """
+    bindings = Bindings(files, changes)
+    config = run(bindings)
+    sys.stdout.writelines(f"not used: {one.written} ({one.place})\n" for one in bindings.unused())
+    return config
+
+
+def _check_model(bindings: Bindings) -> None:
+    found = bindings.get(_TRAIN, "model") or bindings.macro("MODEL")
+    if not isinstance(found, Reference):
+        raise ValueError(
+            "the gin files have no MODEL: include one of T5X's networks, such as "
+            "t5x/examples/t5/t5_1_1/base.gin"
+        )
+    choose("MODEL", found.name, {_MODEL: None})
+
+
+def _reference(bindings: Bindings, name: str, argument: str) -> Reference:
+    found = bindings.get(name, argument)
+    if not isinstance(found, Reference):
+        raise ValueError(f"{name}.{argument}={found!r} must name a class, as @network.T5Config()")
+    return found
+
+
+def _feed_forward(bindings: Bindings, config: str) -> str:
+    found = bindings.get(config, "mlp_activations", ("relu",))
+    activations = [str(one) for one in found] if isinstance(found, list | tuple) else [str(found)]
+    return choose(f"{config}.mlp_activations", " * ".join(activations), _ACTIVATIONS)
+
+
+def _set_data(config: ml_collections.ConfigDict, bindings: Bindings) -> None:
+    """Set the task, the lengths, the batch size and the vocabulary."""
+    found = bindings.get(_TRAIN, "train_dataset_cfg")
+    if not isinstance(found, Reference):
+        raise ValueError(
+            f"the gin files have no {_TRAIN}.train_dataset_cfg: include a run of T5X's, such as "
+            "t5x/configs/runs/pretrain.gin"
+        )
+
+    def setting(name: str, default: Any) -> Any:
+        return bindings.get(found.name, name, default, scope=found.scope)
+
+    name, lengths = setting("mixture_or_task_name", ""), setting("task_feature_lengths", None)
+    if not (isinstance(lengths, Mapping) and sorted(lengths) == ["inputs", "targets"]):
+        raise ValueError(
+            f"TASK_FEATURE_LENGTHS={lengths!r} must have the lengths of 'inputs' and 'targets'"
+        )
+    # Another task is the user's to name: --config.data.module=... --config.data.task=...
+    config.data.update(_TASKS.get(name, {"module": "", "task": str(name)}))
+    config.data.lengths = dict(lengths)
+    config.data.batch_size = setting("batch_size", 128)
+    config.data.pack = setting("pack", False)
+    config.data.seed = setting("seed", None) or 0
+    config.data.vocabulary = _vocabulary(bindings)
+
+
+def _vocabulary(bindings: Bindings) -> str:
+    found = bindings.get(_MODEL, "input_vocabulary")
+    if not isinstance(found, Reference):
+        return ""
+    if found != bindings.get(_MODEL, "output_vocabulary", found):
+        raise ValueError(f"{_MODEL}: input_vocabulary and output_vocabulary must be the same")
+    choose(f"{_MODEL}.input_vocabulary", found.name, dict.fromkeys((_SENTENCE_PIECE, _BYTES)))
+    if found.name == _BYTES:
+        return f"bytes:{bindings.get(_BYTES, 'extra_ids', 0)}"
+    return bindings.get(_SENTENCE_PIECE, "sentencepiece_model_file", "", scope=found.scope)
+
+
+def _set_length(config: ml_collections.ConfigDict, bindings: Bindings) -> None:
+    """Set the steps, and what happens how often."""
+    steps = bindings.get(_TRAIN, "total_steps")
+    if type(steps) is not int:
+        raise ValueError(f"TRAIN_STEPS={steps!r} must be a whole number")
+    config.train.steps = steps
+    config.train.seed = bindings.get(_TRAIN, "random_seed") or 0
+    if bindings.get(_TRAIN, "use_hardware_rng", False):
+        config.train.random_bits = "unsafe_rbg"
+    config.train.microbatches = bindings.get("t5x.trainer.Trainer", "num_microbatches") or 1
+    config.evaluate.every = bindings.get(_TRAIN, "eval_period", 1000)
+    config.evaluate.batches = bindings.get(_TRAIN, "eval_steps", 20)
+    config.checkpoint.every = bindings.get(_SAVE, "period", 1000)
+    keep = bindings.get(_SAVE, "keep")
+    if keep is None:  # all
+        config.checkpoint.keep_every = config.checkpoint.every
+    else:
+        config.checkpoint.keep = keep
+    partitioner = bindings.get(_TRAIN, "partitioner")
+    if isinstance(partitioner, Reference):
+        config.mesh.model = bindings.get(partitioner.name, "num_partitions") or 1
+    # T5X has no default; without one --config.workdir names the folder.
+    is_open = bindings.is_required(_TRAIN, "model_dir")
+    config.workdir = "" if is_open else bindings.get(_TRAIN, "model_dir", "")
+
+
+def _optimizer(bindings: Bindings) -> dict[str, Any]:
+    """Adafactor's settings."""
+    found = bindings.get(_MODEL, "optimizer_def")
+    if isinstance(found, Reference) and found.name != _ADAFACTOR:
+        choose(f"{_MODEL}.optimizer_def", found.name, {_ADAFACTOR: None})
+    for name, harmless in _WITHOUT_EQUAL.items():
+        value = bindings.get(_ADAFACTOR, name, harmless[0])
+        if value not in harmless:
+            raise ValueError(f"{_ADAFACTOR}.{name}={value!r} has no equal here: {harmless} has")
+    # The rules of T5X factor as we do: the matrix of each layer.
+    rules = bindings.get(_ADAFACTOR, "logical_factor_rules")
+    standard = "t5x.adafactor.standard_logical_factor_rules"
+    if rules is not None and rules != Reference(standard):
+        raise ValueError(f"{_ADAFACTOR}.logical_factor_rules has no equal here but @{standard}()")
+    settings = {
+        ours: bindings.get(_ADAFACTOR, theirs, default)
+        for ours, (theirs, default) in _OPTIMIZER.items()
+    }
+    if settings["clipping_threshold"] is None:
+        raise ValueError(f"{_ADAFACTOR}.clipping_threshold=None has no equal here: a number has")
+    limit = bindings.get(_ADAFACTOR, "global_norm_clip_threshold")
+    return settings | ({"clip_norm": float(limit)} if limit else {})
+
+
+def _schedule(bindings: Bindings) -> dict[str, Any]:
+    """The learning rate, as T5X's factory makes it from factors."""
+    found = bindings.get("t5x.trainer.Trainer", "learning_rate_fn")
+    if isinstance(found, Reference):
+        choose("t5x.trainer.Trainer.learning_rate_fn", found.name, {_RATE: None})
+    factors = bindings.get(_RATE, "factors", "constant * linear_warmup * rsqrt_decay")
+    rate = float(bindings.get(_RATE, "base_learning_rate", 0.5))
+    warmup = bindings.get(_RATE, "warmup_steps", 1000)
+    if offset := bindings.get(_RATE, "step_offset", 0):
+        raise ValueError(f"{_RATE}.step_offset={offset} has no equal here: 0 has")
+    schedules = {
+        "constant": {"schedule": "constant", "learning_rate": rate},
+        "constant * linear_warmup": {
+            "schedule": "constant",
+            "learning_rate": rate,
+            "warmup_steps": warmup,
+        },
+        "constant * rsqrt_decay": {
+            "schedule": "rsqrt",
+            "learning_rate": rate,
+            "warmup_steps": warmup,
+        },
+        "constant * rsqrt_normalized_decay": {
+            "schedule": "rsqrt",
+            "learning_rate": rate * warmup**0.5,
+            "warmup_steps": warmup,
+        },
+    }
+    return choose(f"{_RATE}.factors", " * ".join(re.split(r"\s*\*\s*", factors)), schedules)
+
+
+def _set_start(config: ml_collections.ConfigDict, bindings: Bindings) -> None:
+    """Set the checkpoint from whose parameters, step and optimizer state the run goes on."""
+    path = bindings.get(_RESTORE, "path") or ""
+    if not isinstance(path, str):
+        raise ValueError(f"INITIAL_CHECKPOINT_PATH={path!r} must be one folder, as a text")
+    if path:
+        config.initialize = f"t5x:{path}"
+        config.initialize_optimizer = True
