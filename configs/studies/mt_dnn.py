@@ -8,8 +8,11 @@
 
 Liu et al. 2019, section 4. All runs begin with the same BERT. In the arm `mt_dnn` it is fine-tuned
 on four tasks in one run, in `bert` on each in a run of its own, as many epochs or more, with the
-same heads. The fifth task, entailment, is learned from 0.1%, 1% and 10% of its training rows with a
-linear head, from the shared encoder or from BERT. All numbers are of test rows.
+same heads. In `mt_dnn_fine_tuned`, the paper's main setting, the shared run is followed by a run of
+each task, equal to that of `bert` but for its start, encoder and head of the shared run: it has
+seen the task's rows twice as often. The fifth task, entailment, is learned from 0.1%, 1% and 10% of
+its training rows with a linear head, from the shared encoder or from BERT. All numbers are of test
+rows.
 
 | the paper | here |
 |---|---|
@@ -47,6 +50,7 @@ _MEASURES = {
 _TOGETHER = 3 * (75 + 10 + 72 + 63)
 _FEW = {"entailment_0_1": 0.001, "entailment_1": 0.01, "entailment_10": 0.1}
 _FEW_STEPS = 120
+_TUNED = "mt_dnn_fine_tuned"
 
 
 def _tasks() -> dict[str, Any]:
@@ -101,6 +105,11 @@ def get_study() -> Study:
     number = "pyglue_entailment_test/benchmark/accuracy"
     measures |= {name: Measure(run=name, number=number, scale=100.0) for name in _FEW}
     from_bert = dict.fromkeys(_FEW, _BERT)
+    better = [
+        *(("Better than BERT", name, "mt_dnn", "bert") for name in measures),
+        *(("Fine-tuned: better than BERT", name, _TUNED, "bert") for name in _MEASURES),
+        *(("Fine-tuning helps", name, _TUNED, "mt_dnn") for name in _MEASURES),
+    ]
     return Study(
         title="MT-DNN at demo size",
         source="Liu et al. 2019, section 4",
@@ -112,10 +121,11 @@ def get_study() -> Study:
         arms={
             "mt_dnn": Arm(),
             "bert": Arm(changes={**alone, **from_bert}, leaves_out=("shared",)),
+            _TUNED: Arm(changes=alone, starts_from=dict.fromkeys(_MEASURES, "shared")),
         },
         measures=measures,
         claims=tuple(
-            Claim(text=f"Better than BERT: {name}.", measure=name, arm="mt_dnn", than="bert")
-            for name in measures
+            Claim(text=f"{text}: {name}.", measure=name, arm=arm, than=than)
+            for text, name, arm, than in better
         ),
     )

@@ -12,7 +12,7 @@ import ml_collections
 from t5x_like import checkpoints, config
 from t5x_like.experiment import command_line, reporting
 from t5x_like.names import hint
-from t5x_like.studies.definition import Changes, Run, Study
+from t5x_like.studies.definition import Changes, Study
 
 _PLANNED = "planned.json"  # training writes a completed config.json
 
@@ -112,12 +112,15 @@ def _run(
 ) -> CellRun:
     run = study.runs[name]
     settings = command_line.load_file(run.config)
-    after = before.get(run.starts_from)
-    source = after or _source(study, arm, run, folder=folder, changes=changes)
+    after = before.get(study.start_of(arm, name))
+    source = after or _source(study, arm, name, folder=folder, changes=changes)
     if source is not None:
         _start_from(settings, source.config if isinstance(source, CellRun) else source)
     settings.initialize = str(after.folder) if after else ""
-    own = {**run.changes, **study.arms[arm].changes.get(name, {}), **changes}
+    own = dict(run.changes)
+    if name in study.arms[arm].starts_from:  # in place of the `initialize` of all arms
+        own["initialize"] = settings.initialize
+    own.update({**study.arms[arm].changes.get(name, {}), **changes})
     for key, value in {**own, "train.seed": seed, "data.seed": seed}.items():
         _set(settings, key, value)
     settings.workdir = str(folder / arm / str(seed) / name)
@@ -130,14 +133,15 @@ def _run(
 
 
 def _source(
-    study: Study, arm: str, run: Run, *, folder: pathlib.Path, changes: Changes
+    study: Study, arm: str, name: str, *, folder: pathlib.Path, changes: Changes
 ) -> ml_collections.ConfigDict | None:
     """The config of a run that this arm leaves out, for its network and vocabulary."""
-    if not run.starts_from:
+    start = study.start_of(arm, name)
+    if not start:
         return None
     without = dataclasses.replace(study.arms[arm], leaves_out=())
     whole = dataclasses.replace(study, arms={**study.arms, arm: without})
-    return _run(whole, arm, 0, run.starts_from, {}, folder=folder, changes=changes).config
+    return _run(whole, arm, 0, start, {}, folder=folder, changes=changes).config
 
 
 def _start_from(settings: ml_collections.ConfigDict, source: ml_collections.ConfigDict) -> None:

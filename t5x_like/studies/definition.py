@@ -39,6 +39,8 @@ class Arm:
 
     Attributes:
         changes: by the name of a run, its settings in this arm.
+        starts_from: by the name of a run, the earlier run that it starts from in this arm, in place
+            of its own `starts_from` or `initialize`.
         leaves_out: names of runs that this arm does not have; one that would start from such a run
             starts with random parameters.
         paper: by the name of a measure, the number that the paper has for this arm.
@@ -46,6 +48,7 @@ class Arm:
     """
 
     changes: Mapping[str, Changes] = dataclasses.field(default_factory=dict)
+    starts_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
     leaves_out: Sequence[str] = ()
     paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
     part: str = ""
@@ -140,12 +143,30 @@ class Study:
             before[name] = run
         measured = {measure.run for measure in self.measures.values()}
         for name, arm in self.arms.items():
-            for run_name in (*arm.changes, *arm.leaves_out):
+            for run_name in (*arm.changes, *arm.starts_from, *arm.leaves_out):
                 choose(f"run of arms.{name}", run_name, self.runs)
+            self._check_starts(name, arm)
             if measured & set(arm.leaves_out):
                 raise ValueError(f"arms.{name} leaves out a run that is measured")
             for measure_name in arm.paper:
                 choose(f"measure of arms.{name}.paper", measure_name, self.measures)
+
+    def _check_starts(self, name: str, arm: Arm) -> None:
+        order = list(self.runs)
+        for run, start in arm.starts_from.items():
+            setting = f"arms.{name}.starts_from[{run!r}]={start!r}"
+            before = [one for one in order[: order.index(run)] if one not in arm.leaves_out]
+            if start not in before:
+                raise ValueError(
+                    f"{setting} must be an earlier run that the arm has.{hint(start, before)}"
+                )
+            if "initialize" in arm.changes.get(run, {}):
+                own = arm.changes[run]["initialize"]
+                raise ValueError(f"{setting} and initialize={own!r} are two starts: leave out one")
+
+    def start_of(self, arm: str, run: str) -> str:
+        """The name of the run that a run starts from in an arm; "" for none."""
+        return self.arms[arm].starts_from.get(run, self.runs[run].starts_from)
 
 
 def grid(run: str, settings: Mapping[str, Sequence[Any]]) -> dict[str, Arm]:
