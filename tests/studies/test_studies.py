@@ -86,54 +86,6 @@ def test_equal_runs_are_one_and_a_run_that_is_left_out_gives_its_network(tmp_pat
     assert len(cells.runs_of(found)) == 5
 
 
-def test_an_arm_may_start_from_another_run(tmp_path):
-    pretraining, fine_tuning = toy_study.get_study().runs.values()
-    alone = dataclasses.replace(fine_tuning, starts_from="")
-    alone = dataclasses.replace(alone, changes={**alone.changes, "initialize": "bert"})
-    arms = {
-        "alone": Arm(leaves_out=("pretraining", "more")),
-        "one": Arm(starts_from={"fine_tuning": "pretraining"}),
-        "two": Arm(starts_from={"fine_tuning": "more"}),
-    }
-    runs = {"pretraining": pretraining, "more": fine_tuning, "fine_tuning": alone}
-    _, found = made(tmp_path, runs=runs, arms=arms, claims=(), seeds=(0,))
-    first, second, third = (cell.runs for cell in found)
-    assert (first["fine_tuning"].after, first["fine_tuning"].config.initialize) == (None, "bert")
-    for cell, name in ((second, "pretraining"), (third, "more")):
-        assert cell["fine_tuning"].after is cell[name]
-        assert cell["fine_tuning"].config.initialize == str(cell[name].folder)
-
-
-@pytest.mark.parametrize(
-    ("arm", "message"),
-    [
-        (Arm(starts_from={"tuning": "pretraining"}), "run of arms.a='tuning' does not exist"),
-        (
-            Arm(starts_from={"fine_tuning": "pretrain"}),
-            r"arms.a.starts_from\['fine_tuning'\]='pretrain'.*Did you mean 'pretraining'",
-        ),
-        (
-            Arm(starts_from={"pretraining": "fine_tuning"}),
-            r"\['pretraining'\]='fine_tuning' must be an earlier run that the arm has",
-        ),
-        (
-            Arm(starts_from={"fine_tuning": "pretraining"}, leaves_out=("pretraining",)),
-            r"\['fine_tuning'\]='pretraining' must be an earlier run that the arm has",
-        ),
-        (
-            Arm(
-                starts_from={"fine_tuning": "pretraining"},
-                changes={"fine_tuning": {"initialize": "bert"}},
-            ),
-            r"\['fine_tuning'\]='pretraining' and initialize='bert' are two starts: leave out one",
-        ),
-    ],
-)
-def test_an_arm_with_a_wrong_start_is_refused(arm, message):
-    with pytest.raises(ValueError, match=message):
-        toy_study.get_study(arms={"a": arm}, claims=())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
