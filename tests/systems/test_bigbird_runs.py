@@ -52,6 +52,7 @@ def settings(system, corpus, workdir, *, steps):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize("system", VOCABULARIES)
 def test_a_run_that_stopped_goes_on_bit_for_bit(system, corpus, tmp_path, capsys):
     train.train(settings(system, corpus, tmp_path / "whole", steps=6))
