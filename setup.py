@@ -55,6 +55,9 @@ PLAN = ["jax[tpu]>=0.10; sys_platform == 'linux' and platform_machine == 'x86_64
 # Gin files of T5X's runs, `--gin=FILE`. They are parsed, and not run.
 GIN = ["gin-config>=0.5"]
 
+# Workdirs, vocabularies and documents at gs:// paths. Orbax needs Google's own libraries there.
+GCS = ["gcsfs>=2026.10", "google-cloud-storage>=3.17", "google-cloud-storage-control>=1.17"]
+
 EXTRAS = {
     # One of these two replaces the CPU build of JAX: `pip install -e '.[seqio,tpu]'`.
     "tpu": ["jax[tpu]>=0.10"],
@@ -64,10 +67,13 @@ EXTRAS = {
     "gin": GIN,
     # The tasks of `evaluate --harness`. It does not install PyTorch, which they do not need.
     "harness": ["lm-eval>=0.4.9"],
+    "gcs": GCS,
     "dev": [
         *GIN,
         *PLAN,
         *SEQIO,
+        *GCS,
+        "gcp-storage-emulator>=2026.7",
         "ipykernel>=6.29",
         "jsonschema>=4.23",
         "mypy>=1.15",

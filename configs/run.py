@@ -7,11 +7,9 @@ Every other setting can be changed in the same way. A schedule that ended with t
 `train.steps`.
 """
 
-import pathlib
-
 import ml_collections
 
-from t5x_like import config, names
+from t5x_like import config, names, paths
 from t5x_like.experiment import recipes
 
 
@@ -21,7 +19,7 @@ def get_config(folder: str) -> ml_collections.ConfigDict:
     Raises:
         ValueError: the folder has no config.json, or it is not JSON.
     """
-    path = pathlib.Path(folder).expanduser() / "config.json"
+    path = paths.path(folder) / "config.json"
     if not path.is_file():
         runs = [str(one.parent) for one in path.parent.parent.glob("*/config.json")]
         raise ValueError(

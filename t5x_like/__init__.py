@@ -9,6 +9,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Pretrained", "from_pretrained"]
 
+# Else epath reads buckets by TensorFlow wherever that is installed.
+os.environ.setdefault("EPATH_USE_TF", "false")
+
 if not glob.glob("/dev/accel*") + glob.glob("/dev/vfio/*"):
     # Without a TPU, but with libtpu installed for `plan`, JAX still starts libtpu, which prints
     # warnings about these variables, which only Cloud TPU's machines set.

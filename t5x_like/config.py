@@ -5,13 +5,13 @@ import copy
 import dataclasses
 import json
 import math
-import pathlib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ml_collections
 
+from t5x_like import paths
 from t5x_like.names import choose, hint
 
 # Every setting, its default and its meaning. A setting that is a dict takes the arguments of the
@@ -372,14 +372,14 @@ def to_dict(config: ml_collections.ConfigDict) -> dict[str, Any]:
     return json.loads(config.to_json_best_effort())
 
 
-def load(path: pathlib.Path | str) -> ml_collections.ConfigDict:
+def load(path: paths.Path | str) -> ml_collections.ConfigDict:
     """The config that a run wrote (config.json); settings newer than it have their defaults.
 
     Raises:
         ValueError: the file is not a JSON object of settings.
     """
     try:
-        stored = json.loads(pathlib.Path(path).read_text())
+        stored = json.loads(paths.path(path).read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(stored, dict):

@@ -61,7 +61,7 @@ import jax
 import ml_collections
 from absl import flags
 
-from t5x_like import config, partitioning
+from t5x_like import config, partitioning, paths
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
@@ -207,7 +207,7 @@ def _write(
 
 def _output(settings: ml_collections.ConfigDict) -> pathlib.Path:
     """The file for the numbers."""
-    return pathlib.Path(flags.FLAGS.output or pathlib.Path(settings.workdir) / "evaluation.json")
+    return paths.path(flags.FLAGS.output or paths.path(settings.workdir) / "evaluation.json")
 
 
 def _write_predictions(
@@ -216,7 +216,7 @@ def _write_predictions(
     """Write a line of JSON for each row, where `evaluate.predictions` names a file."""
     if not settings.evaluate.predictions:
         return
-    path = pathlib.Path(settings.evaluate.predictions)
+    path = paths.path(settings.evaluate.predictions)
     with command_line.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(one) + "\n" for one in predictions))

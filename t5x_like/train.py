@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from t5x_like import config, partitioning
+from t5x_like import config, partitioning, paths
 from t5x_like.batches.task_reading import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
@@ -115,7 +115,7 @@ def _saver(
 ) -> Checkpoints:
     metadata = {"data_shards": _any(parts[0]).shards, "fingerprints": prints}
     return Checkpoints(
-        pathlib.Path(settings.workdir) / "checkpoints",
+        paths.path(settings.workdir) / "checkpoints",
         every=settings.checkpoint.every,
         keep=settings.checkpoint.keep,
         keep_every=settings.checkpoint.keep_every or None,

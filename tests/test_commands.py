@@ -159,7 +159,10 @@ def test_unigram_entropy_of_four_equal_tokens_is_log_four():
         ({"optimizer__name": "adafacto"}, "Did you mean 'adafactor'"),
         ({"data__shards": 3}, "data.shards=3"),
         ({"workdir": ""}, "workdir is not set"),
-        ({"workdir": "gs://bucket/run"}, "must be a folder of this machine: mount"),
+        (
+            {"workdir": "s3://bucket/run"},
+            "'s3://bucket/run' must be a path of this machine",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_compiled(

@@ -22,21 +22,23 @@ TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) f
 # The rooms of t5x_like, the lowest first, and what else of the package each may import.
 MAY_IMPORT = {
     "names": (),
-    "config": ("names",),
+    "paths": (),
+    "config": ("names", "paths"),
     "partitioning": ("names",),
-    "vocabularies": ("names",),
+    "vocabularies": ("names", "paths"),
     "batches": ("names", "vocabularies"),
     "preprocessing": ("names", "vocabularies", "batches"),
-    "grain_pipeline": ("names", "vocabularies", "batches"),
+    "grain_pipeline": ("names", "paths", "vocabularies", "batches"),
     "models": ("names", "partitioning"),
     "losses": ("names", "partitioning", "models"),
     "decoding": ("names", "partitioning", "models"),
     "systems": ("names", "partitioning", "models", "losses", "decoding"),
     "training": ("names", "partitioning"),
-    "checkpoints": ("names", "partitioning"),
+    "checkpoints": ("names", "paths", "partitioning"),
     "hf": ("names", "models", "systems", "decoding"),
     "pretrained": (
         "names",
+        "paths",
         "partitioning",
         "models",
         "systems",
@@ -46,6 +48,7 @@ MAY_IMPORT = {
     ),
     "experiment": (
         "names",
+        "paths",
         "config",
         "partitioning",
         "vocabularies",
@@ -73,7 +76,7 @@ COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
     "__main__",
 }
-GROUND = {"__init__", "names", "config", "partitioning"}
+GROUND = {"__init__", "names", "config", "partitioning", "paths"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {"preprocessing"}
 TENSORFLOW = (

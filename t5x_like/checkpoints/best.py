@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from etils import epath
 
+from t5x_like import paths
 from t5x_like.checkpoints.reading import BEST, CheckpointError, read_best
 
 
@@ -30,7 +31,7 @@ class BestCheckpoint:
     def __init__(
         self, folder: epath.PathLike, *, number: str, smaller_is_better: bool, patience: int = 0
     ):
-        self._path = epath.Path(folder).absolute() / BEST
+        self._path = paths.absolute(folder) / BEST
         self.number, self._smaller, self._patience = number, smaller_is_better, patience
         self.values: dict[int, float] = {}
         if self._path.exists():
@@ -75,10 +76,7 @@ class BestCheckpoint:
                 str(own): one if math.isfinite(one) else None for own, one in self.values.items()
             },
         }
-        # A kill leaves the old file or the new one.
-        unfinished = self._path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(stored, indent=2) + "\n")
-        unfinished.replace(self._path)
+        paths.write_whole(self._path, json.dumps(stored, indent=2) + "\n")
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Orbax's contract of a preservation policy: keep the best checkpoint."""

@@ -14,6 +14,8 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
+from t5x_like import paths
+
 NAME = "manifest.json"
 _OWN = "sums_of_process_"
 _PIECE = 1 << 22  # bytes read at once
@@ -48,12 +50,7 @@ def sum_own(folder: epath.Path, *, process: int, written: Iterable[str]) -> None
 
 
 def _names(folder: epath.Path) -> list[str]:
-    return [
-        str((epath.Path(root) / name).relative_to(folder))
-        for root, _, files in folder.walk()
-        for name in files
-        if epath.Path(root) != folder
-    ]
+    return [name for name in paths.names_below(folder) if "/" in name]
 
 
 def _sums(folder: epath.Path, names: Sequence[str]) -> Sums:

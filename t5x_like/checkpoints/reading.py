@@ -17,10 +17,13 @@ from etils import epath
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
+from t5x_like import paths
 from t5x_like.checkpoints import manifest
 
 PARAMS, TRAINING, DATA, METADATA = "params", "training", "data", "metadata"  # items, as folders
 ARRAYS = (PARAMS, TRAINING)
+
+COMMITTED = "commit_success.txt"  # of a finished checkpoint in a bucket
 
 BEST = "best.json"  # in the folder of the checkpoints, see `best.BestCheckpoint`
 
@@ -42,7 +45,10 @@ def checkpoint_steps(folder: epath.PathLike) -> list[int]:
     folder = epath.Path(folder)
     if not folder.is_dir():
         return []
-    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdecimal() and p.is_dir())
+    steps = [p for p in folder.iterdir() if p.name.isdecimal() and p.is_dir()]
+    if paths.in_bucket(folder):  # nothing is renamed there: Orbax marks what is finished
+        steps = [p for p in steps if (p / COMMITTED).exists()]
+    return sorted(int(p.name) for p in steps)
 
 
 def read_best(folder: epath.PathLike) -> dict[str, Any]:
@@ -253,7 +259,7 @@ def newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
 
 def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
     """The newest `count` intact checkpoints, or all if there are fewer; at least one."""
-    path = locate(path).absolute()
+    path = paths.absolute(locate(path))
     if (path / manifest.NAME).exists() or (path / PARAMS).exists():
         candidates = [path]
     else:

@@ -11,7 +11,8 @@ The folder of checkpoints of a run contains one folder for each saved step:
 
 Each process writes its part of the arrays and the positions of its shards from a background thread
 into a temporary folder, and sums what it wrote. Then the first one writes the manifest, and renames
-the folder: a kill at any moment leaves either a whole checkpoint or none.
+the folder: a kill at any moment leaves either a whole checkpoint or none. In a bucket, where
+nothing is renamed, it writes the folder in place, and `commit_success.txt` as its last object.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
+from t5x_like import paths
 from t5x_like.checkpoints import manifest, reading
 from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
@@ -78,7 +80,7 @@ class Checkpoints:
         if keep_every and (keep_every < 0 or not every or keep_every % every):
             rule = f"must be a multiple of checkpoint.every={every}"
             raise CheckpointError(f"checkpoint.keep_every={keep_every}: {rule}")
-        self.folder = epath.Path(folder).absolute()
+        self.folder = paths.absolute(folder)
         self._every, self._keep, self._keep_every, self._best = every, keep, keep_every, best
         self._may_write = may_write
         versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
@@ -172,7 +174,8 @@ class Checkpoints:
             CheckpointError: a parameter is missing or of another shape or dtype.
         """
         self.close()  # Orbax lists the steps once, when it opens a folder
-        for path in self.folder.iterdir():
+        # A folder without files is none in a bucket.
+        for path in self.folder.iterdir() if self.folder.exists() else ():
             if path.name.endswith(ocp.utils.TMP_DIR_SUFFIX):
                 logging.warning("%s was never finished and is not used", path)
         if not reading.agreed_steps(self.folder):
@@ -279,8 +282,9 @@ def _probe(folder: epath.Path) -> None:
     """Raise an error if the folder cannot be written, now and not later in a thread."""
     probe = folder / f".probe-{jax.process_index()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_text("can this be written?")
-        probe.unlink()
+        with paths.requests(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.write_text("can this be written?")
+            probe.unlink()
     except OSError as error:
         raise CheckpointError(f"cannot write checkpoints to {folder}: {error}") from error

@@ -1,13 +1,12 @@
 """Load several runs or folders as one model, for `evaluate --ensemble`."""
 
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import ml_collections
 from jax.sharding import Mesh
 
-from t5x_like import vocabularies
+from t5x_like import paths, vocabularies
 from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.measure import Measure
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -31,7 +30,7 @@ def load(
     """
     if settings.tasks:
         raise ValueError("--ensemble: runs of several tasks are not supported")
-    paths = [pathlib.Path(folder).expanduser() for folder in folders]
+    paths = [paths.path(folder) for folder in folders]
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"--ensemble: there is no folder {path}")

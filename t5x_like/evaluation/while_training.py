@@ -2,12 +2,12 @@
 
 import functools
 import math
-import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import ml_collections
 
+from t5x_like import paths
 from t5x_like.checkpoints import BestCheckpoint
 from t5x_like.evaluation import evaluated_numbers, measures
 from t5x_like.evaluation.measure import Measure, RowMeasure
@@ -130,7 +130,7 @@ class Schedule:
 
     def has_logged(self, step: int) -> bool:
         """Whether the log of the run has an evaluation of a step."""
-        folder = pathlib.Path(self._settings.workdir)
+        folder = paths.path(self._settings.workdir)
         log = reporting.read_log(folder) if (folder / reporting.LOG).is_file() else {}
         return any(step in log[name] for name in log if not name.startswith("train/"))
 

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import ml_collections
 from absl import flags, logging
 
+from t5x_like import paths
 from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
 from t5x_like.experiment import gin_files, quiet_tensorflow
 from t5x_like.names import hint, import_file
@@ -285,10 +286,10 @@ def check_file(setting: str, path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: the path is a folder, or something on it forbids the file.
     """
-    file = pathlib.Path(path).expanduser()
+    file = paths.path(path)
     if file.is_dir():
         raise ValueError(f"{setting}={str(path)!r} is a folder: give a file")
-    if file.exists() and not os.access(file, os.W_OK):
+    if not paths.in_bucket(file) and file.exists() and not os.access(file, os.W_OK):
         raise ValueError(f"{setting}={str(path)!r} may not be written: change its permissions")
     check_folder(setting, file.parent)
 
@@ -299,6 +300,9 @@ def check_folder(setting: str, path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: something on the path is a file, or may not be written.
     """
+    if "://" in os.fspath(path):
+        paths.check_bucket(setting, path)
+        return
     folder = pathlib.Path(path).expanduser().absolute()
     there = next(one for one in (folder, *folder.parents) if one.exists())
     problem = "may not be written: change its permissions, or"
@@ -344,7 +348,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     Raises:
         WriteError: the file cannot be written.
     """
-    file = pathlib.Path(path)
+    file = paths.path(path)
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(value, indent=2) + "\n")

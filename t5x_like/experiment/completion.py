@@ -6,7 +6,7 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import checkpoints, systems, vocabularies
+from t5x_like import checkpoints, paths, systems, vocabularies
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.experiment.tasks import AUTO, RunTask, heads, run_tasks
 from t5x_like.experiment.text_data import label_names, training_rows
@@ -58,7 +58,7 @@ def _complete_model(config: ml_collections.ConfigDict) -> None:
             "initialize is not set: --config.initialize=FOLDER, the model to start from (or name "
             "the system)"
         )
-    folder = pathlib.Path(config.initialize).expanduser()
+    folder = paths.path(config.initialize)
     source = open_source(folder)
     changes = {name: value for name, value in config.model.items() if value is not None}
     config.model = {**_settings_of(source, config.model if config.system else {}), **changes}
@@ -110,12 +110,12 @@ def origin(config: ml_collections.ConfigDict) -> dict[str, str]:
 
     It is empty where the run started with random weights, or from another system.
     """
-    folder = pathlib.Path(config.workdir) / "checkpoints"
+    folder = paths.path(config.workdir) / "checkpoints"
     if checkpoints.checkpoint_steps(folder):
         return {"model_type": checkpoints.read_metadata(folder).get("model_type", "")}
     if not config.initialize:
         return {"model_type": ""}
-    source = open_source(pathlib.Path(config.initialize).expanduser())
+    source = open_source(paths.path(config.initialize))
     return {"model_type": source.model_type if source.system == config.system else ""}
 
 
@@ -131,10 +131,10 @@ def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -
     if not (checkpoint or config.workdir or config.initialize):
         raise ValueError("there is no model: set --config.workdir=FOLDER of a run, or --checkpoint")
     if checkpoint == "best" and config.workdir:
-        return pathlib.Path(config.workdir) / "checkpoints" / "best"
+        return paths.path(config.workdir) / "checkpoints" / "best"
     if checkpoint or not config.workdir:
-        return pathlib.Path(checkpoint or config.initialize).expanduser()
-    return pathlib.Path(config.workdir) / "checkpoints"
+        return paths.path(checkpoint or config.initialize)
+    return paths.path(config.workdir) / "checkpoints"
 
 
 def _complete_labels(config: ml_collections.ConfigDict) -> None:

@@ -1,6 +1,7 @@
 """The outputs of a run: a progress line, evaluations, a JSON Lines file, plots."""
 
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from t5x_like import paths
 from t5x_like.experiment.command_line import writing
 from t5x_like.training.loop import Writer
 
@@ -24,7 +26,7 @@ class JsonLinesWriter:
 
     def __init__(self, path: pathlib.Path):
         self._path = path
-        self._file = path.open("ab", buffering=0)  # at once, all of a line or nothing
+        self._file = paths.open_to_append(path)  # at once, all of a line or nothing
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Append the scalars of a step; NaN and infinity become null.
@@ -49,7 +51,8 @@ class JsonLinesWriter:
         """Ignore images: the file contains scalars only."""
 
     def flush(self) -> None:
-        """Do nothing: each line is written at once."""
+        """Upload what is not yet in a bucket; a file has each line at once."""
+        self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
@@ -237,6 +240,8 @@ def plot_loss(
     axes.grid(alpha=0.3)
     axes.legend()
     path = workdir / "loss.png"
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120)
     with writing(path):
-        figure.savefig(path, dpi=120)
+        paths.write_whole(path, drawn.getvalue())
     return path

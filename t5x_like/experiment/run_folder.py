@@ -8,7 +8,7 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import checkpoints, config
+from t5x_like import checkpoints, config, paths
 from t5x_like.experiment import command_line
 from t5x_like.pretrained.weight_source import open_source
 
@@ -17,17 +17,17 @@ def find(settings: ml_collections.ConfigDict) -> pathlib.Path:
     """The workdir of a config, which need not exist; nothing is written to it.
 
     Raises:
-        ValueError: it is not set, not on this machine, no folder or not writable.
+        ValueError: it is not set, no folder, not writable, or in a bucket that cannot be read.
     """
     if not settings.workdir:
         raise ValueError("workdir is not set: --config.workdir=FOLDER")
-    if "://" in settings.workdir:  # as a path it would be a folder of this machine named "gs:"
-        raise ValueError(
-            f"workdir={settings.workdir!r} must be a folder of this machine: mount the bucket and "
-            "give a folder in it (docs/launching.md)"
-        )
     command_line.check_folder("workdir", settings.workdir)
-    return pathlib.Path(settings.workdir)
+    if paths.in_bucket(settings.workdir) and settings.train.profile_at:
+        raise ValueError(
+            f"train.profile_at={settings.train.profile_at}: a profile goes to a folder of the "
+            "machine, and the workdir is in a bucket: set 0, or profile with another workdir"
+        )
+    return paths.path(settings.workdir)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored
     folder = workdir / "checkpoints"
     if not checkpoints.checkpoint_steps(folder):
         if settings.initialize:
-            open_source(pathlib.Path(settings.initialize).expanduser())
+            open_source(paths.path(settings.initialize))
         return None
     found = checkpoints.read_metadata(folder)
     if "data_shards" not in found:
@@ -118,7 +118,5 @@ def write_config(settings: ml_collections.ConfigDict, workdir: pathlib.Path, *, 
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    unfinished = path.with_suffix(".unfinished")
     with command_line.writing(path):
-        unfinished.write_text(text)
-        unfinished.replace(path)
+        paths.write_whole(path, text)

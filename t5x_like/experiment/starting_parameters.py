@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from t5x_like import paths
 from t5x_like.pretrained.loading import load, load_part
 from t5x_like.pretrained.weight_source import Source, open_source
 
@@ -57,4 +57,4 @@ class Reader:
 
 
 def _open(folder: str) -> Source:
-    return open_source(pathlib.Path(folder).expanduser())
+    return open_source(paths.path(folder))

@@ -13,6 +13,7 @@ from PIL import Image
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from t5x_like import paths
 from t5x_like.experiment import reporting
 
 
@@ -23,7 +24,8 @@ class TensorBoardWriter:
         folder.mkdir(parents=True, exist_ok=True)
         # The form of TensorFlow's names: TensorBoard reads the files of a folder in their order.
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.v2"
-        self._file = (folder / name).open("xb")
+        self._raw = paths.open_to_append(folder / name)
+        self._file = io.BufferedWriter(self._raw)
         self._records = RecordWriter(self._file)
         self._write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
         self.flush()
@@ -62,8 +64,9 @@ class TensorBoardWriter:
         self._write_summary(step, values)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Write what is buffered, and upload it where the folder is in a bucket."""
         self._file.flush()
+        self._raw.flush()
 
     def close(self) -> None:
         """Close the file."""

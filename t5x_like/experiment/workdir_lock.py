@@ -1,7 +1,7 @@
 """The lock of a workdir: one run at a time writes there, on whichever machine.
 
 The file `lock.json` names the host and the process, and is written again every few seconds. No lock
-of the file system is needed, which network file systems and mounted buckets may not have.
+of the file system is needed, which network file systems and buckets may not have.
 """
 
 import json
@@ -13,6 +13,8 @@ import time
 import uuid
 from collections.abc import Callable
 from typing import Any
+
+from t5x_like import paths
 
 NAME = "lock.json"
 EVERY = 10.0  # seconds from one heartbeat to the next
@@ -80,12 +82,7 @@ class WorkdirLock:
             raise LockedError(self._lost)
 
     def _create(self) -> bool:
-        try:
-            with self._path.open("x") as file:
-                file.write(json.dumps(self._own))
-        except FileExistsError:
-            return False
-        return True
+        return paths.create(self._path, json.dumps(self._own))
 
     def _take_over(self, found: dict[str, Any]) -> None:
         alive = _is_alive(found)
@@ -122,14 +119,13 @@ class WorkdirLock:
                 pass  # a full disk or a slow network: the next beat may succeed
 
     def _write(self) -> None:
-        unfinished = self._path.with_suffix(f".{self._own['run'][:8]}")
-        unfinished.write_text(json.dumps(self._own))
-        unfinished.replace(self._path)
+        paths.write_whole(self._path, json.dumps(self._own))
 
     def _read(self) -> dict[str, Any] | None:
         """The content of the lock, {} while it is being written; None without one."""
         try:
-            found = json.loads(self._path.read_text())
+            with paths.requests(self._path):
+                found = json.loads(self._path.read_text())
         except FileNotFoundError:
             return None
         except ValueError:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from t5x_like import paths
 from t5x_like.batches.cleaning_counts import count
 from t5x_like.names import hint
 
@@ -173,6 +174,9 @@ def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
     """The files that match, in sorted order, each once."""
     found: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if "://" in pattern:
+            found.update(_in_bucket(setting, pattern))
+            continue
         path = os.path.expanduser(pattern)
         matches = [path] if os.path.exists(path) else glob.glob(path)
         if any(map(os.path.isdir, matches)):
@@ -188,6 +192,15 @@ def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
     if not found:
         raise ValueError(f"{setting}={patterns!r} is not set: give a file, a pattern or a list.")
     return sorted(found)
+
+
+def _in_bucket(setting: str, pattern: str) -> list[str]:
+    """The files of a bucket that match."""
+    paths.check_bucket(setting, pattern)
+    matches = [path for path in paths.matches(pattern) if _suffix(path)]
+    if not matches:
+        raise ValueError(f"{setting}={pattern!r} matches no file of {', '.join(_FORMATS)}.")
+    return matches
 
 
 def _suffix(path: str) -> str:
@@ -212,6 +225,6 @@ def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], Rows]:
 
 def _opened(setting: str, reader: Callable[[str, str], Rows], path: str, text: str) -> Rows:
     try:
-        return reader(path, text)
+        return reader(paths.local_copy(path) if paths.in_bucket(path) else path, text)
     except (OSError, RuntimeError, pyarrow.ArrowInvalid) as error:
         raise ValueError(f"{setting}: {path} cannot be read: {error}") from error

@@ -4,7 +4,6 @@ import fnmatch
 import functools
 import operator
 import os
-import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from t5x_like import partitioning, systems
+from t5x_like import partitioning, paths, systems
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
@@ -56,9 +55,7 @@ def from_pretrained(
         ValueError: there is no such folder, its model or a setting is not supported, or tensors
             are missing, left over or of the wrong shape.
     """
-    source = open_source(
-        pathlib.Path(folder).expanduser(), system=system, average=average, whole=whole
-    )
+    source = open_source(paths.path(folder), system=system, average=average, whole=whole)
     config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)

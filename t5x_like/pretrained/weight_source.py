@@ -10,7 +10,7 @@ import flax.traverse_util
 import numpy as np
 from absl import logging
 
-from t5x_like import checkpoints, hf, systems
+from t5x_like import checkpoints, hf, paths, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
@@ -82,7 +82,7 @@ def open_source(
             `average` is above 1 for a folder with one model.
     """
     given = str(path)
-    path = pathlib.Path(checkpoints.locate(pathlib.Path(given.removeprefix(_T5X)).expanduser()))
+    path = paths.path(checkpoints.locate(paths.path(given.removeprefix(_T5X))))
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
     if given.startswith(_T5X) and not find_checkpoint(path):
@@ -90,6 +90,11 @@ def open_source(
             f"{given!r}: {path} has neither a file `checkpoint` nor a folder checkpoint_STEP"
         )
     open_other = _opener(path, system)
+    if open_other is not None and paths.in_bucket(path):
+        raise ValueError(
+            f"{path}: of a bucket only runs and their checkpoints are read: copy this folder to "
+            "the machine"
+        )
     if open_other is not None and average != 1:
         raise ValueError(
             f"average={average}: {path} contains one model; only the checkpoints of a run can be "

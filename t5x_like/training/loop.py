@@ -266,6 +266,7 @@ class Log:
     def require_finite(self, state: TrainState) -> None:
         """Wait for the device, and raise FloatingPointError if anything so far is not finite."""
         self._publish()
+        self._writer.flush()  # a run that goes on from this state does not log them
         if self._open.totals and (step := int(self._open.bad)):
             _stop(self._open.values(), step=step)
         if not np.isfinite(norm := float(_global_norm(state.params))):

@@ -2,16 +2,16 @@
 
 import json
 import os
-import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import sentencepiece
 import tokenizers
-from etils import epath
 from google.protobuf.message import DecodeError
 
+from t5x_like import paths
 from t5x_like.names import hint
+from t5x_like.paths import Path
 from t5x_like.vocabularies import word_bpe
 from t5x_like.vocabularies.albert_pieces import AlbertPieces
 from t5x_like.vocabularies.base import Vocabulary
@@ -22,7 +22,6 @@ from t5x_like.vocabularies.special_tokens import ALBERT_SPECIAL_TOKENS
 from t5x_like.vocabularies.tokenizer import TokenizerVocabulary, byte_bpe, wordpiece
 from t5x_like.vocabularies.words import WORD_SPECIAL_TOKENS, WordVocabulary
 
-Path = pathlib.Path  # or the like of a bucket: `epath.Path` has the same methods
 BYTES = "bytes"
 SENTINELS = 100
 
@@ -78,9 +77,9 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
 
 def _find(spec: str) -> Path:
     """The path of the file that a spec names."""
-    # Paths of a bucket, such as gs://, need a library that local ones do not.
-    path: Any = epath.Path(spec) if "://" in spec else pathlib.Path(spec)
-    path = path.expanduser()
+    if "://" in spec:
+        paths.check_bucket("vocabulary", spec)
+    path = paths.path(spec)
     is_folder = path.is_dir()
     if not is_folder and path.exists():
         return path

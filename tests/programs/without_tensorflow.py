@@ -27,6 +27,7 @@ class WithoutThem:
 
 
 def die_at(step: int, *, folder: str) -> None:
+    from t5x_like import paths
     from t5x_like.experiment import reporting
 
     show = reporting.ProgressLine.__call__
@@ -34,7 +35,7 @@ def die_at(step: int, *, folder: str) -> None:
     def show_and_die(self, now, values):
         show(self, now, values)
         if now == step:
-            while not os.path.exists(folder):
+            while not paths.path(folder).exists():
                 time.sleep(0.1)
             os.kill(os.getpid(), signal.SIGKILL)
 
