@@ -202,11 +202,16 @@ def _check_best(
         schedule.check_loss(best.number, names)
 
 
-def _restore(model: Experiment, carry: Any, saver: Checkpoints) -> tuple[TrainState, DataState]:
-    """The state at which the run starts or resumes, and the position in the data."""
+def _restore(
+    model: Experiment, carry: Any, saver: Checkpoints
+) -> tuple[TrainState, DataState | None]:
+    """The state at which the run starts or resumes, and the position in the data; None at a start.
+
+    A run that goes on from the step of a T5X checkpoint starts.
+    """
     restored = saver.restore_latest(model.abstract_state.replace(carry=carry))
     if restored is None:
-        return model.initial_state(), {}
+        return model.initial_state(), None
     state, position = restored
     if jax.process_index() == 0:
         print(f"going on from step {int(state.step)} in {saver.folder}", flush=True)
@@ -244,11 +249,11 @@ class _Run:
     writer: Writers
     saver: Checkpoints
     so_far: BestSoFar
-    restore: Callable[[], tuple[TrainState, DataState]]
+    restore: Callable[[], tuple[TrainState, DataState | None]]
     begin: Callable[[int], None]
     begun: bool = False
 
-    def train(self, state: TrainState, position: DataState, *, on_nonfinite: str) -> Outcome:
+    def train(self, state: TrainState, position: DataState | None, *, on_nonfinite: str) -> Outcome:
         """Take the remaining steps of all phases, from a position in the data.
 
         Raises:
@@ -275,7 +280,7 @@ class _Run:
                 print(f"{problem} Going on without {skipped[start]} batches", flush=True)
         raise AssertionError("the last attempt returns or raises")
 
-    def _train(self, state: TrainState, position: DataState, *, skip: int) -> Outcome:
+    def _train(self, state: TrainState, position: DataState | None, *, skip: int) -> Outcome:
         outcome = Outcome(state, interrupted=False, stopped=self.so_far.stops)
         for phase, data, works in self.phases:
             if self.so_far.remains(outcome, phase):
@@ -290,13 +295,13 @@ class _Run:
         return outcome
 
     def _open(
-        self, state: TrainState, phase: Phase, data: Data, position: DataState
+        self, state: TrainState, phase: Phase, data: Data, position: DataState | None
     ) -> tuple[TrainState, TaskBatches]:
         """The state and the batches of the next step of a phase."""
         with one_line_errors():
             batches = _batches(phase, data, step=int(state.step))
-            # A run that goes on from T5X's step has no position yet, and begins its data.
-            if (state.step > phase.first and position) or phase.reading != phase.name:
+            begins = state.step == phase.first and phase.reading == phase.name
+            if position is not None and not begins:
                 batches.restore(position)
             else:  # the data begin anew, whatever was read before, and so does the memory
                 state = state.replace(carry=memories.initial(self.models, data))

@@ -363,8 +363,3 @@ def _help(options: dict[str, tuple[Any, str]]) -> str:
     lines.append("Settings and their defaults (a config file has its own):")
     lines += [f"  {key}={default!r}\n      {text}" for key, (default, text) in settings.items()]
     return "Flags:\n" + "\n".join(lines) + "\n"
-
-
-def _described(name: str, value: tuple[Any, str]) -> str:
-    default, text = value
-    return f"  {name}={default!r}\n      {text}"
