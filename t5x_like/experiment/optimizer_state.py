@@ -19,6 +19,20 @@ from t5x_like.training.state import TrainState
 _COUNTED = (FactoredRmsState, optax.ScaleByScheduleState)
 
 
+def find(folder: str) -> T5XCheckpoint:
+    """The checkpoint of T5X that is `initialize` of a run.
+
+    Raises:
+        ValueError: the folder is not one.
+    """
+    source = open_source(pathlib.Path(folder).expanduser()) if folder else None
+    if not isinstance(source, T5XCheckpoint):
+        raise ValueError(
+            f"initialize_optimizer=True: initialize={folder!r} must be a checkpoint of T5X"
+        )
+    return source
+
+
 def read(
     state: TrainState, folder: str, *, shapes: TrainState, axes: TrainState, steps: int
 ) -> TrainState:
@@ -32,14 +46,10 @@ def read(
         steps: of the run, those of the checkpoint included.
 
     Raises:
-        ValueError: the folder is no checkpoint of T5X, or has as many steps as the run; the
+        ValueError: the folder is not a checkpoint of T5X, or has as many steps as the run; the
             optimizer has another state than Adafactor's second moments, or T5X's factors otherwise.
     """
-    source = open_source(pathlib.Path(folder).expanduser()) if folder else None
-    if not isinstance(source, T5XCheckpoint):
-        raise ValueError(
-            f"initialize_optimizer=True: initialize={folder!r} must be a checkpoint of T5X"
-        )
+    source = find(folder)
     stored = StoredArrays(source.folder, part="state")
     step = read_step(stored)
     if step >= steps:

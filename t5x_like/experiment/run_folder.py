@@ -9,7 +9,7 @@ from typing import Any
 import ml_collections
 
 from t5x_like import checkpoints, config, paths
-from t5x_like.experiment import command_line
+from t5x_like.experiment import command_line, optimizer_state
 from t5x_like.pretrained.weight_source import open_source
 
 
@@ -58,6 +58,8 @@ def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored
     if not checkpoints.checkpoint_steps(folder):
         if settings.initialize:
             open_source(paths.path(settings.initialize))
+        if settings.initialize_optimizer:
+            optimizer_state.find(settings.initialize)
         return None
     found = checkpoints.read_metadata(folder)
     if "data_shards" not in found:

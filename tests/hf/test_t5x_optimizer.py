@@ -8,17 +8,19 @@ import optax
 import pytest
 
 from t5x_like import config as settings
-from t5x_like.experiment import model_side, optimizer_state
+from t5x_like import train
+from t5x_like.experiment import model_side, optimizer_state, reporting
 from t5x_like.hf import weight_map
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays
 from t5x_like.pretrained.t5x_moments import read_moment
 from tests.hf.test_t5x_checkpoints import DECODER, decoder_arrays, write_tree
+from tests.programs import tiny_t5
 
 STEP, LAYERS = 6, 2
 # Sides of 128 and more are factored; query, key and value have two equal ones.
-SIZES = {"vocab_size": 160, "d_model": 128, "d_ff": 144, "heads": 2, "d_kv": 64}
+SIZES = {"vocab_size": 384, "d_model": 128, "d_ff": 144, "heads": 2, "d_kv": 64}
 SIZES |= {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "dropout": 0.0}
 
 
@@ -174,3 +176,18 @@ def test_what_cannot_go_on_is_refused(folder, tmp_path):
     (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
     with pytest.raises(ValueError, match="has no optimizer state"):
         read(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_device")
+def test_a_run_goes_on_from_the_step_and_resumes(folder, tmp_path, capsys):
+    config = tiny_t5.get_config(str(tmp_path))
+    config.update(run_config())
+    config.data.update(tiny_t5.get_config(str(tmp_path)).data)
+    config.workdir, config.initialize = str(tmp_path / "run"), f"t5x:{folder}"
+    config.initialize_optimizer, config.train.log_every = True, 1
+    for steps in (9, 12):
+        config.train.steps = config.checkpoint.every = steps
+        train.train(config)
+    assert "going on from step 9" in capsys.readouterr().out
+    assert sorted(reporting.read_log(tmp_path / "run")["train/loss"]) == [7, 8, 9, 10, 11, 12]
