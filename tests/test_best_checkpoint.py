@@ -80,7 +80,8 @@ def test_the_best_is_kept_beside_the_newest_and_patience_ends_the_run(tmp_path, 
     assert checkpoints.checkpoint_steps(folder) == [5, 6]
 
 
-@pytest.mark.parametrize("killed_at", [3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed_at", [3, 6])
 def test_a_run_killed_before_an_evaluation_evaluates_first(killed_at, tmp_path, values):
     values(killed_at=killed_at)
     with pytest.raises(Killed):

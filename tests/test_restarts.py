@@ -163,6 +163,7 @@ def test_a_refused_restart_leaves_the_config_as_it_was(run, capsys):
     assert contents(run / "run") == before
 
 
+@pytest.mark.slow
 def test_a_restart_prints_what_has_changed_and_keeps_each_config(run, capsys):
     kept = run / "run" / "configs"
     assert [path.name for path in kept.iterdir()] == ["0001_step_0.json"]

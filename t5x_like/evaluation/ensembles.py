@@ -30,13 +30,13 @@ def load(
     """
     if settings.tasks:
         raise ValueError("--ensemble: runs of several tasks are not supported")
-    paths = [paths.path(folder) for folder in folders]
-    for path in paths:
+    members = [paths.path(folder) for folder in folders]
+    for path in members:
         if not path.is_dir():
             raise ValueError(f"--ensemble: there is no folder {path}")
-    sources = [open_source(path) for path in paths]
+    sources = [open_source(path) for path in members]
     wanted = vocabularies.load(settings.data.vocabulary)
-    for path, own in zip(paths, map(data_settings, sources), strict=True):
+    for path, own in zip(members, map(data_settings, sources), strict=True):
         name = own.get("vocabulary", str(path))
         if vocabularies.load(name) != wanted:
             raise ValueError(
@@ -50,7 +50,7 @@ def load(
                 f"of the config {', '.join(map(str, labels[1]))}"
             )
     models = [
-        from_pretrained(path, mesh=mesh, param_dtype="float32", average=average) for path in paths
+        from_pretrained(path, mesh=mesh, param_dtype="float32", average=average) for path in members
     ]
     return ensemble(models), sources[0].run
 

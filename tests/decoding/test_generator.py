@@ -47,6 +47,7 @@ def greedy(model, prompt, *, new):
     return own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", TINY)
 def test_unrolled_layers_generate_what_the_scanned_stack_predicts(system):
     model = make(system)

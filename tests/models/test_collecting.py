@@ -106,7 +106,7 @@ def test_each_can_be_collected_alone(names):
     assert [name for name in BOTH if getattr(collected, name) is not None] == list(names)
 
 
-@pytest.mark.parametrize("loop", ["scan", "unroll"])
+@pytest.mark.parametrize("loop", ["scan", pytest.param("unroll", marks=pytest.mark.slow)])
 def test_collecting_is_the_same_with_remat_and_has_gradients(loop):
     module, params = make(bert, loop=loop)
     recomputed, _ = make(bert, loop=loop, remat="full")
@@ -156,7 +156,7 @@ def test_layers_with_shared_parameters():
     np.testing.assert_array_equal(collected["encoder"].hidden_states[3], outputs["hidden"])
 
 
-@pytest.mark.parametrize("loop", ["scan", "unroll"])
+@pytest.mark.parametrize("loop", ["scan", pytest.param("unroll", marks=pytest.mark.slow)])
 def test_both_sides_of_an_encoder_decoder(loop):
     module, params = make(t5, loop=loop)
     batch = {**batch_of("encoder"), "decoder_input_tokens": jnp.ones((2, 4), int)}

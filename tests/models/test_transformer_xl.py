@@ -185,7 +185,7 @@ def test_a_position_reads_nothing_of_what_comes_after_it():
     assert read.tolist() == [True] * 5 + [False] * 3
 
 
-@pytest.mark.parametrize("loop", ["scan", "unroll"])
+@pytest.mark.parametrize("loop", ["scan", pytest.param("unroll", marks=pytest.mark.slow)])
 def test_with_a_cache_as_without_one(loop):
     _, params = make(loop)
     text, prompts = tokens(9), (5, 3)

@@ -180,7 +180,7 @@ def test_two_processes_make_up_the_batch_of_one(pack):
 @pytest.mark.parametrize(
     ("task", "pack"),
     [
-        ("pipeline_task", False),
+        pytest.param("pipeline_task", False, marks=pytest.mark.slow),
         ("pipeline_mixture", True),
         pytest.param("pipeline_task", True, marks=pytest.mark.slow),
         pytest.param("pipeline_mixture", False, marks=pytest.mark.slow),

@@ -99,7 +99,10 @@ def test_the_discriminator_moves_the_change_alone_and_the_generator_what_both_sh
     assert max(others) == 0
 
 
-@pytest.mark.parametrize(("sharing", "table"), [("embeddings", TOKENS), ("none", GENERATORS)])
+@pytest.mark.parametrize(
+    ("sharing", "table"),
+    [("embeddings", TOKENS), pytest.param("none", GENERATORS, marks=pytest.mark.slow)],
+)
 def test_shared_embeddings_have_both_gradients_and_separate_ones_their_own(sharing, table):
     of_discriminator = gradients(sharing, generator=0.0)
     assert (GENERATORS in of_discriminator) == (sharing == "none")

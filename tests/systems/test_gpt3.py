@@ -95,7 +95,7 @@ def test_a_band_that_holds_the_whole_text_is_dense():
     assert same.tolist() == [True] * WINDOW + [False] * (12 - WINDOW)
 
 
-@pytest.mark.parametrize("loop", ["scan", "unroll"])
+@pytest.mark.parametrize("loop", ["scan", pytest.param("unroll", marks=pytest.mark.slow)])
 def test_cached_steps_have_the_logits_of_a_whole_text_beside_padding_on_the_left(loop):
     module, params = make(loop=loop)
     tokens = np.random.default_rng(1).integers(1, 61, (2, 14))
