@@ -48,6 +48,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from t5x_like import paths
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.objectives import Objective
@@ -137,7 +138,7 @@ def _source(
     corpus = functools.partial(
         _corpus,
         folders(packages),
-        cache_folder("pydocs"),
+        paths.cache("pydocs"),
         prose=prose,
         common_words=common_words,
     )
@@ -169,12 +170,6 @@ def folders(packages: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
                 f"or it is a single file.{hint(name, PACKAGES)}"
             )
     return tuple(sorted(found))
-
-
-def cache_folder(name: str) -> Path:
-    """The folder of all cached corpora of a data module, which may not exist yet."""
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("T5X_LIKE_CACHE") or Path(user, "t5x_like")) / name
 
 
 @functools.cache
@@ -242,23 +237,23 @@ def _python_files(folder: str) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(names) if name.endswith(".py"))
 
 
-def _extract(paths: Sequence[str], *, prose: bool) -> list[list[str]]:
+def _extract(files: Sequence[str], *, prose: bool) -> list[list[str]]:
     """The docstrings of each file, or their prose."""
-    return run_worker("docstrings.py", paths, *["--prose"] * prose)
+    return run_worker("docstrings.py", files, *["--prose"] * prose)
 
 
-def run_worker(script: str, paths: Sequence[str], *flags: str) -> list[Any]:
+def run_worker(script: str, files: Sequence[str], *flags: str) -> list[Any]:
     """What a script beside this file makes of each of some files, by one process per core."""
     file = str(Path(__file__).with_name(script))
     command = [sys.executable, "-I", "-S", "-W", "ignore", file, *flags]
     workers = min(os.cpu_count() or 1, 8)
 
     def work(first: int) -> list[Any]:
-        part = json.dumps(paths[first::workers])
+        part = json.dumps(files[first::workers])
         done = subprocess.run(command, input=part, stdout=subprocess.PIPE, text=True, check=True)
         return json.loads(done.stdout)
 
-    found: list[Any] = [None for _ in paths]
+    found: list[Any] = [None for _ in files]
     with ThreadPoolExecutor(workers) as pool:
         for first, part in enumerate(pool.map(work, range(workers))):
             found[first::workers] = part

@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from t5x_like import paths
 from t5x_like.names import choose, import_file
 from t5x_like.preprocessing import sources
 
@@ -72,7 +73,7 @@ def folder(packages: Sequence[str] | None = None) -> Path:
     Raises:
         ValueError: a package is not installed.
     """
-    return _folder(_pydocs.folders(packages), _pydocs.cache_folder("pyglue"))
+    return _folder(_pydocs.folders(packages), paths.cache("pyglue"))
 
 
 @functools.cache

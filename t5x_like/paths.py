@@ -48,6 +48,15 @@ def path(name: str | os.PathLike[str]) -> Path:
     return cast(Path, epath.Path(text))
 
 
+def cache(name: str) -> pathlib.Path:
+    """The folder of this machine for what may be made again; it need not exist.
+
+    It is $T5X_LIKE_CACHE/NAME, by default ~/.cache/t5x_like/NAME ($XDG_CACHE_HOME for ~/.cache).
+    """
+    user = os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser()
+    return pathlib.Path(os.environ.get("T5X_LIKE_CACHE") or pathlib.Path(user, "t5x_like"), name)
+
+
 def absolute(name: str | os.PathLike[str]) -> epath.Path:
     """The absolute path, of the type that Orbax takes; one in a bucket is."""
     return epath.Path(name) if in_bucket(name) else epath.Path(name).absolute()
@@ -178,9 +187,7 @@ def local_copy(name: str) -> str:
         about = _bucket_files().info(name)
         version = f"{name} {about.get('generation', '')} {about.get('etag', '')} {about['size']}"
         key = hashlib.sha256(version.encode()).hexdigest()[:24]
-        user = os.environ.get("XDG_CACHE_HOME") or pathlib.Path("~/.cache").expanduser()
-        cache = pathlib.Path(os.environ.get("T5X_LIKE_CACHE") or pathlib.Path(user, "t5x_like"))
-        copy = cache / "objects" / f"{key}{pathlib.PurePosixPath(name).suffix}"
+        copy = cache("objects") / f"{key}{pathlib.PurePosixPath(name).suffix}"
         if copy.exists():
             return str(copy)
         copy.parent.mkdir(parents=True, exist_ok=True)

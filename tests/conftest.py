@@ -81,6 +81,15 @@ def one_device() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[None]:
+    """An emulator of Cloud Storage for this process, and for those that it starts."""
+    from tests.programs import storage_emulator  # the other files' tests do without
+
+    with storage_emulator.used():
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _release_compiled_programs() -> Iterator[None]:
     """Drop the programs that test files compiled: kept, they fill gigabytes over the suite."""

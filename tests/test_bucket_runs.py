@@ -20,19 +20,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 BUCKET = "gs://bucket"
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
 
-pytestmark = [
-    pytest.mark.slow,
-    # Of the libraries that read buckets: a socket that a finished process of theirs leaves open.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def emulator():
-    """An emulator for this process, and for those that it starts."""
-    with storage_emulator.used():
-        yield
+pytestmark = [pytest.mark.slow, *storage_emulator.QUIET]
 
 
 def train_pieces(texts):

@@ -12,17 +12,7 @@ from t5x_like.grain_pipeline.rows_of_files import Files
 from t5x_like.pretrained.weight_source import open_source
 from tests.programs import storage_emulator
 
-# The libraries that read buckets leave sockets for the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def emulator():
-    with storage_emulator.used():
-        yield
+pytestmark = storage_emulator.QUIET
 
 
 @pytest.fixture

@@ -78,9 +78,7 @@ def keep_compiled_programs(config: ml_collections.ConfigDict) -> None:
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     if config.compilation_cache == "auto":
-        user = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        root = os.environ.get("T5X_LIKE_CACHE") or pathlib.Path(user, "t5x_like")
-        folder = pathlib.Path(root, "compiled", _instructions())
+        folder = paths.cache("compiled") / _instructions()
     elif config.compilation_cache:
         folder = pathlib.Path(config.compilation_cache).expanduser()
     else:

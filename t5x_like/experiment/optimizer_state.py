@@ -1,6 +1,5 @@
 """The optimizer's state of T5X's checkpoints as the state of a run that goes on from there."""
 
-import pathlib
 from typing import Any
 
 import flax.traverse_util
@@ -8,6 +7,7 @@ import jax
 import numpy as np
 import optax
 
+from t5x_like import paths
 from t5x_like.pretrained.t5x import T5XCheckpoint
 from t5x_like.pretrained.t5x_files import StoredArrays
 from t5x_like.pretrained.t5x_moments import read_moment, read_step
@@ -25,7 +25,7 @@ def find(folder: str) -> T5XCheckpoint:
     Raises:
         ValueError: the folder is not one.
     """
-    source = open_source(pathlib.Path(folder).expanduser()) if folder else None
+    source = open_source(paths.path(folder)) if folder else None
     if not isinstance(source, T5XCheckpoint):
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} must be a checkpoint of T5X"

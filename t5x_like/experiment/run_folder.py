@@ -56,10 +56,10 @@ def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored
     """
     folder = workdir / "checkpoints"
     if not checkpoints.checkpoint_steps(folder):
-        if settings.initialize:
-            open_source(paths.path(settings.initialize))
         if settings.initialize_optimizer:
             optimizer_state.find(settings.initialize)
+        elif settings.initialize:
+            open_source(paths.path(settings.initialize))
         return None
     found = checkpoints.read_metadata(folder)
     if "data_shards" not in found:

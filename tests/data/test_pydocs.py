@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import seqio
 
-from t5x_like import vocabularies
+from t5x_like import paths, vocabularies
 from t5x_like.preprocessing import objectives, sources
 
 DATA = Path(__file__).parents[2] / "data"
@@ -192,7 +192,7 @@ def test_the_sources_are_parsed_once_whoever_asks(monkeypatch):
     calls = []
     extract = pydocs._extract
     monkeypatch.setattr(pydocs, "_extract", lambda *a, **b: calls.append(1) or extract(*a, **b))
-    folders, cache = pydocs.folders("documented"), pydocs.cache_folder("pydocs")
+    folders, cache = pydocs.folders("documented"), paths.cache("pydocs")
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: pydocs._corpus.__wrapped__(folders, cache), range(4)))
     assert (len(found), len(calls)) == (1, 1)

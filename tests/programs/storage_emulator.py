@@ -22,6 +22,11 @@ from gcp_storage_emulator.handlers import buckets
 from gcp_storage_emulator.server import RequestHandler
 from gcp_storage_emulator.storage import Storage
 
+# Marks for tests: the libraries that read buckets leave sockets for the garbage collector.
+QUIET = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 _ONE = threading.Lock()  # the emulator's storage is of one thread
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import KeyValues
@@ -31,6 +32,8 @@ class Core:
         has_scores: all scores are computed at once, so that they can be collected.
         knows_windows: of a mask with a window, only the scores within it are computed.
         knows_relative_bias: the bias may be a `RelativeBias`, and is computed from its table.
+        leaves_to_dense: whether `dense_core` computes attention of so many queries over so many
+            keys in its place, from the bias and the mask.
     """
 
     compute: Callable[..., Float[Array, "B T H K"]]
@@ -38,6 +41,7 @@ class Core:
     has_scores: bool = False
     knows_windows: bool = False
     knows_relative_bias: bool = False
+    leaves_to_dense: Callable[..., bool] | None = None
 
     def __call__(
         self,
@@ -58,7 +62,16 @@ class Core:
             dropout_rng: None for no dropout.
             dropout_broadcast: all queries of a head have the same dropout mask.
         """
-        return self.compute(
+        queries, keys = query.shape[1], keys_values.key.shape[1]
+        compute = self.compute
+        dense = self.leaves_to_dense is not None and self.leaves_to_dense(
+            queries=queries, keys=keys, bias=bias, mask=mask
+        )
+        if dense:
+            compute = _dense
+            if isinstance(bias, RelativeBias):
+                bias = bias.dense(queries=queries, keys=keys, dtype=query.dtype)
+        out = compute(
             query,
             keys_values,
             bias=bias,
@@ -68,6 +81,7 @@ class Core:
             dropout_rng=dropout_rng,
             dropout_broadcast=dropout_broadcast,
         )
+        return checkpoint_name(out, KEPT) if dense and self.names_output else out
 
 
 def _dense(

@@ -6,13 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import KEPT, Core, dense_core
+from t5x_like.models.attention.cores import Core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.attention.relative_flash_kernel import attend
@@ -41,31 +40,12 @@ def _relative_flash(
     queries of a head, T5's, is dropout of the values: the weights of a dropped key are dropped for
     every query. Elsewhere than on a TPU the kernel is interpreted, which is slow and for checking.
 
-    `dense_core` computes attention of fewer than 64 queries, as in decoding, and of queries that
-    follow a cache.
-
     Raises:
         ValueError: a bias, dropout or a mask that the kernel does not have, grouped heads, or more
             queries or distances than fit on the chip.
     """
     queries, keys = query.shape[1], keys_values.key.shape[1]
     drops = dropout_rng is not None and dropout > 0.0
-    # Where keys are as many as queries the first query is in slot 0: all slots have queries.
-    same = queries == keys or (bias is None and mask.visibility == "full")
-    if queries < _FEW or not same:
-        if isinstance(bias, RelativeBias):
-            bias = bias.dense(queries=queries, keys=keys, dtype=query.dtype)
-        out = dense_core(
-            query,
-            keys_values,
-            bias=bias,
-            mask=mask,
-            scale=scale,
-            dropout=dropout,
-            dropout_rng=dropout_rng,
-            dropout_broadcast=dropout_broadcast,
-        )
-        return checkpoint_name(out, KEPT)
     _check(query, keys_values, bias, mask, drops_singly=drops and not dropout_broadcast)
     assert bias is None or isinstance(bias, RelativeBias)
     value = keys_values.value
@@ -89,7 +69,21 @@ def _relative_flash(
     return out[..., :queries].transpose(0, 3, 1, 2)
 
 
-relative_flash_core = Core(_relative_flash, names_output=True, knows_relative_bias=True)
+def _leaves_to_dense(
+    *, queries: int, keys: int, bias: RelativeBias | None, mask: AttentionMask
+) -> bool:
+    """Fewer than 64 queries, as in decoding, and queries that follow a cache."""
+    # Where keys are as many as queries the first query is in slot 0: all slots have queries.
+    same = queries == keys or (bias is None and mask.visibility == "full")
+    return queries < _FEW or not same
+
+
+relative_flash_core = Core(
+    _relative_flash,
+    names_output=True,
+    knows_relative_bias=True,
+    leaves_to_dense=_leaves_to_dense,
+)
 
 
 def _check(

@@ -5,14 +5,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import KEPT, Core, dense_core
+from t5x_like.models.attention.cores import KEPT, Core
 from t5x_like.models.attention.masks import AttentionMask
 
 _LANES = 128  # a block of queries or keys has a multiple of this
@@ -35,26 +34,13 @@ def _splash(
 
     The kernel gets causality and a window as such, and segments as two rows of numbers: blocks
     without an allowed pair are skipped. Elsewhere than on a TPU it is interpreted, which is slow
-    and for checking. Queries of another number than the keys, such as those after a cache, get
-    `dense_core`.
+    and for checking.
 
     Raises:
         ValueError: a bias, dropout of the attention weights or a mask that the kernel does not
             have.
     """
     queries, keys = query.shape[1], keys_values.key.shape[1]
-    if queries != keys:
-        out = dense_core(
-            query,
-            keys_values,
-            bias=bias,
-            mask=mask,
-            scale=scale,
-            dropout=dropout,
-            dropout_rng=dropout_rng,
-            dropout_broadcast=dropout_broadcast,
-        )
-        return checkpoint_name(out, KEPT)
     _check(bias, mask, dropout=0.0 if dropout_rng is None else dropout)
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     # A query of padding attends to padding, since the kernel needs a key for each query.
@@ -69,7 +55,12 @@ def _splash(
     return out[:, :queries]
 
 
-splash_core = Core(_splash, names_output=True, knows_windows=True)
+def _leaves_to_dense(*, queries: int, keys: int, bias: object, mask: object) -> bool:
+    """Queries of another number than the keys, such as those after a cache."""
+    return queries != keys
+
+
+splash_core = Core(_splash, names_output=True, knows_windows=True, leaves_to_dense=_leaves_to_dense)
 
 
 def _check(bias: Array | None, mask: AttentionMask, *, dropout: float) -> None:
