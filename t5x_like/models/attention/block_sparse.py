@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
@@ -124,26 +125,41 @@ def _block_sparse(
     is_global = "global" in pattern.parts
     inner = slice(1, -1) if is_global else slice(None)
     rngs = (None, None) if dropout_rng is None else tuple(jax.random.split(dropout_rng))
-
-    chosen = _Chosen(pattern, random_blocks)
     count = queries[:, inner].shape[1]
 
-    def rows(x: Float[Array, "B m ..."]) -> Float[Array, "b ..."]:
-        return x.reshape(batch * count, *x.shape[2:])
+    def rows(x: Float[Array, "B n ..."]) -> Float[Array, "b ..."]:
+        return x[:, inner].reshape(batch * count, *x.shape[2:])
 
-    allowed = chosen.masks(segments, own)[:, inner]
-    out = core(
-        rows(queries[:, inner]),
-        KeyValues(key=rows(chosen.keys(key)[:, inner]), value=rows(chosen.keys(value)[:, inner])),
-        mask=_Blocks(allowed=rows(allowed)),
-        dropout_rng=rngs[0],
-        **settings,
-    ).reshape(batch, count, *queries.shape[2:])
+    def attend(step: tuple[Array, ...]) -> Float[Array, "b W h K"]:
+        query, key, value, random_blocks, number = step
+        chosen = _Chosen(pattern, random_blocks)
+        return core(
+            rows(query),
+            KeyValues(key=rows(chosen.keys(key)), value=rows(chosen.keys(value))),
+            mask=_Blocks(allowed=rows(chosen.masks(segments, own))),
+            dropout_rng=None if rngs[0] is None else jax.random.fold_in(rngs[0], number),
+            **settings,
+        )
+
+    # One head of each device at a time, computed anew in the backward pass: the chosen keys and the
+    # scores of all heads are the most memory of a layer, and fall out of a CPU's caches.
+    heads_apart = [_heads_apart(x, axis=3) for x in (queries, key, value)]
+    heads_apart.append(_heads_apart(random_blocks, axis=0))
+    steps = (*heads_apart, jnp.arange(len(heads_apart[0])))
+    out = jax.lax.map(jax.checkpoint(attend), steps)  # [H/h b W h K]
+    out = jnp.moveaxis(out, 0, 3).reshape(batch, count, *queries.shape[2:])
     if is_global:
         both = _ends(queries, own, keys_values, core, mask=mask, dropout_rng=rngs[1], **settings)
         out = jnp.concatenate([both[:, :1], out, both[:, 1:]], axis=1)
     out = jnp.where((segments > 0)[..., None, None], out, 0)
     return out.reshape(batch, number * width, *query.shape[2:])[:, :length]
+
+
+def _heads_apart(x: Array, *, axis: int) -> Array:
+    """An array with its heads one after the other on a new first axis, one of each device at once."""
+    at_once = partitioning.parts("activation_heads")
+    x = x.reshape(*x.shape[:axis], at_once, -1, *x.shape[axis + 1 :])
+    return jnp.moveaxis(x, axis + 1, 0)
 
 
 def _ends(
