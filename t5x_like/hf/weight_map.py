@@ -21,7 +21,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -109,10 +108,14 @@ class Layout:
         more = self.more.get(axis, 0)
         return slice(wanted[axis].start + more, wanted[axis].stop + more)
 
-    def write(self, tensor: np.ndarray, array: np.ndarray) -> None:
-        """Write our array into a contiguous tensor for the file; the inverse of `read`."""
-        order = [self.ours.index(axis) for axis in self._order]
-        self._part(tensor, array.shape)[...] = array.transpose(order)
+    def place(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
+        """The view of a contiguous tensor for the file that is our parameter, with its axes."""
+        sizes, axes = self._sizes(shape), list(itertools.chain(*self.theirs))
+        part = tuple(
+            int(a.partition("/")[0]) if "/" in a else slice(self.more.get(a, 0), None) for a in axes
+        )
+        view = tensor.reshape([sizes[axis] for axis in axes])[part]
+        return view.transpose([self._order.index(axis) for axis in self.ours])
 
     @property
     def _order(self) -> list[str]:
@@ -128,14 +131,6 @@ class Layout:
         }
         own = zip(self.ours, shape, strict=True)
         return parts | {axis: size + self.more.get(axis, 0) for axis, size in own}
-
-    def _part(self, tensor: np.ndarray, shape: Shape) -> np.ndarray:
-        """The view of a tensor that is our parameter, with one axis for each of ours."""
-        sizes, axes = self._sizes(shape), list(itertools.chain(*self.theirs))
-        part = tuple(
-            int(a.partition("/")[0]) if "/" in a else slice(self.more.get(a, 0), None) for a in axes
-        )
-        return tensor.reshape([sizes[axis] for axis in axes])[part]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,13 +326,14 @@ def disassemble(
     arrays: Mapping[str, Any],
     parts: Mapping[str, list[Piece]],
     *,
-    fetch: Callable[[Any, Shape], np.ndarray] = operator.getitem,
+    copy: Callable[[Any, Shape, np.ndarray], None] | None = None,
 ) -> Iterator[Tensor]:
     """The tensors of all parameters, each computed when it is loaded; the inverse of `assemble`.
 
     Args:
         arrays: the parameters, with a shape and a dtype.
-        fetch: a function from a parameter and the indices of its first axes to the numbers there.
+        copy: copies the part of a parameter at the indices of its first axes into an array; None
+            for parameters that are NumPy's.
     """
     by_tensor: dict[str, list[tuple[str, Piece]]] = {}
     for path, own in parts.items():
@@ -348,11 +344,12 @@ def disassemble(
         path, piece = held[0]
         tensor = np.zeros(piece.tensor_shape, arrays[path].dtype)
         for path, piece in held:
-            array = fetch(arrays[path], piece.index)
-            if piece.layout:
-                piece.layout.write(tensor, array)
+            shape = arrays[path].shape[len(piece.index) :]
+            place = piece.layout.place(tensor, shape) if piece.layout else tensor
+            if copy is None:
+                place[...] = arrays[path][piece.index]
             else:
-                tensor[...] = array
+                copy(arrays[path], piece.index, place)
         return tensor
 
     for name, held in by_tensor.items():

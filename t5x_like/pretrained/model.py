@@ -14,7 +14,6 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike
@@ -28,6 +27,7 @@ from t5x_like.hf import weight_map
 from t5x_like.hf.generation_config import write_generation
 from t5x_like.names import choose, hint
 from t5x_like.pretrained import arguments as inputs
+from t5x_like.pretrained.assembled import copy_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +277,7 @@ class Pretrained:
             path.mkdir(parents=True, exist_ok=True)
             files.write_json(old, config)
             write_generation(path, self.generation)
-        tensors = weight_map.disassemble(flat, parts, fetch=_fetch)
+        tensors = weight_map.disassemble(flat, parts, copy=copy_part)
         files.write_tensors(path, tensors, max_shard_size=max_shard_size)
 
     @property
@@ -344,19 +344,3 @@ class Pretrained:
             return logits, -jnp.mean(log_probs, where=counted)
 
         return jax.jit(forward)
-
-
-@jax.jit
-def _at(array: Array, index: Int[Array, " n"]) -> Array:
-    """The part of an array at indices of its first axes: one program for all indices."""
-    for n in range(index.shape[0]):
-        array = jax.lax.dynamic_index_in_dim(array, index[n], keepdims=False)
-    return array
-
-
-def _fetch(array: Array, index: tuple[int, ...]) -> np.ndarray:
-    """A part of an array on this host, whichever processes hold it."""
-    part = _at(array, np.array(index, np.int32)) if index else array
-    if isinstance(part, jax.Array) and not part.is_fully_addressable:
-        return multihost_utils.process_allgather(part, tiled=True)
-    return np.asarray(part)

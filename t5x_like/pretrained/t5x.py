@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.traverse_util
-import jax
 from jaxtyping import PyTree
 
 from t5x_like import systems
@@ -20,7 +19,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import weight_map
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.pretrained import t5x_layouts
-from t5x_like.pretrained.assembled import assembled
+from t5x_like.pretrained.assembled import assembled, copy_part
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
 
 _DECODER_ALONE = "decoder/token_embedder/embedding"  # its table; else beside the towers
@@ -231,6 +230,6 @@ def save(
     target.mkdir(parents=True)
     write(
         target,
-        weight_map.disassemble(arrays, parts, fetch=lambda a, index: jax.device_get(a[index])),
+        weight_map.disassemble(arrays, parts, copy=copy_part),
         step=step,
     )

@@ -52,7 +52,7 @@ def test_a_layout_is_undone_exactly(pattern):
     shape = (2, 3, 5)[: len(layout.ours)]
     array = np.random.default_rng(0).normal(size=shape)
     tensor = np.empty(layout.their_shape(shape))
-    layout.write(tensor, array)
+    layout.place(tensor, shape)[...] = array
     found = layout.read(tensor.__getitem__, shape, everything(shape))
     np.testing.assert_array_equal(found, array)
 
