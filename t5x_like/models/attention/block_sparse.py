@@ -156,7 +156,7 @@ def _block_sparse(
 
 
 def _heads_apart(x: Array, *, axis: int) -> Array:
-    """An array with its heads one after the other on a new first axis, one of each device at once."""
+    """An array with its heads one after the other on a new first axis, one of each device."""
     at_once = partitioning.parts("activation_heads")
     x = x.reshape(*x.shape[:axis], at_once, -1, *x.shape[axis + 1 :])
     return jnp.moveaxis(x, axis + 1, 0)
