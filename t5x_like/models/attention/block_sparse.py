@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.struct
@@ -141,13 +142,8 @@ def _block_sparse(
             **settings,
         )
 
-    # One head of each device at a time, computed anew in the backward pass: the chosen keys and the
-    # scores of all heads are the most memory of a layer, and fall out of a CPU's caches.
-    heads_apart = [_heads_apart(x, axis=3) for x in (queries, key, value)]
-    heads_apart.append(_heads_apart(random_blocks, axis=0))
-    steps = (*heads_apart, jnp.arange(len(heads_apart[0])))
-    out = jax.lax.map(jax.checkpoint(attend), steps)  # [H/h b W h K]
-    out = jnp.moveaxis(out, 0, 3).reshape(batch, count, *queries.shape[2:])
+    out = _one_head_at_a_time(attend, queries, key, value, random_blocks)
+    out = out.reshape(batch, count, *queries.shape[2:])
     if is_global:
         both = _ends(queries, own, keys_values, core, mask=mask, dropout_rng=rngs[1], **settings)
         out = jnp.concatenate([both[:, :1], out, both[:, 1:]], axis=1)
@@ -155,11 +151,28 @@ def _block_sparse(
     return out.reshape(batch, number * width, *query.shape[2:])[:, :length]
 
 
-def _heads_apart(x: Array, *, axis: int) -> Array:
-    """An array with its heads one after the other on a new first axis, one of each device."""
-    at_once = partitioning.parts("activation_heads")
-    x = x.reshape(*x.shape[:axis], at_once, -1, *x.shape[axis + 1 :])
-    return jnp.moveaxis(x, axis + 1, 0)
+def _one_head_at_a_time(
+    attend: Callable[[tuple[Array, ...]], Float[Array, "b W h K"]],
+    queries: Float[Array, "B n W H K"],
+    key: Float[Array, "B n W H K"],
+    value: Float[Array, "B n W H K"],
+    random_blocks: Int[Array, "H n R"],
+) -> Float[Array, "b W h _ K"]:
+    """Attend with one head of each device (h of them) after the other, and anew to differentiate.
+
+    The chosen keys and the scores of all heads would be the most memory of a layer, and fall out of
+    a CPU's caches.
+    """
+
+    def apart(x: Array, *, axis: int) -> Array:
+        at_once = partitioning.parts("activation_heads")
+        x = x.reshape(*x.shape[:axis], at_once, -1, *x.shape[axis + 1 :])
+        return jnp.moveaxis(x, axis + 1, 0)
+
+    blocks = apart(random_blocks, axis=0)
+    steps = (*(apart(x, axis=3) for x in (queries, key, value)), blocks, jnp.arange(len(blocks)))
+    out = jax.lax.map(jax.checkpoint(attend), steps)
+    return jnp.moveaxis(out, 0, 3)
 
 
 def _ends(
