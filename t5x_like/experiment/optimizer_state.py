@@ -23,12 +23,17 @@ def find(folder: str) -> T5XCheckpoint:
     """The checkpoint of T5X that is `initialize` of a run.
 
     Raises:
-        ValueError: the folder is not one.
+        ValueError: the folder is not one, or one of a Switch Transformer.
     """
     source = open_source(paths.path(folder)) if folder else None
     if not isinstance(source, T5XCheckpoint):
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} must be a checkpoint of T5X"
+        )
+    if source.system == "switch":  # the moments of experts are factored by rules of their own
+        raise ValueError(
+            f"initialize_optimizer=True: initialize={folder!r} is a Switch Transformer, of whose "
+            "optimizer state nothing is read; set it to False"
         )
     return source
 

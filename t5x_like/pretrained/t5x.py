@@ -1,7 +1,8 @@
-"""T5X's checkpoints of T5 and umT5 as sources of weights: mT5, ByT5, Flan-T5 and others too.
+"""T5X's checkpoints of T5, umT5 and Switch as sources of weights: mT5, Flan-T5 and others too.
 
 The names are those of the networks in T5X's examples/t5 and examples/decoder_only and, with stacked
-layers, in its examples/scalable_t5, of umT5. Their sizes follow from the shapes.
+layers, in its examples/scalable_t5, of umT5; and those of flaxformer's Switch Transformer. Their
+sizes follow from the shapes.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
 _DECODER_ALONE = "decoder/token_embedder/embedding"  # its table; else beside the towers
 # With the same parameters; in the second, tokens of the prefix see each other.
 _DECODERS = ("decoder", "prefix_decoder")
+_EXPERT = "/mlp/expert/"  # in the names of layers with experts
 _STACKED = "encoder/encoder/attention/query/kernel"  # of all layers, [D, L, H, K]
 
 
@@ -65,7 +67,9 @@ class T5XCheckpoint:
 
     @property
     def system(self) -> str:
-        """Whether it is a T5, or an umT5 with stacked layers."""
+        """Whether it is a T5, an umT5 with stacked layers, or a Switch Transformer."""
+        if any(_EXPERT in name for name in self.arrays.names):
+            return "switch"
         return "umt5" if _STACKED in self.arrays.names else "t5"
 
     @functools.cached_property
@@ -73,21 +77,23 @@ class T5XCheckpoint:
         """The settings of the system's `build`.
 
         Raises:
-            ValueError: it is another network than T5X's T5.
+            ValueError: it is another network than T5X's T5 or flaxformer's Switch Transformer.
         """
         names = set(self.arrays.names)
         alone = _DECODER_ALONE in names
         attention = f"{'decoder/layers_0/self_' if alone else 'encoder/layers_0/'}attention"
-        known = f"{attention}/query/kernel" in names
+        sparse = self.system == "switch"
+        known = f"{attention}/query/kernel" in names and not (alone and sparse)
         if not known and _STACKED not in names:
             raise ValueError(f"{self.folder} is not supported: {_explain_network(names)}")
         sizes = self._stacked_sizes() if _STACKED in names else self._sizes(attention)
         tied = "decoder/logits_dense/kernel" not in names
-        gated = any("/mlp/wi_0/" in name for name in names)
+        gated = any("/wi_0/" in name for name in names)
         table = _DECODER_ALONE if alone else "token_embedder/embedding"
         vocab_size, d_model = self._shape(table)
         return {
             **systems.find("t5").sizes["v1_0_small" if tied else "small"],
+            **({**systems.find("switch").sizes["base_8"], **self._experts()} if sparse else {}),
             **sizes,
             "architecture": "decoder" if alone else "encoder_decoder",
             "vocab_size": vocab_size,
@@ -102,14 +108,35 @@ class T5XCheckpoint:
         heads, buckets = self._shape(f"{tower}/relpos_bias/rel_embedding")
         joined = self._shape(f"{attention}/query/kernel")[1]
         names = set(self.arrays.names)
+        first = f"{tower}/{layer}{_EXPERT}wo/kernel"
+        d_ff = self._shape(first, rank=3)[1] if first in names else None
         return {
-            "d_ff": self._shape(f"{tower}/{layer}/mlp/wo/kernel")[0],
+            "d_ff": d_ff or self._shape(f"{tower}/{layer}/mlp/wo/kernel")[0],
             "heads": heads,
             "d_kv": joined // heads,
             "relative_buckets": buckets,
             "encoder_layers": _layers(tower, names),  # a decoder alone has no use for it
             "decoder_layers": _layers("decoder", names),
         }
+
+    def _experts(self) -> dict[str, int]:
+        """The number of experts, and in which layers they are: all, or every second."""
+        names = set(self.arrays.names)
+        steps = set()
+        for tower in ("encoder", "decoder"):
+            found = {
+                int(m[1]) for n in names if (m := re.match(rf"{tower}/layers_(\d+){_EXPERT}", n))
+            }
+            layers = range(_layers(tower, names))
+            steps.add(next((k for k in (1, 2) if found == set(layers[k - 1 :: k])), 0))
+        if steps not in ({1}, {2}):
+            raise ValueError(
+                f"{self.folder} is not supported: all layers must have experts, or every second "
+                "one, the same in the encoder and the decoder"
+            )
+        step = steps.pop()
+        experts = self._shape(f"encoder/layers_{step - 1}{_EXPERT}wo/kernel", rank=3)[0]
+        return {"sparse_every": step, "experts": experts}
 
     def _stacked_sizes(self) -> dict[str, int]:
         heads, layers, buckets = self._shape("encoder/encoder/relpos_bias/rel_embedding", rank=3)
@@ -184,13 +211,17 @@ def _layers(tower: str, names: set[str]) -> int:
 def _explain_network(names: set[str]) -> str:
     """Why a checkpoint of T5X is not one of its T5."""
     if any("/expert/" in name or "/router/" in name for name in names):
-        return "it is sparse (Switch Transformer, of flaxformer), and only T5's dense network is"
+        return (
+            "it is sparse, and not named as flaxformer's Switch Transformer without scanned layers"
+        )
     if not any(name.startswith("encoder/") for name in names):
         return "it has no encoder, and its names are not those of T5X's examples/decoder_only"
     return f"its parameters are named otherwise than T5's, such as {sorted(names)[0]}"
 
 
 def _layout(system: str, config: Mapping[str, Any]) -> WeightMap:
+    if system == "switch":
+        return t5x_layouts.with_experts(sparse_every=config["sparse_every"])
     if config["architecture"] in _DECODERS:
         return t5x_layouts.decoder_only()
     if system == "t5":
@@ -201,7 +232,7 @@ def _layout(system: str, config: Mapping[str, Any]) -> WeightMap:
 def save(
     params: PyTree, folder: pathlib.Path, *, system: str, config: Mapping[str, Any], step: int = 0
 ) -> None:
-    """Write the parameters of a T5 or an umT5 as a checkpoint of T5X, `folder`/checkpoint_STEP.
+    """Write a T5, an umT5 or a Switch Transformer as a checkpoint of T5X, `folder`/checkpoint_STEP.
 
     Args:
         system, config: the network's system, and the settings of its `build`.
@@ -209,9 +240,10 @@ def save(
     Raises:
         ValueError: T5X's T5 has no such network.
     """
-    if system not in ("t5", "umt5"):
+    if system not in ("t5", "umt5", "switch"):
         raise ValueError(
-            f"--format=t5x: T5X's layouts are for systems 't5' and 'umt5', and this is {system!r}"
+            f"--format=t5x: T5X's layouts are for systems 't5', 'umt5' and 'switch', and this is "
+            f"{system!r}"
         )
     decoders = _DECODERS if system == "t5" else ()
     needed: dict[str, tuple[Any, ...]] = {
@@ -219,6 +251,8 @@ def save(
         "d_adapter": (0,),
         "scale_tied_logits": (True,),
     }
+    if system == "switch":
+        needed |= {"router": ("switch",), "sparse_every": (1, 2)}
     for name, values in needed.items():
         if config.get(name) not in values:
             only = " or ".join(map(repr, values))

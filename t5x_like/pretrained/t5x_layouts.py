@@ -1,6 +1,7 @@
 """Weight maps of T5X's networks: an array for each layer (examples/t5), or one for all layers.
 
-The first is also that of a decoder alone (examples/decoder_only). The second is the layout of
+The first is also that of a decoder alone (examples/decoder_only), and of flaxformer's Switch
+Transformer, whose layers with experts have a kernel for all experts. The second is the layout of
 umT5's released checkpoints, of examples/scalable_t5: the layers are stacked on the second axis of
 each array, and each has a relative position bias of its own.
 """
@@ -56,6 +57,31 @@ def decoder_only() -> WeightMap:
         if ours.startswith("decoder/") and "cross_attention" not in ours
     }
     return {**weights, **_ENDS, "token_embedder/embedding": "decoder/token_embedder/embedding"}
+
+
+def with_experts(*, sparse_every: int) -> WeightMap:
+    """The weights of flaxformer's Switch Transformer, where each layer has arrays of its own.
+
+    Args:
+        sparse_every: the layers in a group here, of which the last one has experts; 1 or 2.
+    """
+    # Our paths of the layers of a group -> their numbers of these.
+    places = {"{layer}": "{layer}"}
+    if sparse_every == 2:
+        places = {f"{{layer}}/block_{n}": f"{{2*layer+{n}}}" for n in range(2)}
+    last_here, last_there = list(places.items())[-1]
+    weights: dict[str, Any] = {}
+    for ours, line in layer_by_layer().items():
+        theirs, *layout = [line] if isinstance(line, str) else line
+        for here, there in places.items():
+            own = theirs.replace("{layer}", there)
+            weights[ours.replace("{layer}", here)] = (own, *layout) if layout else own
+    for tower in _ATTENTIONS:
+        here, there = f"{tower}/layers/{last_here}/feed_forward", f"{tower}/layers_{last_there}/mlp"
+        weights[f"{here}/router/kernel"] = f"{there}/router/router_weights/w/kernel"
+        for kernel in (*_INTO_HIDDEN, "wo/kernel"):
+            weights[f"{here}/experts/{kernel}"] = f"{there}/expert/{kernel}"
+    return weights
 
 
 def stacked(**layers: int) -> WeightMap:

@@ -366,5 +366,7 @@ def test_other_networks_are_not_written(v1_0, tmp_path):
     model.config["scale_tied_logits"] = False
     with pytest.raises(ValueError, match="scale_tied_logits=False"):
         t5x.save(model.params, tmp_path, system=model.system, config=model.config)
-    with pytest.raises(ValueError, match="are for systems 't5' and 'umt5', and this is 'bart'"):
+    with pytest.raises(
+        ValueError, match="are for systems 't5', 'umt5' and 'switch', and this is 'bart'"
+    ):
         t5x.save(model.params, tmp_path, system="bart", config=model.config)
