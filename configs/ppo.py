@@ -8,7 +8,9 @@ r"""PPO and PPO-ptx: a language model trained with a reward model (Ouyang et al.
 The first folder has the policy to start from, a model fine-tuned on demonstrations: any decoder or
 encoder-decoder. The second has the reward model and its rewards.json, from which demonstrations get
 the mean reward 0 and the deviation 1 (configs/instructgpt.py:rewards). The files are described in
-data/prompt_files.py. PPO without pretraining gradients, as for an encoder-decoder:
+data/prompt_files.py. The pretraining rows of an encoder-decoder have inputs and targets: spans of a
+text where the vocabulary has sentinels, otherwise its end after its beginning. PPO without
+pretraining gradients:
 --config.loss.gamma_ptx=0.0 --config.data.objective_settings.pretraining_rows=0
 
 Without folders, 1_3b, 6b and 175b are the paper's models, to be planned:
@@ -35,11 +37,13 @@ import ml_collections
 
 from configs import instructgpt
 from t5x_like import systems, vocabularies
+from t5x_like.batches import chunk_lengths, noise_counts
 from t5x_like.config import defaults
 from t5x_like.pretrained.weight_source import data_settings, open_source
 from t5x_like.systems.instructgpt import SIZES, instructgpt_of
 
 _LONGEST = 1024  # tokens of a prompt or a response, of a model without a table of positions
+_LONGEST_TEXT = 512  # tokens of a pretraining row of an encoder, as T5's
 
 
 def get_config(folders: str = "175b") -> ml_collections.ConfigDict:
@@ -117,14 +121,27 @@ def _of_folders(
     encodes = systems.build(policy.system, policy.config).sides == ("encoder", "decoder")
     own = data.get("objective_settings", {})
     config.data.objective_settings.end_inputs = own.get("end_inputs", encodes)
-    if encodes:
-        config.data.converter = "encoder_prompts"
-        config.data.objective_settings.pretraining_rows = 0
-        config.loss.gamma_ptx = 0.0
     half = policy.config.get("positions", 2 * _LONGEST) // 2
     lengths = {"inputs": half - 1, "targets": half} | data.get("lengths", {})
     config.data.lengths = {name: lengths[name] for name in ("inputs", "targets")}
-    if not encodes:
-        config.data.lengths.pretraining = sum(config.data.lengths.values()) + 1
     config.decode = {"max_new_tokens": config.data.lengths.targets}
+    if encodes:
+        config.data.converter = "encoder_prompts"
+        _set_pairs(config, longest=min(half, _LONGEST_TEXT))
+    else:
+        config.data.lengths.pretraining = sum(config.data.lengths.values()) + 1
     return config
+
+
+def _set_pairs(config: ml_collections.ConfigDict, *, longest: int) -> None:
+    """Set how pretraining texts become inputs and targets: by spans if there are sentinels."""
+    sizes = noise_counts.span_sizes(
+        rate=0.15, mean_span=3.0, final_sentinel=False, random_roll=False
+    )
+    most = sizes(chunk_lengths.fill(sizes, inputs=longest - 1, targets=longest - 1))
+    spans = most.sentinels <= vocabularies.load(config.data.vocabulary).extra_ids
+    config.data.objective_settings.pretraining_objective = (
+        "span_corruption" if spans else "prefix_lm"
+    )
+    config.data.lengths.pretraining_inputs = longest
+    config.data.lengths.pretraining_targets = most.targets + 1 if spans else longest

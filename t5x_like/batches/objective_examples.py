@@ -97,9 +97,15 @@ def _comparisons(responses: int = 2, end_inputs: bool = True) -> Examples:
     )
 
 
-def _prompts(end_inputs: bool = True, pretraining_rows: int = 0) -> Examples:
+def _prompts(
+    end_inputs: bool = True,
+    pretraining_rows: int = 0,
+    pretraining_objective: str = "language_modeling",
+) -> Examples:
+    text = pretraining_objective == "language_modeling"
+    beside = ("pretraining",) if text else ("pretraining_inputs", "pretraining_targets")
     return Examples(
-        features=("inputs", *(("pretraining",) if pretraining_rows else ())),
+        features=("inputs", *(beside if pretraining_rows else ())),
         converters=("decoder_prompts", "encoder_prompts"),
         converter_settings={"pretraining_rows": pretraining_rows},
         ends_inputs=end_inputs,

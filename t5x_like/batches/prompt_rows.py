@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from t5x_like.batches.conversion import Batch, Example, GenerativeConverter, Rows, Sequences
 
-NO_TOKEN = -1  # in the feature `pretraining`: every row of it has the same length
+NO_TOKEN = -1  # in the features of pretraining rows: every row of one has the same length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,37 +34,41 @@ class DecoderPrompts(GenerativeConverter):
 
     packs: ClassVar[bool] = False
     lengths: ClassVar[tuple[str, ...]] = ("inputs", "targets", "pretraining")
+    texts: ClassVar[tuple[str, ...]] = ("pretraining",)  # the features of pretraining rows
 
     pretraining_rows: int = 0
     start: int = 0
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The prompt, and the text of the pretraining rows if there are any."""
-        return ("inputs", "pretraining") if self.pretraining_rows else ("inputs",)
+        """The prompt, and the tokens of the pretraining rows if there are any."""
+        return ("inputs", *self._beside)
+
+    @property
+    def _beside(self) -> tuple[str, ...]:
+        return self.texts if self.pretraining_rows else ()
 
     def feature_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Tokens of all pretraining rows together."""
-        if not self.pretraining_rows:
-            return dict(lengths)
-        return {**lengths, "pretraining": self.pretraining_rows * lengths.get("pretraining", 0)}
+        every = {name: self.pretraining_rows * lengths.get(name, 0) for name in self._beside}
+        return {**lengths, **every}
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The prompt after its start token, the response, and the pretraining rows."""
-        rows = {"decoder": 1 + lengths["inputs"], "response": _response(lengths)}
-        if self.pretraining_rows:
-            rows["pretraining"] = lengths["pretraining"]
-        return rows
+        return {"decoder": 1 + lengths["inputs"], **self._other_lengths(lengths)}
+
+    def _other_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        if not lengths.get("targets"):
+            raise ValueError("data.lengths.targets is not set: the most tokens of a response")
+        return {"response": lengths["targets"], **{name: lengths[name] for name in self._beside}}
 
     def sequences(self, example: Example) -> Sequences:
         """One channel: the tokens."""
-        return {"decoder": _after(self.start, example["inputs"]), **self._beside(example)}
+        return {"decoder": _after(self.start, example["inputs"]), **self._others(example)}
 
-    def _beside(self, example: Example) -> Sequences:
-        beside = {"response": np.zeros((1, 0), np.int32)}
-        if self.pretraining_rows:
-            beside["pretraining"] = example["pretraining"][None]
-        return beside
+    def _others(self, example: Example) -> Sequences:
+        response = {"response": np.zeros((1, 0), np.int32)}
+        return response | {name: example[name][None] for name in self._beside}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
         """See the class; there are no targets but those of pretraining."""
@@ -79,41 +83,56 @@ class DecoderPrompts(GenerativeConverter):
 
     def _other_fields(self, rows: Mapping[str, Rows]) -> Batch:
         fields = {"responses": rows["response"].channels[0]}
-        if not self.pretraining_rows:
-            return fields
-        side = rows["pretraining"]
-        shape = (len(side.segment_ids), self.pretraining_rows, -1)
-        tokens = np.where(side.segment_ids > 0, side.channels[0], NO_TOKEN).reshape(shape)
-        real, tokens = tokens != NO_TOKEN, np.maximum(tokens, 0)
+        texts = []
+        for name in self._beside:
+            side = rows[name]
+            tokens = np.where(side.segment_ids > 0, side.channels[0], NO_TOKEN)
+            shape = (len(tokens), self.pretraining_rows, tokens.shape[1] // self.pretraining_rows)
+            texts.append(tokens.reshape(shape))
+        own = self._pretraining_fields(*texts) if texts else {}
+        return fields | {f"pretraining_{name}": values for name, values in own.items()}
+
+    def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> Batch:
+        """The fields of pretraining rows, from the tokens of each feature in `texts`."""
+        [text] = texts
+        return self._predicted(text)
+
+    def _predicted(self, text: Int[np.ndarray, "B R L"]) -> Batch:
+        real, tokens = text != NO_TOKEN, np.maximum(text, 0)
         inputs = np.roll(tokens, 1, axis=2)
         inputs[..., :1] = self.start
-        return fields | {
-            "pretraining_decoder_input_tokens": np.where(real, inputs, 0),
-            "pretraining_decoder_target_tokens": tokens,
-            "pretraining_decoder_loss_weights": real.astype(np.float32),
+        return {
+            "decoder_input_tokens": np.where(real, inputs, 0),
+            "decoder_target_tokens": tokens,
+            "decoder_loss_weights": real.astype(np.float32),
         }
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderPrompts(DecoderPrompts):
-    """As `DecoderPrompts`, with the prompt in the encoder, [B, P], padded on the right."""
+    """As `DecoderPrompts`, with the prompt in the encoder, [B, P], padded on the right.
 
-    def __post_init__(self) -> None:
-        if self.pretraining_rows:
-            raise ValueError(
-                f"pretraining_rows={self.pretraining_rows}: the rows of text beside the prompts "
-                "are those of a decoder-only model; an encoder-decoder has 0"
-            )
+    An example with pretraining rows has `pretraining_inputs` for the encoder and
+    `pretraining_targets` for the decoder, in place of `pretraining`; of their lengths I and L are
+
+        pretraining_encoder_input_tokens  [B, R, I]   the inputs
+        pretraining_encoder_segment_ids   [B, R, I]   0 on padding
+
+    and the fields of `pretraining_decoder` as above, of the targets.
+    """
+
+    texts: ClassVar[tuple[str, ...]] = ("pretraining_inputs", "pretraining_targets")
+    lengths: ClassVar[tuple[str, ...]] = ("inputs", "targets", *texts)
 
     def row_lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The prompt, the decoder's start token, and the response."""
-        return {"encoder": lengths["inputs"], "decoder": 1, "response": _response(lengths)}
+        """The prompt, the decoder's start token, the response, and the pretraining rows."""
+        return {"encoder": lengths["inputs"], "decoder": 1, **self._other_lengths(lengths)}
 
     def sequences(self, example: Example) -> Sequences:
         """One channel: the tokens."""
         nothing = np.zeros(0, np.int32)
         start = _after(self.start, nothing)
-        return {"encoder": example["inputs"][None], "decoder": start, **self._beside(example)}
+        return {"encoder": example["inputs"][None], "decoder": start, **self._others(example)}
 
     def fields(self, rows: Mapping[str, Rows]) -> Batch:
         """The encoder's tokens, and the start token of the decoder."""
@@ -123,12 +142,14 @@ class EncoderPrompts(DecoderPrompts):
             **super().fields(rows),
         }
 
+    def _pretraining_fields(self, *texts: Int[np.ndarray, "B R _"]) -> Batch:
+        inputs, targets = texts
+        return {
+            "encoder_input_tokens": np.maximum(inputs, 0),
+            "encoder_segment_ids": (inputs != NO_TOKEN).astype(np.int32),
+            **self._predicted(targets),
+        }
+
 
 def _after(start: int, tokens: Int[np.ndarray, " L"]) -> Int[np.ndarray, "1 L+1"]:
     return np.concatenate([np.array([start], np.int32), tokens])[None]
-
-
-def _response(lengths: Mapping[str, int]) -> int:
-    if not lengths.get("targets"):
-        raise ValueError("data.lengths.targets is not set: the most tokens of a response")
-    return lengths["targets"]

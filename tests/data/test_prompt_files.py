@@ -57,11 +57,23 @@ def test_prompts_of_a_decoder_end_where_the_response_begins():
 
 
 def test_prompts_of_an_encoder_decoder():
-    converter = converters.build("encoder_prompts", start=START)
-    lengths = {"inputs": 4, "targets": 3}
-    rows = [[converter.sequences({"inputs": np.int32([5, 6])})], []]
-    made = to_batch(rows, converter=converter, lengths=lengths, pack=False)
+    converter = converters.build("encoder_prompts", pretraining_rows=2, start=START)
+    lengths = {"inputs": 4, "targets": 3, "pretraining_inputs": 3, "pretraining_targets": 2}
+    example = {
+        "inputs": np.int32([5, 6]),
+        "pretraining_inputs": np.int32([7, 8, 1, 4, 1, -1]),
+        "pretraining_targets": np.int32([3, 1, 1, -1]),
+    }
+    rows = [[converter.sequences(example)], []]
+    made = to_batch(
+        rows, converter=converter, lengths=converter.feature_lengths(lengths), pack=False
+    )
     expected = {
+        "pretraining_encoder_input_tokens": [[[7, 8, 1], [4, 1, 0]], [[0] * 3] * 2],
+        "pretraining_encoder_segment_ids": [[[1, 1, 1], [1, 1, 0]], [[0] * 3] * 2],
+        "pretraining_decoder_input_tokens": [[[START, 3], [START, 0]], [[0] * 2] * 2],
+        "pretraining_decoder_target_tokens": [[[3, 1], [1, 0]], [[0] * 2] * 2],
+        "pretraining_decoder_loss_weights": [[[1, 1], [1, 0]], [[0] * 2] * 2],
         "encoder_input_tokens": [[5, 6, 0, 0], [0] * 4],
         "encoder_segment_ids": [[1, 1, 0, 0], [0] * 4],
         "decoder_input_tokens": [[START], [0]],
@@ -73,25 +85,22 @@ def test_prompts_of_an_encoder_decoder():
         np.testing.assert_array_equal(made[name], values, err_msg=name)
 
 
+def batches(converter, lengths, **settings):
+    """The batches of 3 prompts of up to 4 tokens, in the order of the file."""
+    read = {"shuffle": False, "repeat": False, "seed": 0, "shards": 1} | settings
+    lengths = {"inputs": 4, "targets": 2} | lengths
+    return Batches(
+        "prompt_files", split="train", batch_size=3, lengths=lengths, converter=converter, **read
+    )
+
+
 @pytest.mark.parametrize("end", [True, False])
 def test_files_become_prompts_with_texts_beside_them(files, end):
     settings = {"end_inputs": end, "pretraining_rows": 3}
     objective = objectives.build("prompts", **settings)
     prompt_files.register(vocabularies.load("bytes"), objective, **files)
     converter = converters.build("decoder_prompts", pretraining_rows=3, start=0)
-    batches = Batches(
-        "prompt_files",
-        split="train",
-        batch_size=3,
-        lengths={"inputs": 4, "targets": 2, "pretraining": 3},
-        converter=converter,
-        pack=False,
-        seed=0,
-        shuffle=False,
-        repeat=False,
-        shards=1,
-    )
-    [made] = list(batches)
+    [made] = list(batches(converter, {"pretraining": 3}))
     found = [
         [int(token) for token, real in zip(*row, strict=True) if real][1:]
         for row in zip(made["decoder_input_tokens"], made["decoder_segment_ids"], strict=True)
@@ -101,6 +110,56 @@ def test_files_become_prompts_with_texts_beside_them(files, end):
     texts = made["pretraining_decoder_target_tokens"].reshape(-1, 3).tolist()
     assert {tuple(one) for one in texts} == {(*ids("p"), END, 0), tuple(ids("qrs"))}
     assert len(texts) == 9
+
+
+def chunk(inputs, targets, *, first):
+    """The text that span corruption made a pair of; sentinels count down from `first`."""
+    spans = []
+    for token in targets:
+        if token == first - len(spans):
+            spans.append([])
+        else:
+            spans[-1].append(token)
+    of = {first - n: span for n, span in enumerate(spans)}
+    return [one for token in inputs for one in of.get(token, [token])]
+
+
+@pytest.mark.parametrize("objective", ["span_corruption", "prefix_lm"])
+def test_texts_beside_the_prompts_of_an_encoder_decoder_are_changed_by_their_objective(
+    files, objective
+):
+    texts = [bytes(range(33, 33 + size)).decode() for size in (37, 90)]
+    with open(files["pretraining"], "w") as file:
+        file.write("\n".join(texts))
+    vocabulary = vocabularies.load("bytes:20")
+    settings = {"pretraining_rows": 4, "pretraining_objective": objective}
+    prompt_files.register(vocabulary, objectives.build("prompts", **settings), **files)
+    converter = converters.build("encoder_prompts", pretraining_rows=4, start=0)
+    lengths = {"pretraining_inputs": 40, "pretraining_targets": 40}
+    endless = iter(batches(converter, lengths, repeat=True))
+    epochs = [next(endless), next(endless)]
+    made = epochs[0]
+    pairs = [
+        [tuple(int(x) for x in tokens if x) for tokens in pair]
+        for pair in zip(
+            made["pretraining_encoder_input_tokens"].reshape(12, -1),
+            made["pretraining_decoder_target_tokens"].reshape(12, -1),
+            strict=True,
+        )
+    ]
+    for inputs, targets in pairs:
+        assert inputs[-1] == targets[-1] == END
+        if objective == "prefix_lm":
+            text = [*inputs[:-1], *targets[:-1]]
+            assert len(inputs) > 1 < len(targets)
+        else:
+            text = chunk(inputs[:-1], targets[:-1], first=vocabulary.first_sentinel)
+        # A short text is whole; of a long one it is what fills the inputs.
+        assert text in (ids(texts[0]), ids(texts[1])[: 40 if objective == "prefix_lm" else 44])
+    # Every row has noise of its own, and other noise in the next epoch.
+    assert len({pair[0] for pair in pairs}) > 2
+    name = "pretraining_encoder_input_tokens"
+    assert np.any(made[name] != epochs[1][name])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +195,10 @@ def test_other_objectives_and_packed_rows_are_refused(files):
     converters.check(converter, features=("inputs",), lengths=lengths)
     with pytest.raises(ValueError, match=r"data.pack=True: examples of decoder_prompts cannot"):
         converters.check(converter, features=("inputs",), lengths={"inputs": 4}, pack=True)
-    with pytest.raises(ValueError, match="pretraining_rows=2: the rows of text beside"):
-        converters.build("encoder_prompts", pretraining_rows=2)
+    converter = converters.build("encoder_prompts", pretraining_rows=2)
+    with pytest.raises(ValueError, match="reads inputs, pretraining_inputs, pretraining_targets"):
+        converters.check(converter, features=("inputs", "pretraining"), lengths={"inputs": 4})
+    with pytest.raises(ValueError, match="pretraining_objective='span_corrupt' does not exist"):
+        objectives.build("prompts", pretraining_objective="span_corrupt")
     with pytest.raises(ValueError, match="pretraining_rows=-1 of prompts must be 0 or more"):
         objectives.build("prompts", pretraining_rows=-1)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from t5x_like import systems
-from t5x_like.losses import autoregressive
 from t5x_like.systems import gpt2, gpt3, instructgpt, llama, policy_optimization, reward_model, t5
 
 VOCABULARY, PROMPT, NEW, END = 10, 6, 5, 2
@@ -158,12 +157,23 @@ def test_an_episode_is_its_prompt_and_its_response(system):
     assert not advantages[~real].any()
 
 
-@pytest.mark.slow
-def test_the_gradient_of_ppo_ptx_is_that_of_both_losses():
-    module, params, episodes, *_ = made("gpt2")
-    tokens = np.random.default_rng(1).integers(0, VOCABULARY, (2, 16, 3, 7))
+def texts(system):
+    """Three rows of pretraining text for each of 16 episodes."""
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, (3, 16, 3, 7))
     rows = {"decoder_input_tokens": tokens[0], "decoder_target_tokens": tokens[1]}
     rows["decoder_loss_weights"] = np.ones((16, 3, 7), np.float32)
+    if system == "t5":
+        real = np.broadcast_to(np.arange(7) < 5, (16, 3, 7))
+        rows |= {"encoder_input_tokens": tokens[2], "encoder_segment_ids": 1 * real}
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["gpt2", "t5"])
+def test_the_gradient_of_ppo_ptx_is_that_of_both_losses(system):
+    module, params, episodes, *_ = made(system)
+    rows = texts(system)
+    own = systems.find(system).tasks[""].loss
     with_rows = episodes | {f"pretraining_{name}": x for name, x in rows.items()}
     now = params | {"policy": jax.tree.map(lambda x: 1.1 * x, params["policy"])}
 
@@ -177,7 +187,7 @@ def test_the_gradient_of_ppo_ptx_is_that_of_both_losses():
 
         def pretraining(policy):
             flat = {name: jnp.reshape(x, (48, 7)) for name, x in rows.items()}
-            total, weight, _ = autoregressive.loss(module.make_policy(), policy, flat, None)
+            total, weight, _ = own(module.make_policy(), policy, flat, None)
             return total / weight
 
         of = [

@@ -16,6 +16,8 @@ from t5x_like.vocabularies import Vocabulary
 Preprocessor = Callable[..., tf.data.Dataset]
 Seeds = Sequence[tuple[tf.Tensor, tf.Tensor]]
 Corrupt = Callable[[tf.Tensor, Seeds], tuple[tf.Tensor, tf.Tensor]]
+# (lengths, features) -> (the tokens of a whole chunk, what makes inputs and targets of a chunk).
+Pairs = Callable[[Lengths, OutputFeatures], tuple[int, Corrupt]]
 
 SEEDS = 3  # per chunk: two to sample a noise mask and one to shift it, or one and two to apply it
 
@@ -29,10 +31,13 @@ class Objective(Examples):
         preprocessors: callables on a dataset, which take `sequence_length` and `output_features`
             by name where they need them, as a `seqio.Task` injects them. The first one only
             tokenizes, so that `seqio.CacheDatasetPlaceholder()` can follow it.
+        pairs: of an objective over chunks, how it makes a chunk's inputs and targets, each with its
+            end token; raises ValueError as `lengths.plan`.
     """
 
     name: str
     preprocessors: tuple[Preprocessor, ...]
+    pairs: Pairs | None = None
 
 
 def make(
@@ -68,22 +73,32 @@ def objective_over_chunks(
         ValueError: as `lengths.plan`.
     """
 
-    def corrupt_chunks(
-        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
-    ) -> tf.data.Dataset:
+    def pairs(sequence_length: Lengths, output_features: OutputFeatures) -> tuple[int, Corrupt]:
         chunk_length = plan(
             name, sizes=sizes, sequence_length=sequence_length, output_features=output_features
         )
         corrupt = corruption(chunk_length, output_features["targets"].vocabulary.plain)
 
+        def pair(tokens: tf.Tensor, seeds: Seeds) -> tuple[tf.Tensor, tf.Tensor]:
+            inputs, targets = corrupt(tokens, seeds)
+            return (
+                chunking.end_with_eos(inputs, feature=output_features["inputs"]),
+                chunking.end_with_eos(targets, feature=output_features["targets"]),
+            )
+
+        return chunk_length, pair
+
+    def corrupt_chunks(
+        dataset: tf.data.Dataset, sequence_length: Lengths, output_features: OutputFeatures
+    ) -> tf.data.Dataset:
+        chunk_length, pair = pairs(sequence_length, output_features)
+
         @seqio.map_over_dataset(num_seeds=SEEDS)
         def to_pair(example: dict[str, tf.Tensor], seeds: Seeds) -> dict[str, tf.Tensor]:
-            inputs, targets = corrupt(example["targets"], seeds)
-            return {
-                "inputs": chunking.end_with_eos(inputs, feature=output_features["inputs"]),
-                "targets": chunking.end_with_eos(targets, feature=output_features["targets"]),
-            }
+            inputs, targets = pair(example["targets"], seeds)
+            return {"inputs": inputs, "targets": targets}
 
         return to_pair(chunking.concatenate_and_split(dataset, length=chunk_length))
 
-    return make(name, (chunking.tokenize, corrupt_chunks))
+    made = make(name, (chunking.tokenize, corrupt_chunks))
+    return dataclasses.replace(made, pairs=pairs)

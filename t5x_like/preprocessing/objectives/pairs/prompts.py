@@ -1,13 +1,17 @@
 """Prompts that a model is to respond to, with texts of pretraining beside them."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
+import seqio
 import tensorflow as tf
 
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.prompt_rows import NO_TOKEN
-from t5x_like.preprocessing.objectives.objective import Objective, make
+from t5x_like.names import choose
+from t5x_like.preprocessing.objectives.objective import SEEDS, Corrupt, Objective, Seeds, make
+from t5x_like.preprocessing.objectives.running_text import denoising, language_modeling
 from t5x_like.preprocessing.objectives.running_text.lengths import (
     Lengths,
     OutputFeatures,
@@ -15,25 +19,47 @@ from t5x_like.preprocessing.objectives.running_text.lengths import (
 )
 from t5x_like.vocabularies import Vocabulary
 
+# Of the pretraining rows; those after the first make inputs and targets of a text.
+_OF_TEXTS = {
+    "language_modeling": language_modeling.language_modeling,
+    "span_corruption": denoising.span_corruption,
+    "prefix_lm": language_modeling.prefix_lm,
+}
 
-def prompts(*, end_inputs: bool = True, pretraining_rows: int = 0) -> Objective:
+
+def prompts(
+    *,
+    end_inputs: bool = True,
+    pretraining_rows: int = 0,
+    pretraining_objective: str = "language_modeling",
+) -> Objective:
     """{"inputs": string} -> {"inputs": tokens}, truncated on the left.
 
     With R pretraining rows the field "pretraining", strings [R], becomes the feature `pretraining`:
     R rows of L tokens one after the other, each a text and its end token, truncated to L or filled
-    up with `prompt_rows.NO_TOKEN`. `data.lengths.pretraining` is L.
+    up with `prompt_rows.NO_TOKEN`. `data.lengths.pretraining` is L. For an encoder-decoder it
+    becomes two such features, `pretraining_inputs` and `pretraining_targets`, each of a length of
+    its own: a text is truncated to the tokens that fill the inputs, and changed by its objective,
+    with other noise in every epoch.
 
     Args:
         end_inputs: whether the prompt has an end token, as in the model's fine-tuning.
         pretraining_rows: R; 8 in Ouyang et al. 2022, appendix C.4.
+        pretraining_objective: "language_modeling" for a decoder; for an encoder-decoder
+            "span_corruption" or "prefix_lm", with the settings that they have by default.
 
     Raises:
-        ValueError: fewer than 0 rows; when the dataset is built also rows without these fields, or
-            lengths with no room for text.
+        ValueError: fewer than 0 rows, or another objective; when the dataset is built also rows
+            without these fields, or lengths with no room for text.
     """
+    choose("pretraining_objective", pretraining_objective, _OF_TEXTS)
     if pretraining_rows < 0:
         raise ValueError(f"pretraining_rows={pretraining_rows} of prompts must be 0 or more")
-    settings = {"end_inputs": end_inputs, "pretraining_rows": pretraining_rows}
+    settings = {
+        "end_inputs": end_inputs,
+        "pretraining_rows": pretraining_rows,
+        "pretraining_objective": pretraining_objective,
+    }
     features = examples_of("prompts", settings).features
 
     def to_examples(
@@ -41,32 +67,85 @@ def prompts(*, end_inputs: bool = True, pretraining_rows: int = 0) -> Objective:
     ) -> tf.data.Dataset:
         check_features("prompts", names=features, lengths=sequence_length, features=output_features)
         assert sequence_length is not None  # checked above; for the type checker
-        if missing := [name for name in features if name not in dataset.element_spec]:
+        needed = ("inputs", *(("pretraining",) if pretraining_rows else ()))
+        if missing := [name for name in needed if name not in dataset.element_spec]:
             raise ValueError(
-                f"data.objective='prompts' reads the fields {', '.join(features)}, and the task's "
+                f"data.objective='prompts' reads the fields {', '.join(needed)}, and the task's "
                 f"rows lack {', '.join(missing)}"
             )
+        # The lengths are those of all rows together.
+        sizes = {name: sequence_length[name] // pretraining_rows for name in features[1:]}
+        length, pair = _plan(pretraining_objective, sizes, output_features)
         write = _Writer(
             vocabulary=output_features["inputs"].vocabulary.plain,
             inputs=sequence_length["inputs"],
             rows=pretraining_rows,
-            row=sequence_length["pretraining"] // pretraining_rows if pretraining_rows else 0,
+            row=length,
             end_inputs=end_inputs,
+            end_rows=pair is None,
         )
-        identity = tf.constant(str(write))  # a data position's fingerprint is made from constants
-
-        def of_row(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            texts = row["pretraining"] if pretraining_rows else tf.zeros([0], tf.string)
-            given = [row["inputs"], texts, identity]
-            found = tf.numpy_function(write, given, [tf.int32] * 2)
-            return {
-                name: tf.ensure_shape(one, [None])
-                for name, one in zip(features, found, strict=False)
-            }
-
-        return dataset.map(of_row, num_parallel_calls=tf.data.AUTOTUNE)
+        tokens = _tokenize(dataset, write)
+        return tokens if pair is None else _corrupt(tokens, pair, write=write, sizes=sizes)
 
     return make("prompts", (to_examples,), settings)
+
+
+def _plan(
+    objective: str, sizes: Mapping[str, int], features: OutputFeatures
+) -> tuple[int, Corrupt | None]:
+    """The most tokens of a text, and what makes inputs and targets of it, if anything does.
+
+    Args:
+        sizes: the tokens of a row of each feature of pretraining rows; none without such rows.
+    """
+    pairs = _OF_TEXTS[objective]().pairs
+    if pairs is None or not sizes:
+        return sizes.get("pretraining", 0), None
+    of = dict(zip(("inputs", "targets"), sizes, strict=True))
+    return pairs(
+        {side: sizes[name] for side, name in of.items()},
+        {side: features[name] for side, name in of.items()},
+    )
+
+
+def _tokenize(dataset: tf.data.Dataset, write: "_Writer") -> tf.data.Dataset:
+    identity = tf.constant(str(write))  # a data position's fingerprint is made from constants
+    names = ("inputs", *(("pretraining",) if write.rows else ()))
+
+    def of_row(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        texts = row["pretraining"] if write.rows else tf.zeros([0], tf.string)
+        found = tf.numpy_function(write, [row["inputs"], texts, identity], [tf.int32] * 2)
+        return {name: tf.ensure_shape(one, [None]) for name, one in zip(names, found, strict=False)}
+
+    return dataset.map(of_row, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _corrupt(
+    dataset: tf.data.Dataset, pair: Corrupt, *, write: "_Writer", sizes: Mapping[str, int]
+) -> tf.data.Dataset:
+    """Make inputs and targets of each row of `pretraining`, of the `sizes` of the two features."""
+
+    def filled(tokens: tf.Tensor, size: int) -> tf.Tensor:
+        padding = [[0, size - tf.size(tokens)]]
+        return tf.ensure_shape(tf.pad(tokens, padding, constant_values=NO_TOKEN), [size])
+
+    @seqio.map_over_dataset(num_seeds=SEEDS)
+    def of_example(example: dict[str, tf.Tensor], seeds: Seeds) -> dict[str, tf.Tensor]:
+        def of_row(given: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+            row, number = given
+            fold = tf.random.experimental.stateless_fold_in
+            own = [fold(seeds[n], number) for n in range(SEEDS)]
+            found = pair(tf.boolean_mask(row, row != NO_TOKEN), own)
+            return tuple(filled(x, size) for x, size in zip(found, sizes.values(), strict=True))
+
+        rows = tf.reshape(example["pretraining"], [write.rows, write.row])
+        found = tf.map_fn(
+            of_row, (rows, tf.range(write.rows)), fn_output_signature=(tf.int32,) * len(sizes)
+        )
+        texts = {name: tf.reshape(x, [-1]) for name, x in zip(sizes, found, strict=True)}
+        return {"inputs": example["inputs"], **texts}
+
+    return of_example(dataset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +155,7 @@ class _Writer:
     Attributes:
         inputs: the most tokens of a prompt, with its end token.
         rows, row: how many pretraining rows, and the tokens of each.
-        end_inputs: whether a prompt has an end token.
+        end_inputs, end_rows: whether a prompt has an end token, and a pretraining row.
     """
 
     vocabulary: Vocabulary
@@ -84,6 +163,7 @@ class _Writer:
     rows: int
     row: int
     end_inputs: bool
+    end_rows: bool
 
     def __call__(self, prompt: bytes, texts: np.ndarray, _: bytes) -> list[np.ndarray]:
         end = [self.vocabulary.required_id("eos_id")]
@@ -96,6 +176,6 @@ class _Writer:
             )
         pretraining = np.full((self.rows, self.row), NO_TOKEN, np.int32)
         for row, text in zip(pretraining, texts, strict=True):
-            own = [*self.vocabulary.encode(text.decode()), *end][: self.row]
+            own = [*self.vocabulary.encode(text.decode()), *end * self.end_rows][: self.row]
             row[: len(own)] = own
         return [np.array(tokens, np.int32), pretraining.reshape(-1)]
