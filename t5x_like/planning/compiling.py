@@ -38,6 +38,7 @@ class Compiled:
         memory: bytes by kind of buffer, see `_memory`.
         collectives: the collectives, those with most bytes first.
         unknown_loops: the number of loops of unknown length, which count as if they ran once.
+        early_loops: the number of loops that can end early, which count in full.
         seconds: time of tracing and compiling.
     """
 
@@ -47,6 +48,7 @@ class Compiled:
     memory: dict[str, int]
     collectives: list[Collective]
     unknown_loops: int
+    early_loops: int
     seconds: float
 
 
@@ -88,7 +90,8 @@ def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
         memory_bytes=products.memory_bytes(program),
         memory=_memory(model, compiled.memory_analysis(), program, state=arguments[0]),
         collectives=collectives.collect(program, model.mesh),
-        unknown_loops=sum(trips is None for _, trips in program.loops),
+        unknown_loops=sum(loop.trips is None for loop in program.loops),
+        early_loops=sum(loop.early for loop in program.loops),
         seconds=seconds,
     )
 
@@ -99,8 +102,9 @@ def _memory(
     """Bytes of one device by kind of buffer.
 
     `arguments` are parameters, optimizer state and batch; `temporaries` are all buffers within the
-    program, and `activations` those among them that are kept for the backward pass; `peak` is the
-    sum of all that is alive at once, the program and the outputs that reuse no argument included.
+    program, `activations` those among them that are kept for the backward pass, and `cache` those
+    that loops which can end early change from trip to trip, as in generation; `peak` is the sum of
+    all that is alive at once, the program and the outputs that reuse no argument included.
 
     Args:
         state: the argument of the program. The optimizer state is alive where it has none, too.
@@ -114,6 +118,7 @@ def _memory(
         "optimizer": optimizer,
         "arguments": stats.argument_size_in_bytes + beside,
         "activations": _activations(model, program),
+        "cache": sum(loop.changed(program.computations) for loop in program.loops if loop.early),
         "temporaries": stats.temp_size_in_bytes,
         "outputs": outputs,
         "program": stats.generated_code_size_in_bytes,
@@ -132,7 +137,7 @@ def _activations(model: Experiment, program: Program) -> int:
         tuple(sorted(shape)) for shape, _ in counting.shards(model.shapes.params, shardings.params)
     }
     total = 0
-    for loop, trips in program.loops:
+    for loop, trips, _ in program.loops:
         where = loop.attributes
         if "jvp(" in where and "transpose(jvp(" not in where:
             total += sum(

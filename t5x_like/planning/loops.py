@@ -1,6 +1,7 @@
 """Trip counts of the loops of a compiled program."""
 
 import re
+from typing import NamedTuple
 
 from t5x_like.planning.hlo import Computation, Instruction
 
@@ -9,24 +10,68 @@ _INDEX = re.compile(r"\bindex=(\d+)")
 _SAME = ("copy", "bitcast", "convert")
 
 
-def trips(
-    computations: dict[str, Computation], there: Computation, loop: Instruction
-) -> int | None:
-    """The trip count of a `while`; None where it cannot be derived.
+class Loop(NamedTuple):
+    """A `while` of a compiled program.
 
-    Where the program has no count, the condition must compare a counter with a constant upper
-    bound; the counter starts from a constant, and the body adds a constant to it.
+    Attributes:
+        instruction: the `while` itself.
+        trips: how often it runs, the most if it can end `early`; None where this cannot be derived.
+        early: whether its condition has another test than that of its counter.
+    """
+
+    instruction: Instruction
+    trips: int | None
+    early: bool = False
+
+    def changed(self, computations: dict[str, Computation]) -> int:
+        """The bytes that a trip hands to the next one changed: as the cache of a decoder."""
+        root = _root(computations[self.instruction.called["body"][0]])
+        body = [computations[self.instruction.called["body"][0]][name] for name in root.operands]
+        total = 0
+        for number, (entry, array) in enumerate(zip(body, self.instruction.arrays, strict=True)):
+            place = _INDEX.search(entry.attributes)
+            kept = entry.opcode == "get-tuple-element" and place and int(place[1]) == number
+            total += 0 if kept else array.bytes
+        return total
+
+
+def of(computations: dict[str, Computation], there: Computation, loop: Instruction) -> Loop:
+    """The trip count of a `while`.
+
+    Where the program has no count, the condition must compare a counter, plus a constant, with a
+    constant upper bound; the counter starts from a constant, and the body adds a constant to it.
+    The condition can be this comparison and other tests.
 
     Args:
         there: the computation that contains the loop.
     """
     if found := _KNOWN.search(loop.attributes):
-        return int(found[1])
+        return Loop(loop, int(found[1]))
     condition = computations[loop.called["condition"][0]]
-    test = _root(condition)
+    root = _root(condition)
+    early = root.opcode == "and"
+    tests = [condition[name] for name in root.operands] if early else [root]
+    found_trips = [_trips(computations, there, loop, test) for test in tests]
+    known = [number for number in found_trips if number is not None]
+    return Loop(loop, min(known), early) if known else Loop(loop, None)
+
+
+def _trips(
+    computations: dict[str, Computation], there: Computation, loop: Instruction, test: Instruction
+) -> int | None:
+    """How often a loop runs until a test of its condition fails."""
     if test.opcode != "compare" or "direction=LT" not in test.attributes:
         return None
+    condition = computations[loop.called["condition"][0]]
     counter, limit = (condition[name] for name in test.operands)
+    before = 0
+    if counter.opcode == "add":
+        terms = [condition[name] for name in counter.operands]
+        numbers = [_constant(condition, one) for one in terms]
+        if (numbers[0] is None) == (numbers[1] is None):
+            return None
+        counter = terms[0] if numbers[0] is None else terms[1]
+        before = next(number for number in numbers if number is not None)
     place = _INDEX.search(counter.attributes)
     if counter.opcode != "get-tuple-element" or place is None:
         return None
@@ -38,7 +83,7 @@ def trips(
     last = _constant(condition, limit)
     if first is None or step is None or last is None or step < 1:
         return None
-    return max(0, -(-(last - first) // step))
+    return max(0, -(-(last - before - first) // step))
 
 
 def _root(computation: Computation) -> Instruction:

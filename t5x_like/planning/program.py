@@ -4,9 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from t5x_like.planning import hlo
+from t5x_like.planning import hlo, loops
 from t5x_like.planning.hlo import Array, Computation, Instruction
-from t5x_like.planning.loops import trips
+from t5x_like.planning.loops import Loop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Program:
     Attributes:
         computations: the computations by name.
         visits: every call that a step executes.
-        loops: each `while` with its trip count; None where it is unknown, and then the body counts
-            once.
+        loops: each `while`. The body counts as often as it runs at most, and once where that is
+            unknown.
     """
 
     computations: dict[str, Computation]
     visits: tuple[Visit, ...]
-    loops: tuple[tuple[Instruction, int | None], ...]
+    loops: tuple[Loop, ...]
 
     def instructions(self) -> Iterator[tuple[Visit, Instruction]]:
         """All instructions that a step executes, with their call sites."""
@@ -69,7 +69,7 @@ class _Walk:
 
     def __init__(self, computations: dict[str, Computation]):
         self.visits: list[Visit] = []
-        self.loops: list[tuple[Instruction, int | None]] = []
+        self.loops: list[Loop] = []
         self._computations = computations
         self._frames = itertools.count()
 
@@ -80,10 +80,11 @@ class _Walk:
         for instruction in there.values():
             called = instruction.called
             if instruction.opcode == "while":
-                number = trips(self._computations, there, instruction)
-                self.loops.append((instruction, number))
+                loop = loops.of(self._computations, there, instruction)
+                number = 1 if loop.trips is None else loop.trips
+                self.loops.append(loop)
                 for part in (*called["body"], *called["condition"]):
-                    self.visit(part, times=times * (1 if number is None else number), frame=None)
+                    self.visit(part, times=times * number, frame=None)
             elif instruction.opcode in ("call", "conditional"):
                 # All branches of a conditional count: the program does not show which one runs.
                 for part in itertools.chain(*called.values()):

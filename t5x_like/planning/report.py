@@ -111,7 +111,16 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
         of_other.pop("utilization_ceiling", None)
         found[name] = of_other | decide(other, memory)
         found["fits"] = found["fits"] and found[name]["fits"]
-    return plan | layout | {"memory_per_device": memory} | found
+    return plan | layout | {"memory_per_device": memory} | _networks(model) | found
+
+
+def _networks(model: Experiment) -> Plan:
+    """The bytes of the parameters of each network, on a device, of a system with several."""
+    if not systems.find(model.config.system).policy:
+        return {}
+    parts, shardings = model.shapes.params, model.shardings.params
+    found = {name: counting.device_bytes(parts[name], shardings[name]) for name in parts}
+    return {"networks_per_device": found}
 
 
 def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
@@ -162,6 +171,7 @@ def _measured(
             for one in compiled.collectives
         ],
         "unknown_loops": compiled.unknown_loops,
+        "early_loops": compiled.early_loops,
         "compile_seconds": round(compiled.seconds, 1),
     }
     bounds = compiling.step_bounds(compiled, topology, devices[0])
@@ -181,7 +191,8 @@ def _measured(
 def decide(compiled: Compiled, memory: int | None) -> Plan:
     """Whether the step fits (None without a known limit), and the part that takes most memory."""
     parts = {name: size for name, size in compiled.memory.items() if name not in _SUMS}
-    parts["other temporaries"] = compiled.memory["temporaries"] - parts["activations"]
+    kept = parts["activations"] + parts["cache"]
+    parts["other temporaries"] = compiled.memory["temporaries"] - kept
     return {
         "fits": None if memory is None else compiled.memory["peak"] <= memory,
         "largest_part": max(parts, key=lambda name: parts[name]),
@@ -257,9 +268,15 @@ def _memory_lines(plan: Plan) -> list[str]:
     of = f" of {_size(limit)}" if limit else ""
     return [
         f"{'bytes of a device':<24}{_size(memory['peak'])}{of} at the peak:",
+        f"  {'parameters':<22}{_size(memory['parameters']):>12}",
+        *(
+            f"    {name:<20}{_size(size):>12}"
+            for name, size in plan.get("networks_per_device", {}).items()
+        ),
         *(
             f"  {name:<22}{_size(memory[name]):>12}"
-            for name in ("parameters", "optimizer", "temporaries", "activations", "program")
+            for name in ("optimizer", "temporaries", "activations", "cache", "program")
+            if memory[name] or name != "cache"
         ),
     ]
 
@@ -278,6 +295,8 @@ def _time_lines(plan: Plan) -> list[str]:
     lines = [f"{'compiled in':<24}{plan['compile_seconds']:.0f} s"]
     if plan["unknown_loops"]:
         lines.append(f"{plan['unknown_loops']} loops of unknown length count as if run once")
+    if plan["early_loops"]:
+        lines.append(f"{plan['early_loops']} loops that can end early count in full")
     if "step_seconds" not in plan:
         return lines
     bounds = ", ".join(f"{name} {value:.3g} s" for name, value in plan["step_seconds"].items())

@@ -44,6 +44,7 @@ COMPILED = {
     "bytes_per_device",
     "collectives",
     "unknown_loops",
+    "early_loops",
     "compile_seconds",
     "fits",
     "largest_part",
@@ -252,11 +253,13 @@ def test_what_does_not_fit_ends_with_status_1(run, monkeypatch):
 
 def test_a_device_without_limit_has_no_verdict_and_one_with_a_small_one_a_bad_one():
     memory = {"parameters": 1, "optimizer": 2, "arguments": 3, "activations": 4}
-    memory |= {"temporaries": 9, "outputs": 0, "program": 0, "peak": 12}
+    memory |= {"cache": 0, "temporaries": 9, "outputs": 0, "program": 0, "peak": 12}
     found = types.SimpleNamespace(memory=memory)
     assert report.decide(found, None) == {"fits": None, "largest_part": "other temporaries"}
     assert report.decide(found, 11)["fits"] is False
     assert report.decide(found, 12)["fits"] is True
+    memory |= {"activations": 0, "cache": 5}
+    assert report.decide(found, None)["largest_part"] == "cache"
 
 
 def test_no_accelerator_is_taken(run):
@@ -268,4 +271,5 @@ def test_the_docs_have_every_key():
     page = (Path(__file__).resolve().parents[2] / "docs/plans.md").read_text("utf-8")
     first_cells = " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
     documented = set(re.findall(r"`(\w+)`", first_cells))
-    assert documented == KEYS | COMPILED | TIMES | {"tried", "why"}
+    of_some = {"tried", "why", "prepare", "networks_per_device"}
+    assert documented == KEYS | COMPILED | TIMES | of_some

@@ -39,7 +39,7 @@ def test_products_in_loops_count_as_often_as_they_run():
 
     program = compiled(fn, matrix(3, 16, 32), matrix(5, 32, 32))
     assert products.flops(program) == 3 * 5 * 2 * 16 * 32 * 32
-    assert [trips for _, trips in program.loops] == [3, 5]
+    assert [loop.trips for loop in program.loops] == [3, 5]
 
 
 def test_a_kernel_counts_with_what_it_declares():
@@ -63,7 +63,7 @@ def test_a_loop_of_unknown_length_is_counted():
     program = compiled(
         lambda x: jax.lax.while_loop(lambda x: x.sum() < 9, lambda x: x @ x, x), matrix(8, 8)
     )
-    assert [trips for _, trips in program.loops] == [None]
+    assert [loop.trips for loop in program.loops] == [None]
     assert products.flops(program) == 2 * 8**3
 
 
@@ -99,8 +99,52 @@ ENTRY %main (x: f32[2,2]) -> (s32[], f32[2,2]) {{
 }}
 """
     program = parse(text)
-    assert [number for _, number in program.loops] == [trips]
+    assert [loop.trips for loop in program.loops] == [trips]
     assert products.flops(program) == trips * 2 * 2 * 2 * 2
+
+
+@pytest.mark.parametrize("other", ["%going", "%less"])
+def test_a_loop_that_can_end_early_counts_in_full(other):
+    text = f"""HloModule made
+
+%condition (p: (s32[], pred[], f32[2,2], f32[2,2])) -> pred[] {{
+  %p = (s32[], pred[], f32[2,2], f32[2,2]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %limit = s32[] constant(7)
+  %less = pred[] compare(%next, %limit), direction=LT
+  %going = pred[] get-tuple-element(%p), index=1
+  ROOT %both = pred[] and({other}, %{"less" if other == "%going" else "going"})
+}}
+
+%body (p: (s32[], pred[], f32[2,2], f32[2,2])) -> (s32[], pred[], f32[2,2], f32[2,2]) {{
+  %p = (s32[], pred[], f32[2,2], f32[2,2]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %going = pred[] get-tuple-element(%p), index=1
+  %x = f32[2,2] get-tuple-element(%p), index=2
+  %w = f32[2,2] get-tuple-element(%p), index=3
+  %y = f32[2,2] dot(%x, %w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT %all = (s32[], pred[], f32[2,2], f32[2,2]) tuple(%next, %going, %y, %w)
+}}
+
+ENTRY %main (g: pred[], x: f32[2,2], w: f32[2,2]) -> (s32[], pred[], f32[2,2], f32[2,2]) {{
+  %g = pred[] parameter(0)
+  %x = f32[2,2] parameter(1)
+  %w = f32[2,2] parameter(2)
+  %first = s32[] constant(0)
+  %all = (s32[], pred[], f32[2,2], f32[2,2]) tuple(%first, %g, %x, %w)
+  ROOT %loop = (s32[], pred[], f32[2,2], f32[2,2]) while(%all), condition=%condition, body=%body
+}}
+"""
+    program = parse(text)
+    [loop] = program.loops
+    assert (loop.trips, loop.early) == (6, True)
+    assert products.flops(program) == 6 * 2 * 2 * 2 * 2
+    # The counter and `x`; `w` stays.
+    assert loop.changed(program.computations) == 4 + 16
 
 
 def test_without_loops_the_compiler_counts_the_same_work():
