@@ -53,7 +53,7 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
     yield from _table(study, values)
     yield ""
     kind = "Mean ± standard deviation" if study.center == "mean" else "Median (least to most)"
-    yield f"{kind} over seeds. ![Each seed, and the paper's numbers]({name}.png)"
+    yield f"{kind} over seeds. ![Each seed of each arm]({name}.png)"
     if arm := best(study, values):
         yield ""
         yield _of_best(study, arm, values)
@@ -154,27 +154,41 @@ def _to_json(study: Study, values: Values, judged: Sequence[Verdict]) -> dict[st
 
 
 def draw(study: Study, values: Values, path: pathlib.Path) -> None:
-    """Draw each seed of each arm, and our means against the paper's numbers, a row per measure."""
+    """Draw each seed of each arm, and our means against the paper's numbers, a row per measure.
+
+    The second column is left out where the paper has no numbers.
+    """
     import matplotlib.figure  # takes a second that errors need not wait for
 
-    arms, rows = list(study.arms), len(study.measures)
-    height = 1 + 0.28 * len(arms)
-    figure = matplotlib.figure.Figure(figsize=(11, height * rows), layout="constrained")
-    panels = figure.subplots(rows, 2, squeeze=False)
-    for (left, right), name in zip(panels, study.measures, strict=True):
-        for place, arm in enumerate(arms):
-            own = list(values[arm][name].values())
-            left.plot(own, [place] * len(own), "o", color="tab:blue", markersize=4, alpha=0.6)
-            if own:
-                left.plot(np.mean(own), place, "k|", markersize=12)
-            if own and name in study.arms[arm].paper:
-                right.plot(study.arms[arm].paper[name], np.mean(own), "o", color="tab:blue")
-                point = (study.arms[arm].paper[name], float(np.mean(own)))
-                right.annotate(arm, point, fontsize=6)
-        left.set_yticks(range(len(arms)), arms, fontsize=7)
-        left.invert_yaxis()
-        left.set(xlabel=f"{name} (each seed, and the mean)")
-        left.grid(axis="x", alpha=0.3)
-        in_paper = study.measures[name].in_paper or "the paper's number"
-        right.set(xlabel=f"{in_paper} in the paper", ylabel=f"{name} here")
+    rows, height = len(study.measures), 1 + 0.28 * len(study.arms)
+    columns = 1 + any(arm.paper for arm in study.arms.values())
+    figure = matplotlib.figure.Figure(figsize=(5.5 * columns, height * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for (left, *right), name in zip(panels, study.measures, strict=True):
+        _draw_seeds(left, study, values, name)
+        for panel in right:
+            _draw_paper(panel, study, values, name)
     figure.savefig(path, dpi=120)
+
+
+def _draw_seeds(panel: Any, study: Study, values: Values, name: str) -> None:
+    for place, arm in enumerate(study.arms):
+        own = list(values[arm][name].values())
+        panel.plot(own, [place] * len(own), "o", color="tab:blue", markersize=4, alpha=0.6)
+        if own:
+            panel.plot(_center(study, own), place, "k|", markersize=12)
+    panel.set_yticks(range(len(study.arms)), study.arms, fontsize=7)
+    panel.invert_yaxis()
+    panel.set(xlabel=f"{name} (each seed, and the {study.center})")
+    panel.grid(axis="x", alpha=0.3)
+
+
+def _draw_paper(panel: Any, study: Study, values: Values, name: str) -> None:
+    for arm, settings in study.arms.items():
+        own = list(values[arm][name].values())
+        if own and name in settings.paper:
+            point = (settings.paper[name], _center(study, own))
+            panel.plot(*point, "o", color="tab:blue")
+            panel.annotate(arm, point, fontsize=6)
+    in_paper = study.measures[name].in_paper or "the paper's number"
+    panel.set(xlabel=f"{in_paper} in the paper", ylabel=f"{name} here")
