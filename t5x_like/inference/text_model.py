@@ -102,7 +102,8 @@ class TextModel:
         """
         prompt_ends, continuation_ends = self.prompt_format.ends
         if prompt_ends:
-            own, after = self.prompt(prompt), self.tokens(continuation.lstrip(), end=False)
+            text = self.vocabulary.targets.encode(continuation.lstrip())
+            own, after = self.prompt(prompt), [*self.prompt_format.begin, *text]
         else:
             bare = prompt.rstrip(" ")
             own = self.prompt(bare)

@@ -217,20 +217,24 @@ def add_task(
     Args:
         name: letters, digits, "_", ".", ":" and "#".
         source: the source of the raw examples.
-        vocabulary: the vocabulary of every feature; each sequence ends with its end-of-sequence
-            token.
+        vocabulary: the vocabulary of every feature, `vocabulary.targets` that of "targets"; each
+            sequence ends with its end-of-sequence token.
         preprocessors: functions from datasets to datasets; the first gets the raw examples, the
             last returns tokens.
         features: the names of the resulting features, sequences of int32, or of float32 for
             "value".
     """
+    of_sides = {"targets": TaskVocabulary(vocabulary.targets)}
+    of_others = TaskVocabulary(vocabulary)
     seqio.TaskRegistry.remove(name)
     seqio.TaskRegistry.add(
         name,
         source=source,
         preprocessors=list(preprocessors),
         output_features={
-            feature: seqio.Feature(TaskVocabulary(vocabulary), dtype=_TYPES.get(feature, tf.int32))
+            feature: seqio.Feature(
+                of_sides.get(feature, of_others), dtype=_TYPES.get(feature, tf.int32)
+            )
             for feature in features
         },
     )

@@ -38,6 +38,11 @@ class Vocabulary(abc.ABC):
         self.digest = hashlib.sha256(contents).hexdigest()
 
     @property
+    def targets(self) -> "Vocabulary":
+        """The vocabulary of a model's outputs: this one, except where languages have their own."""
+        return self
+
+    @property
     def start_id(self) -> int:
         """The token that a decoder reads before a text; padding, as in T5, by default."""
         return self.pad_id

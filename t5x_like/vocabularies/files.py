@@ -17,6 +17,7 @@ from t5x_like.vocabularies.albert_pieces import AlbertPieces
 from t5x_like.vocabularies.base import Vocabulary
 from t5x_like.vocabularies.byte_tokens import byte_tokens
 from t5x_like.vocabularies.lossless import LosslessSentencePiece
+from t5x_like.vocabularies.marian import SOURCE, TARGET, MarianVocabulary
 from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, SentencePiece
 from t5x_like.vocabularies.special_tokens import ALBERT_SPECIAL_TOKENS
 from t5x_like.vocabularies.tokenizer import TokenizerVocabulary, byte_bpe, wordpiece
@@ -44,6 +45,7 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
               ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s>, and bytes,
             - vocab.txt, or any other .txt: whole words, as of ELMo, if it has <S>, </S> and
               <UNK>; else BERT's WordPiece,
+            - vocab.json beside source.spm and target.spm: Marian's,
             - vocab.json beside merges.txt: the byte-level BPE of RoBERTa and GPT-2, or GPT's BPE
               within words if it has pieces that end in "</w>",
             - tokenizer.json, or any other .json, of the library `tokenizers`,
@@ -133,12 +135,25 @@ def _list(path: Path) -> Vocabulary:
     return wordpiece(lines, settings=_settings(path))
 
 
+def _pieces_with_ids(path: Path) -> Vocabulary:
+    """The vocabulary of a vocab.json: Marian's, or byte-level or word-level BPE."""
+    is_marian = str(_settings(path).get("tokenizer_class")).startswith("Marian")
+    if is_marian or (path.parent / SOURCE).exists():
+        return _marian(path)
+    return _bpe(path)
+
+
+def _marian(path: Path) -> Vocabulary:
+    models = [path.parent / name for name in (SOURCE, TARGET)]
+    if missing := [os.fspath(model) for model in models if not model.exists()]:
+        raise ValueError(f"is of a Marian and needs the file {missing[0]!r} beside it.")
+    if _settings(path).get("separate_vocabs"):
+        raise ValueError("has a vocabulary for each language, which is not supported.")
+    source, target = (model.read_bytes() for model in models)
+    return MarianVocabulary(_json(path), source=source, target=target)
+
+
 def _bpe(path: Path) -> Vocabulary:
-    if str(_settings(path).get("tokenizer_class")).startswith("Marian"):
-        raise ValueError(
-            "is of a Marian, whose source.spm and target.spm are not read: save its tokenizer as "
-            "tokenizer.json, of the library `tokenizers`."
-        )
     merges_path = path.parent / "merges.txt"
     if not merges_path.exists():
         raise ValueError(f"it needs the file {os.fspath(merges_path)!r} beside it.")
@@ -164,7 +179,7 @@ def _byte_tokens(path: Path) -> Vocabulary:
 _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
     _CONFIG: _byte_tokens,
     ".txt": _list,
-    "vocab.json": _bpe,
+    "vocab.json": _pieces_with_ids,
     ".json": _tokenizer,
 }
 

@@ -73,13 +73,6 @@ def test_pieces_of_pegasus_are_refused(model, tmp_path):
         vocabularies.load(tmp_path)
 
 
-def test_pieces_of_marian_are_refused(tmp_path):
-    (tmp_path / "vocab.json").write_text('{"</s>": 0}')
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer"}')
-    with pytest.raises(ValueError, match=r"of a Marian, whose source\.spm and target\.spm are not"):
-        vocabularies.load(tmp_path)
-
-
 def test_a_folder_of_xlm_r_has_the_ids_of_its_tokenizer(tmp_path):
     (tmp_path / "sentencepiece.bpe.model").write_bytes(b"under other ids")
     with pytest.raises(ValueError, match=r"take tokenizer.json of the same model"):
