@@ -331,7 +331,7 @@ class _Run:
                 batches=batches,
                 put=first.put,
                 steps=phase.last,
-                log=_log(self.models, works, self.writer),
+                log=_log(phase, self.models, works, self.writer),
                 checkpoints=self.saver,
                 evaluate=Evaluator(
                     self.so_far.schedule, settings, models=self.models, data=data, batches=batches
@@ -357,14 +357,14 @@ def _batches(phase: Phase, data: Data, *, step: int) -> TaskBatches:
     )
 
 
-def _log(models: Models, work: dict[str, Work], writer: Writers) -> Log:
+def _log(phase: Phase, models: Models, work: dict[str, Work], writer: Writers) -> Log:
     """The log of a phase."""
     train = next(iter(models.values())).config.train
     return Log(
         writer,
         every=train.log_every,
         work=work,
-        hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(models))],
+        hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(models), phase=phase.name)],
     )
 
 

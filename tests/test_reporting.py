@@ -70,6 +70,13 @@ def test_the_progress_line_has_what_was_dropped_if_anything_can_be(capsys):
     )
 
 
+def test_the_time_left_is_that_of_the_phase(capsys):
+    rates = {"tokens_per_second": 1234.0, "seconds_left": 3661.0}
+    for phase, left in (("", "left"), ("long", "left of long")):
+        reporting.ProgressLine(steps=10, phase=phase)(3, rates)
+        assert capsys.readouterr().out == f"step 3/10  1,234 tokens/s  1:01:01 {left}\n"
+
+
 def test_a_full_disk_is_named_and_leaves_whole_lines(tmp_path):
     path = tmp_path / reporting.LOG
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -163,10 +163,12 @@ class ProgressLine:
     Args:
         steps: the last step.
         tasks: the names of the tasks of the run, "" for one task.
+        phase: the name of the phase, at whose end no time is left; "" for a run without phases.
     """
 
-    def __init__(self, *, steps: int, tasks: Sequence[str] = ("",)):
+    def __init__(self, *, steps: int, tasks: Sequence[str] = ("",), phase: str = ""):
         self._steps, self._tasks = steps, tasks
+        self._until = f" left of {phase}" if phase else " left"
         self._end = "" if _CLEAR_LINE else "\n"
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
@@ -179,7 +181,7 @@ class ProgressLine:
         if "tokens_per_second" in values:
             parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
             left = int(values["seconds_left"])
-            parts.append(f"{left // 3600}:{left % 3600 // 60:02}:{left % 60:02} left")
+            parts.append(f"{left // 3600}:{left % 3600 // 60:02}:{left % 60:02}{self._until}")
         if "model_flops_utilization" in values:
             parts.append(f"utilization {values['model_flops_utilization']:.1%}")
         sys.stdout.write(_CLEAR_LINE + "  ".join(parts) + self._end)
