@@ -73,7 +73,7 @@ _LEFT_OUT = (
     "pyglue_ranking",
 )
 _TUNING_STEPS = 500
-_FINE_TUNING = {
+_FINE_TUNING: dict[str, Any] = {
     "train.steps": _TUNING_STEPS,
     "model.dropout": 0.1,
     "optimizer": {
