@@ -13,6 +13,7 @@ COMMANDS = {
     "page": "look at a model in the browser",
     "convert": "convert weights from and to Hugging Face's, T5X's and other formats",
     "vocabulary": "train a vocabulary",
+    "tokenize": "tokenize the documents of a config once, for several trainings",
     "plan": "memory and time of a run before it starts",
     "scaling": "scaling laws: plan, run and fit",
     "study": "run a study: arms, seeds, verdicts on claims",

@@ -44,6 +44,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "data.module": ("data/c4.py", "the file that registers the data tasks (data/README.md)"),
     "data.settings": ({}, "settings of data.module, arguments of its register()"),
     "data.task": ("", "task or mixture to train on"),
+    "data.tokenized": ("", "folder of `tokenize`, read in place of tokenizing (docs/data.md)"),
     "data.vocabulary": (
         "",
         "file or folder: a .model, vocab.txt, vocab.json or tokenizer.json; or 'bytes'",
@@ -71,10 +72,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "pieces that the data is read in, for processes to share; 0: one per device with rows",
     ),
     "data.shuffle_buffer": (10_000, "documents in the shuffle buffer"),
-    "data.allow_changed": (
-        False,
-        "resume although the data files have changed since the checkpoint (docs/checkpoints.md)",
-    ),
+    "data.allow_changed": (False, "resume although the data files changed (docs/checkpoints.md)"),
     "data.seed": (0, "seed of shuffling and of the objective's random choices"),
     "tasks": (
         {},

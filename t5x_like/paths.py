@@ -24,6 +24,7 @@ PREFIX = "gs://"
 _LIBRARIES = ("gcsfs", "google", "aiohttp", "requests")  # their errors have no common class
 
 _PIECE = 1 << 22  # bytes read at once
+_ENDS = 1 << 16  # bytes of the beginning and of the end of a file that are hashed
 # Seconds between two uploads of a file that grows: Cloud Storage takes one a second of an object.
 _EVERY = 30.0
 
@@ -199,6 +200,26 @@ def local_copy(name: str) -> str:
             with contextlib.suppress(FileExistsError):  # another process was as quick
                 os.link(unfinished.name, copy)
     return str(copy)
+
+
+def fingerprint(name: str | os.PathLike[str]) -> list[Any] | None:
+    """The size of a file, its time of modification, and a hash of its beginning and end.
+
+    Returns:
+        [bytes, seconds, 16 hexadecimal digits], as JSON has them; None for a folder, or where there
+        is nothing that can be read.
+    """
+    try:
+        stat = epath.Path(name).stat()
+        if stat.is_directory:
+            return None
+        with epath.Path(name).open("rb") as file:
+            ends = hashlib.sha256(file.read(_ENDS))
+            file.seek(max(0, stat.length - _ENDS))
+            ends.update(file.read(_ENDS))
+    except OSError:
+        return None
+    return [stat.length, stat.mtime, ends.hexdigest()[:16]]
 
 
 class Growing(io.RawIOBase):

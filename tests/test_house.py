@@ -74,7 +74,7 @@ MAY_IMPORT["scaling_laws"] = (*MAY_IMPORT["planning"], "planning")
 MAY_IMPORT["studies"] = (*MAY_IMPORT["scaling_laws"], "scaling_laws")
 COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
-    "__main__",
+    *("tokenize", "__main__"),
 }
 GROUND = {"__init__", "names", "config", "partitioning", "paths"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.

@@ -1,16 +1,13 @@
 """Fingerprints of a run's vocabulary and data files, which a restart compares."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from etils import epath
-
+from t5x_like import paths
 from t5x_like.config import Phase
 from t5x_like.experiment.memories import Data
 
-_ENDS = 1 << 16  # bytes of the beginning and of the end that are hashed
 _READERS = 16
 
 # Size in bytes, time of modification in seconds, hash of the beginning and the end.
@@ -33,8 +30,8 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
             found = inputs.text.tasks().files(*tasks)
             prefix = "".join(f"{part}/" for part in (phase.name, name) if part)
             read |= {f"{prefix}{key}": files for key, files in found.items()}
-    files = _fingerprints(path for paths in read.values() for path in paths)
-    kept = {key: [path for path in paths if path in files] for key, paths in read.items()}
+    files = _fingerprints(path for found in read.values() for path in found)
+    kept = {key: [path for path in found if path in files] for key, found in read.items()}
     return {"vocabulary": digest, "read": kept, "files": files}
 
 
@@ -105,19 +102,5 @@ def _fingerprints(files: Iterable[str]) -> dict[str, Fingerprint]:
     """The fingerprints of those paths that are files; a few reads each, several at once."""
     distinct = list(dict.fromkeys(files))
     with ThreadPoolExecutor(_READERS) as pool:
-        pairs = zip(distinct, pool.map(_fingerprint, distinct), strict=True)
+        pairs = zip(distinct, pool.map(paths.fingerprint, distinct), strict=True)
         return {path: found for path, found in pairs if found is not None}
-
-
-def _fingerprint(path: str) -> Fingerprint | None:
-    try:
-        stat = epath.Path(path).stat()
-        if stat.is_directory:
-            return None
-        with epath.Path(path).open("rb") as file:
-            ends = hashlib.sha256(file.read(_ENDS))
-            file.seek(max(0, stat.length - _ENDS))
-            ends.update(file.read(_ENDS))
-    except OSError:
-        return None
-    return [stat.length, stat.mtime, ends.hexdigest()[:16]]

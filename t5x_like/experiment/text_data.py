@@ -52,7 +52,7 @@ class TextData:
         """
         data = self.config.data
         module = data_modules.load(data.module)
-        return _kind_of_tasks(module)(
+        return _kind_of_tasks(module, tokenized=data.get("tokenized", ""))(
             module,
             data.settings.to_dict(),
             vocabulary=self.vocabulary,
@@ -61,11 +61,17 @@ class TextData:
         )
 
 
-def _kind_of_tasks(module: ModuleType) -> Callable[..., Tasks]:
+def _kind_of_tasks(module: ModuleType, *, tokenized: str) -> Callable[..., Tasks]:
     if hasattr(module, data_modules.CORPORA):
         from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 
-        return CorpusTasks
+        return functools.partial(CorpusTasks, tokenized=tokenized)
+    if tokenized:
+        raise ValueError(
+            f"data.tokenized={tokenized!r} is for documents that grain reads, and "
+            f"data.module={module.__file__!r} is read by seqio: take data/grain_files.py, or set "
+            "data.tokenized=''"
+        )
     from t5x_like.preprocessing.registered_tasks import RegisteredTasks
 
     return RegisteredTasks

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from t5x_like.grain_pipeline.farm_hash import fingerprint
 from t5x_like.grain_pipeline.rows_of_files import Files
+from t5x_like.names import choose
 
 # Held-out documents are chosen in steps of one in ten thousand.
 _BUCKETS = 10_000
@@ -88,6 +89,19 @@ def from_files(
         for name, validation in (("train", False), ("validation", True))
     }
     return Corpus(splits, documents)
+
+
+def splits_of(corpora: Mapping[str, Corpus], *tasks: str) -> dict[str, Split]:
+    """The splits of corpora, by "TASK/SPLIT".
+
+    Raises:
+        ValueError: there is no corpus of a name.
+    """
+    return {
+        f"{task}/{name}": split
+        for task in tasks
+        for name, split in choose("data.task", task, corpora).splits.items()
+    }
 
 
 def is_held_out(text: str, *, fraction: float) -> bool:

@@ -11,9 +11,10 @@ from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.grain_pipeline import chunk_objectives
-from t5x_like.grain_pipeline.corpus import Corpus, Split
+from t5x_like.grain_pipeline.corpus import Corpus, Split, splits_of
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.grain_pipeline.document_stream import DocumentReader
+from t5x_like.grain_pipeline.tokenized_documents import Pieces, TokenizedFolder, tokenize
 from t5x_like.names import choose
 from t5x_like.vocabularies import Vocabulary
 
@@ -27,6 +28,7 @@ class CorpusTasks:
         vocabulary: of all tasks.
         objective: the name of the objective.
         objective_settings: its settings.
+        tokenized: a folder of tokenized documents, to be read in place of tokenizing; "" for none.
 
     Raises:
         ValueError: an objective or a setting does not exist, or a file.
@@ -40,11 +42,13 @@ class CorpusTasks:
         vocabulary: Vocabulary,
         objective: str,
         objective_settings: Mapping[str, Any],
+        tokenized: str = "",
     ):
         self._vocabulary = vocabulary
         self._objective = chunk_objectives.build(objective, **objective_settings)
         self._features = examples_of(objective, objective_settings).features
-        self._corpora = _corpora(module, settings)
+        self._corpora = corpora_of(module, settings)
+        self._tokenized = TokenizedFolder(tokenized) if tokenized else None
 
     def batches(
         self,
@@ -71,7 +75,8 @@ class CorpusTasks:
 
         Raises:
             ValueError: the task or split is unknown, the features do not suit the converter, a
-                length does not fit, or numbers do not divide.
+                length does not fit, numbers do not divide, or the folder of tokenized documents is
+                of others, or damaged.
         """
         check_numbers(seed=seed, batch_size=batch_size)
         check_shards(shards, batch_size=batch_size, shard_range=shard_range)
@@ -87,7 +92,8 @@ class CorpusTasks:
         )
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
-        reader = DocumentReader(task, documents, self._objective, self._vocabulary, reading)
+        pieces = self._pieces(f"{task}/{split}", documents)
+        reader = DocumentReader(task, documents, self._objective, self._vocabulary, reading, pieces)
         return ShardedBatches(
             {task: reader},
             {task: 1.0},
@@ -128,14 +134,16 @@ class CorpusTasks:
 
     def files(self, *tasks: str) -> dict[str, list[str]]:
         """The files that tasks read, by "TASK/SPLIT", in order."""
-        return {
-            f"{task}/{split}": own.rows.paths
-            for task in tasks
-            for split, own in choose("data.task", task, self._corpora).splits.items()
-        }
+        return {key: own.rows.paths for key, own in splits_of(self._corpora, *tasks).items()}
 
     def _split(self, task: str, split: str) -> Split:
         return choose("split", split, choose("data.task", task, self._corpora).splits)
+
+    def _pieces(self, key: str, documents: Split) -> Callable[[int], Pieces]:
+        """The function from the number of a row to the tokens of its pieces."""
+        if self._tokenized is not None:
+            return self._tokenized.pieces(key, documents, self._vocabulary)
+        return lambda number: tokenize(documents.document(number), self._vocabulary)
 
 
 def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[str]:
@@ -144,7 +152,7 @@ def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[
     Raises:
         ValueError: a setting or a file does not exist.
     """
-    corpora = _corpora(module, settings)
+    corpora = corpora_of(module, settings)
     return (
         piece
         for corpus in corpora.values()
@@ -153,6 +161,11 @@ def training_texts(module: ModuleType, settings: Mapping[str, Any]) -> Iterator[
     )
 
 
-def _corpora(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, Corpus]:
+def corpora_of(module: ModuleType, settings: Mapping[str, Any]) -> Mapping[str, Corpus]:
+    """The corpora of a data module, by the names of their tasks.
+
+    Raises:
+        ValueError: a setting or a file does not exist.
+    """
     names.check_settings("data.settings", module.corpora, settings)
     return module.corpora(**settings)

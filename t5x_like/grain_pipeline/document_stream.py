@@ -9,7 +9,7 @@ holds no state of grain, whose window shuffle is restored wrongly in the middle 
 import collections
 import dataclasses
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from t5x_like.batches.conversion import Example
 from t5x_like.batches.task_reading import NoExampleError, Reading
 from t5x_like.grain_pipeline.chunk_objectives import SEEDS, ChunkObjective
 from t5x_like.grain_pipeline.corpus import Split
-from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.grain_pipeline.philox import dataset_words
+from t5x_like.grain_pipeline.tokenized_documents import Pieces
 from t5x_like.vocabularies import Vocabulary
 
 _THREADS, _AHEAD = 4, 64  # that read documents, and documents that they read ahead
@@ -36,6 +36,7 @@ class DocumentReader:
         objective: makes the examples.
         vocabulary: of the tokens.
         reading: the settings.
+        pieces: the tokens of the pieces of a row, by its number.
     """
 
     task: str
@@ -43,6 +44,7 @@ class DocumentReader:
     objective: ChunkObjective
     vocabulary: Vocabulary
     reading: Reading
+    pieces: Callable[[int], Pieces]
 
     @property
     def chunk_length(self) -> int:
@@ -78,9 +80,7 @@ class DocumentReader:
         return np.moveaxis(words.reshape(SEEDS, 2, -1), 2, 0)
 
     def _tokens(self, number: int) -> np.ndarray:
-        text = self.split.document(number)
-        pieces = [] if text is None else clean(text)
-        return self.objective.join([*map(self.vocabulary.encode, pieces)], self.vocabulary)
+        return self.objective.join(self.pieces(number), self.vocabulary)
 
 
 class DocumentStream:

@@ -55,7 +55,7 @@ class Files:
     """
 
     def __init__(self, setting: str, patterns: str | Sequence[str], *, text: str):
-        self.paths = _expand(setting, patterns)
+        self.paths, self.text = _expand(setting, patterns), text
         open_file = _reader(setting, self.paths)
         self._files = [_opened(setting, open_file, path, text) for path in self.paths]
         self._ends = [*itertools.accumulate(map(len, self._files))]

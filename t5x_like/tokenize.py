@@ -1,0 +1,63 @@
+r"""Tokenize the documents of a config once, into a folder that trainings read in place of the text.
+
+    python -m t5x_like.tokenize --config=configs/t5.py:small --output=runs/tokens \
+        --config.data.module=data/grain_files.py --config.data.task=grain_files \
+        --config.data.settings.files="corpus/*.jsonl" --config.data.vocabulary=vocabulary.model
+
+Then train with the same flags and --config.data.tokenized=runs/tokens: the batches are the same,
+byte for byte. It takes data modules that grain reads, cleans and tokenizes the corpora of data.task
+and evaluate.tasks in all their splits, and writes ArrayRecord files. The objective, lengths, seed
+and batch size may differ from run to run: these come after it. A command that was killed goes on
+with the files that are missing. docs/data.md has what is kept, and when a folder no longer fits.
+"""
+
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment import command_line
+
+    CONFIG = command_line.read(
+        __doc__,
+        output=(None, "folder to write"),
+        processes=(0, "that tokenize at once; 0: as many as this machine has CPUs"),
+    )
+
+import os
+import pathlib
+
+import ml_collections
+from absl import flags
+
+from t5x_like.config import one_line_errors
+from t5x_like.experiment import command_line
+from t5x_like.grain_pipeline import tokenized_writing
+
+
+def tokenize(config: ml_collections.ConfigDict) -> None:
+    """Write the folder that --output names; a mistake gives one line and exit status 2."""
+    with one_line_errors(ValueError, OSError):
+        output, processes = flags.FLAGS.output, flags.FLAGS.processes
+        if not output or "://" in output:
+            raise ValueError(f"--output={output!r} must be a folder of this machine")
+        if processes < 0:
+            raise ValueError(f"--processes={processes} must be 0 or more")
+        if config.tasks:
+            raise ValueError(
+                "the config has several tasks, and each may have other data: give a config of one, "
+                "and set data.tokenized in tasks.NAME.data"
+            )
+        command_line.check_folder("--output", pathlib.Path(output).expanduser())
+        data = config.data
+        documents = tokenized_writing.Documents(
+            module=data.module,
+            settings=data.settings.to_dict(),
+            vocabulary=data.vocabulary,
+            tasks=tuple(dict.fromkeys((data.task, *config.evaluate.tasks))),
+        )
+        processes = processes or os.cpu_count() or 1
+        for whole, files in tokenized_writing.write(documents, output, processes=processes):
+            print(f"{whole:,} of {files:,} files", flush=True)
+    print(f"{output}: read it by --config.data.tokenized={output}")
+
+
+if __name__ == "__main__":
+    tokenize(CONFIG)
