@@ -15,7 +15,7 @@ from t5x_like.experiment import command_line
 
 ROOT = pathlib.Path(__file__).parents[1]
 T5 = "--config=configs/t5.py:demo"
-CONFIG_COMMANDS = ("train", "evaluate", "infer", "plan")
+CONFIG_COMMANDS = ("train", "evaluate", "infer", "plan", "tokenize")
 
 
 @pytest.fixture(autouse=True)

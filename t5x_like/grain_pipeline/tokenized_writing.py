@@ -119,6 +119,8 @@ def write(
         yield number, len(parts)
     if other := difference(made, identity(*documents.open())):
         raise ValueError(f"the documents were changed meanwhile: {other}; set another --output")
+    for left in place.rglob("*.unfinished"):  # by runs that were killed
+        left.unlink()
     sizes: dict[str, dict[str, int]] = {key: {} for key in splits}
     for part in parts:
         sizes[part.key][os.path.relpath(part.file, place)] = part.file.stat().st_size
@@ -128,12 +130,13 @@ def write(
 
 
 def _parts(place: pathlib.Path, key: str, split: Split, *, rows: int) -> list[_Part]:
-    """The files of a split, which do not depend on the processes; one if it has no row."""
+    """The files of a split, which do not depend on the processes; none without rows."""
     number = min(max(1, -(-len(split.rows) // rows)), _MOST_FILES)
     ends = [len(split.rows) * n // number for n in range(number + 1)]
     return [
         _Part(key, range(*pair), place / f"{key}-{n:05d}-of-{number:05d}.array_record")
         for n, pair in enumerate(itertools.pairwise(ends))
+        if pair[0] < pair[1]
     ]
 
 

@@ -156,7 +156,7 @@ def test_other_documents_or_tokens_are_refused(source, tokenized, tmp_path):
         read(tmp_path, tokenized)
     with pytest.raises(ValueError, match=r"--output=.* made of other .*: rows of c/train is 68"):
         write(tmp_path, tokenized)
-    with pytest.raises(ValueError, match="held_out of c/train is 0.3, and was 0.2"):
+    with pytest.raises(ValueError, match=r"held_out of c/train is 0.3, and was 0.2"):
         write(source, tokenized, held_out=0.3)
 
 
@@ -167,7 +167,7 @@ def test_a_damaged_folder_is_refused(source, tmp_path):
     with pytest.raises(ValueError, match=r"is damaged: c/train-00001-of-00004.array_record has"):
         read(source, tmp_path / "folder")
     file.unlink()
-    with pytest.raises(ValueError, match="is damaged: .* has 0 bytes"):
+    with pytest.raises(ValueError, match=r"is damaged: .* has 0 bytes"):
         read(source, tmp_path / "folder")
     with pytest.raises(ValueError, match=r"has no tokenized.json: make it by t5x-like tokenize"):
         read(source, tmp_path)
