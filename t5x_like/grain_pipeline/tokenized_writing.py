@@ -118,7 +118,10 @@ def write(
     for number, _ in enumerate(_written(documents, missing, processes=processes), whole + 1):
         yield number, len(parts)
     if other := difference(made, identity(*documents.open())):
-        raise ValueError(f"the documents were changed meanwhile: {other}; set another --output")
+        (place / UNFINISHED).unlink()  # nothing goes on with files of two states of the text
+        raise ValueError(
+            f"the documents were changed meanwhile: {other}; delete {folder} and begin anew"
+        )
     for left in place.rglob("*.unfinished"):  # by runs that were killed
         left.unlink()
     sizes: dict[str, dict[str, int]] = {key: {} for key in splits}
@@ -173,7 +176,9 @@ def _written(documents: Documents, parts: Sequence[_Part], *, processes: int) ->
     """Write the files, and return after each."""
     if processes == 1:
         vocabulary, splits = documents.open()
-        yield from (part.write(vocabulary, splits[part.key]) for part in parts)
+        for part in parts:
+            part.write(vocabulary, splits[part.key])
+            yield
         return
     # Threads of this process may hold locks, which a fork would copy.
     context = multiprocessing.get_context("spawn")
@@ -183,7 +188,8 @@ def _written(documents: Documents, parts: Sequence[_Part], *, processes: int) ->
         futures = [pool.submit(_write, documents, part) for part in parts]
         try:
             for future in concurrent.futures.as_completed(futures):
-                yield future.result()
+                future.result()
+                yield
         except BrokenProcessPool as error:
             raise OSError(
                 "a process was killed, perhaps for its memory: set fewer --processes; the same "

@@ -185,7 +185,7 @@ def test_documents_that_change_meanwhile_make_no_folder(tmp_path):
         file.write('{"text": "more"}\n')
     with pytest.raises(ValueError, match="the documents were changed meanwhile"):
         list(writing)
-    with pytest.raises(ValueError, match="is unfinished"):
+    with pytest.raises(ValueError, match=r"has no tokenized.json"):
         read(tmp_path, tmp_path / "folder")
 
 
