@@ -12,7 +12,7 @@ import pytest
 
 from t5x_like import config, partitioning
 from t5x_like.experiment import data_side, fingerprints
-from t5x_like.experiment.fingerprints import _ENDS
+from t5x_like.paths import _ENDS
 from t5x_like.vocabularies.trainers import train
 from tests.programs import tiny_t5
 
