@@ -157,6 +157,36 @@ def test_an_episode_is_its_prompt_and_its_response(system):
     assert not advantages[~real].any()
 
 
+@EVERY
+def test_padding_around_a_prompt_changes_nothing(system):
+    module, params, episodes, found, _ = made(system)
+    width = 3
+    wider = dict(episodes)
+    if system == "t5":  # after the prompt, in the encoder
+        for name in ("encoder_input_tokens", "encoder_segment_ids"):
+            wider[name] = jnp.pad(episodes[name], ((0, 0), (0, width)))
+        places = wider["encoder_input_tokens"].at[:, -width:]
+        wider["encoder_input_tokens"] = places.set(7)
+    else:  # before it
+        for name in ("decoder_input_tokens", "decoder_segment_ids", "decoder_positions"):
+            wider[name] = jnp.pad(episodes[name], ((0, 0), (width, 0)))
+        wider["decoder_input_tokens"] = wider["decoder_input_tokens"].at[:, :width].set(7)
+
+    @jax.jit
+    def score(params, batch):
+        logits, values = module.apply({"params": params}, batch, method="act")
+        rewards = module.apply({"params": params}, batch, method="rewards")
+        return policy_optimization.log_probs(logits, batch, temperature=0.7), values, rewards
+
+    log_probs, values, rewards = score(params, wider)
+    real = np.asarray(episodes["response_mask"]) > 0
+    # Float32 sums of attention over other slots.
+    for one, other in ((log_probs, found["log_probs"]), (values, found["values"])):
+        np.testing.assert_allclose(one[real], other[real], rtol=1e-4, atol=2e-5)
+    there = real.any(axis=1)
+    np.testing.assert_allclose(rewards[there], found["reward"][there], rtol=1e-4, atol=2e-5)
+
+
 def texts(system):
     """Three rows of pretraining text for each of 16 episodes."""
     tokens = np.random.default_rng(1).integers(0, VOCABULARY, (3, 16, 3, 7))

@@ -21,22 +21,16 @@ from t5x_like.checkpoints import Checkpoints, reading
 from t5x_like.experiment import data_side, model_side, reporting
 from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
-from t5x_like.systems import gpt2, instructgpt, reward_model
+from t5x_like.systems import gpt2, instructgpt, reward_model, t5
 from t5x_like.training import state
 from tests.programs import in_process
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEPS = 3
-POLICY = gpt2.SIZES["small"] | {
-    "vocab_size": 384,
-    "positions": 24,
-    "layers": 1,
-    "d_model": 16,
-    "d_ff": 24,
-    "heads": 2,
-    "dropout": 0.0,
-}
-REWARD = reward_model.reward_model_of("gpt2", POLICY)
+TINY = {"vocab_size": 384, "d_model": 16, "d_ff": 24, "heads": 2, "dropout": 0.0}
+POLICY = gpt2.SIZES["small"] | TINY | {"positions": 24, "layers": 1}
+T5_LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "d_kv": 8}
+POLICIES = {"gpt2": POLICY, "t5": t5.SIZES["v1_0_small"] | TINY | T5_LAYERS}
 END = 1  # of bytes
 
 
@@ -53,12 +47,25 @@ def write_run(folder, system, model, *, seed):
         saver.save(1, first, None)
 
 
-def settings(folder):
+def write_files(folder, system):
+    """Prompts, texts, and the runs of a language model and a reward model."""
+    rows = ({"prompt": f"say {n}", "response": "no"} for n in range(60))
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "texts.txt").write_text("\n".join(f"text {n} of many" for n in range(50)))
+    policy = POLICIES[system]
+    write_run(folder / "sft", system, policy, seed=1)
+    reward = reward_model.reward_model_of(system, policy)
+    write_run(folder / "reward", "reward_model", reward, seed=2)
+
+
+def settings(folder, system="gpt2"):
     """A run of PPO-ptx in `folder`."""
     made = config.defaults()
     made.system = "instructgpt"
     made.workdir, made.initialize = str(folder / "run"), str(folder / "sft")
-    made.model = instructgpt.instructgpt_of("gpt2", POLICY, REWARD, end_id=END)
+    policy = POLICIES[system]
+    reward = reward_model.reward_model_of(system, policy)
+    made.model = instructgpt.instructgpt_of(system, policy, reward, end_id=END)
     made.model.reward.folder = str(folder / "reward")
     made.loss = {"gamma_ptx": 0.5, "beta": 0.1}
     made.data.module = str(ROOT / "data" / "prompt_files.py")
@@ -92,11 +99,7 @@ def settings(folder):
 def folder(tmp_path_factory):
     """Prompts, texts, and the runs of a language model, a reward model and a whole PPO."""
     made = tmp_path_factory.mktemp("ppo")
-    rows = ({"prompt": f"say {n}", "response": "no"} for n in range(60))
-    (made / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (made / "texts.txt").write_text("\n".join(f"text {n} of many" for n in range(50)))
-    write_run(made / "sft", "gpt2", POLICY, seed=1)
-    write_run(made / "reward", "reward_model", REWARD, seed=2)
+    write_files(made, "gpt2")
     train.train(settings(made))
     return made
 
@@ -161,6 +164,40 @@ def test_a_run_that_stopped_goes_on_bit_for_bit(folder, tmp_path):
 
 
 @pytest.mark.slow
+def test_ppo_ptx_of_an_encoder_decoder_learns_and_goes_on_bit_for_bit(tmp_path):
+    write_files(tmp_path, "t5")
+    first = settings(tmp_path, "t5")
+    first.data.converter = "encoder_prompts"
+    first.data.objective_settings.pretraining_objective = "prefix_lm"
+    first.data.lengths = {
+        **{"inputs": 8, "targets": 6},
+        **dict.fromkeys(("pretraining_inputs", "pretraining_targets"), 12),
+    }
+    train.train(first)
+    again = first.copy_and_resolve_references()
+    again.workdir = str(tmp_path / "again")
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    for step in (2, 3):
+        shutil.rmtree(tmp_path / "again" / "checkpoints" / str(step))
+    train.train(again)
+    assert_same(stored(again.workdir, STEPS), stored(first.workdir, STEPS))
+    measured = {"rewards/mean": 0.5, "rewards/deviation": 2.0}
+    found = {"tasks": {"preference_files": measured}}
+    (tmp_path / "reward" / "rewards.json").write_text(json.dumps(found))
+    made = ppo.get_config(f"{tmp_path / 'sft'}:{tmp_path / 'reward'}")
+    config.check(made)
+    assert made.data.converter == "encoder_prompts"
+    # The vocabulary has the sentinels that spans need.
+    assert made.data.objective_settings.pretraining_objective == "span_corruption"
+    lengths = {"pretraining_inputs": 512, "pretraining_targets": 114}
+    assert made.data.lengths.to_dict() == {"inputs": 8, "targets": 6} | lengths
+    costs = reporting.read_log(tmp_path / "run")["train/pretraining/cross_entropy"]
+    assert len(costs) == STEPS
+    assert costs[STEPS] < costs[1]
+    assert from_pretrained(first.workdir).system == "t5"
+
+
+@pytest.mark.slow
 def test_one_device_computes_what_eight_do(folder):
     alone = settings(folder)
     alone.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
@@ -170,7 +207,10 @@ def test_one_device_computes_what_eight_do(folder):
     now, log = model.initial_state(), reporting.read_log(folder / "run")
     with partitioning.layout(model.mesh):
         for step in range(1, STEPS + 1):
-            now, found = model.train_step(now, model.put(next(batches)[1]))
+            before = now
+            now, found = model.train_step(before, model.put(next(batches)[1]))
+            # The update has overwritten what it was given.
+            assert all(one.is_deleted() for one in jax.tree.leaves(before.opt_state))
             for name in ("loss", "reward", "divergence", "value/loss", "grad_norm"):
                 # Float32 sums in another order, through as many updates.
                 expected = log[f"train/{name}"][step]
@@ -301,6 +341,11 @@ def test_two_processes_compute_what_eight_devices_do(folder, tmp_path):
         ({"model.reward.folder": ""}, "model.reward.folder is not set: name the folder"),
         ({"initialize": ""}, "initialize is not set"),
         ({"data.objective": "text_to_text"}, "this instructgpt reads the examples of 'prompts'"),
+        # The reference and the policy are those of the folder, whose feed-forward is 24 wide.
+        (
+            {"model.policy.d_ff": 32},
+            r"float32\[[\d, ]*24[\d, ]*\], the model as float32\[[\d, ]*32[\d, ]*\]",
+        ),
         ({"loss.betta": 0.1}, "loss.betta does not exist"),
         ({"model.reward.vocab_size": 99}, "the reward model read the same tokens"),
         ({"loss.gae_decay": "high"}, "loss.gae_decay='high' must be a number"),
