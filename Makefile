@@ -27,8 +27,8 @@ $(VOCABULARY): | $(READY)
 
 # The C library then keeps the memory of one step for the next, where it would give the pages back to
 # the kernel and get them anew: a quarter of the CPU time of a training step.
-demo: export MALLOC_MMAP_MAX_ := 0
-demo: export MALLOC_TRIM_THRESHOLD_ := 4294967296
+demo notebooks: export MALLOC_MMAP_MAX_ := 0
+demo notebooks: export MALLOC_TRIM_THRESHOLD_ := 4294967296
 demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python documentation, and look at it
 	@$(PYTHON_IN_VENV) -m t5x_like.train --config=configs/t5.py:demo --config.workdir=$(DEMO)
 	@$(PYTHON_IN_VENV) -m t5x_like.infer --config=configs/t5.py:demo --config.workdir=$(DEMO) --examples=5
