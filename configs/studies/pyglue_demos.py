@@ -62,7 +62,7 @@ def get_study(system: str = "bert") -> Study:
         runs=runs,
         arms={system: Arm()},
         measures={
-            f"{task} {metric}": Measure(
+            f"{task}_{metric}": Measure(
                 run=task, number=f"pyglue_{task}_test/benchmark/{metric}", scale=100.0
             )
             for task, metrics in numbers.items()
