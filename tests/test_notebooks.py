@@ -103,11 +103,11 @@ def test_a_path_of_a_machine_is_seen(text, found):
 @functools.cache
 def names_in(module):
     """The names that a module of this repository defines or imports at its top; None elsewhere."""
+    if module.partition(".")[0] not in ("t5x_like", "configs", "data"):
+        return None
     found = importlib.util.find_spec(module)
     if found.origin is None:  # a folder of modules
         return set()
-    if not Path(found.origin).is_relative_to(ROOT):
-        return None
     defined = set()
     for node in ast.parse(Path(found.origin).read_text("utf-8")).body:
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import ml_collections
@@ -12,6 +13,7 @@ import numpy as np
 
 from t5x_like import partitioning
 from t5x_like.experiment import completion, model_side, reporting
+from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.planning import batches
 from t5x_like.scaling_laws import cost
@@ -80,13 +82,19 @@ def _rate_of_steps(settings: ml_collections.ConfigDict) -> float:
     with partitioning.layout(model.mesh):
         # Ones: as token ids, weights and segments they make a full batch.
         batch = model.put({name: np.ones(x.shape, x.dtype) for name, x in shapes.items()})
-        state = model.initial_state()
+        state = model.initial_state().replace(carry=_memory(model, batch))
         for _ in range(_STEPS + 1):
             start = time.perf_counter()
             state, _ = jax.block_until_ready(model.train_step(state, batch))
             seconds.append(time.perf_counter() - start)
         flops = model.flops(shapes)
     return flops / statistics.median(seconds[1:])  # the first one compiles
+
+
+def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
+    """The memory of a run before its first batch; None for a task without one."""
+    carry = model.initial_carry(batch)
+    return {model.name: carry} if model.name and carry is not None else carry
 
 
 def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:

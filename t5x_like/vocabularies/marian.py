@@ -34,9 +34,7 @@ class MarianVocabulary(Vocabulary):
 
     def __init__(self, ids: Mapping[str, int], *, source: bytes, target: bytes):
         if missing := {_END, _UNKNOWN, _PADDING} - set(ids):
-            raise ValueError(
-                f"has no {', '.join(sorted(missing))}, which Marian's vocabularies have."
-            )
+            raise ValueError(f"has no {', '.join(sorted(missing))}, which Marian needs.")
         self._ids, self._target = ids, target
         self._model = _load(source, SOURCE)
         _load(target, TARGET)  # so that a damaged file is found at once

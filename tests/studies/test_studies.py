@@ -328,8 +328,8 @@ def test_bad_arguments_are_one_line(arguments, message, capsys):
 def test_every_arm_of_the_grid_has_a_valid_config_and_the_papers_numbers(tmp_path):
     _, study = definition.load("t5_grid")
     found = cells.cells(dataclasses.replace(study, seeds=(0,)), tmp_path, changes={})
-    assert len(found) == len(study.arms) == 33
-    assert len(cells.runs_of(found)) == 61
+    assert len(found) == len(study.arms) == 34
+    assert len(cells.runs_of(found)) == 63
     for arm in study.arms.values():
         assert set(arm.paper) == {"average", "span", "summary"}
     # Raffel et al. 2020, table 2, GLUE and SQuAD.

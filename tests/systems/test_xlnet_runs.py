@@ -14,6 +14,7 @@ from t5x_like import config, partitioning, train
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.experiment import model_side
 from t5x_like.losses import masked_lm
+from t5x_like.studies import estimate
 from t5x_like.systems import bert, xlnet
 
 WORDS = "the man went to a store he bought milk and sang in rain"
@@ -55,6 +56,10 @@ def step_on(model, state, steps):
             state, metrics = model.train_step(state, model.put(batch(step)))
             losses.append(float(metrics["loss"].compute()))
     return state, losses
+
+
+def test_a_study_times_steps_that_have_a_memory():
+    assert estimate._rate_of_steps(settings()) > 0
 
 
 def started(model):
