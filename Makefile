@@ -33,11 +33,14 @@ demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python docum
 	@$(PYTHON_IN_VENV) -m t5x_like.train --config=configs/t5.py:demo --config.workdir=$(DEMO)
 	@$(PYTHON_IN_VENV) -m t5x_like.infer --config=configs/t5.py:demo --config.workdir=$(DEMO) --examples=5
 
+# With --dist=loadfile xdist can wait forever for the tests of a worker that it replaced.
+PARALLEL := -n logical --maxprocesses=8 --dist=loadfile --max-worker-restart=0
+
 test: $(READY)  ## the tests, but for the slow ones
-	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser" -n logical --maxprocesses=8 --dist=loadfile
+	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser" $(PARALLEL)
 
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
-	@$(PYTHON_IN_VENV) -m pytest -m slow -n logical --maxprocesses=8 --dist=loadfile --timeout=1200
+	@$(PYTHON_IN_VENV) -m pytest -m slow $(PARALLEL) --timeout=1200 -o faulthandler_timeout=1260
 
 test-page: $(READY)  ## the page in headless Chromium (apt-get install chromium chromium-driver)
 	@$(PYTHON_IN_VENV) -m pytest -m browser

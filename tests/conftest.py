@@ -14,13 +14,15 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 # optimizations, and without XLA's fusion emitters and with one module per program there is half as
 # much to compile. XLA's own passes (fusions, sharding, collectives) stay the same. Flags given from
 # outside come last, and win: XLA_FLAGS="--xla_backend_optimization_level=3
-# --xla_cpu_use_fusion_emitters=true" tests what users run.
+# --xla_cpu_use_fusion_emitters=true" tests what users run. A collective waits for as long as a test
+# may: by default XLA ends the process after 40 s, which a machine with other work can take.
 os.environ["XLA_FLAGS"] = " ".join(
     [
         "--xla_force_host_platform_device_count=8",
         "--xla_backend_optimization_level=0",
         "--xla_cpu_use_fusion_emitters=false",
         "--xla_cpu_parallel_codegen_split_count=1",
+        "--xla_cpu_collective_call_terminate_timeout_seconds=1200",
         os.environ.get("XLA_FLAGS", ""),
     ]
 ).strip()
