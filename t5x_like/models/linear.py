@@ -8,6 +8,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.quantized_product import Product
+
 Initializer = Callable[..., Array]
 
 
@@ -30,6 +32,7 @@ class Linear(nn.Module):
         axes: logical names of the kernel's axes, inputs first.
         contract: the number of input axes that are summed over.
         kernel_init: called with the shape [inputs, outputs] of a matrix, so that fans are right.
+        product: (rows [N, n], kernel [n, m]) -> [N, m], exact or quantized.
     """
 
     features: tuple[int, ...]
@@ -38,6 +41,7 @@ class Linear(nn.Module):
     use_bias: bool = False
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros
+    product: Product = jnp.matmul
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -55,7 +59,8 @@ class Linear(nn.Module):
         # first transposes an operand, on a CPU number by number.
         rows = x.shape[: x.ndim - self.contract]
         matrix = kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
-        y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs)) @ matrix
+        y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs))
+        y = self.product(y, matrix)
         y = y.reshape(*rows, *self.features)
         if self.use_bias:
             init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])

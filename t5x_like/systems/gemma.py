@@ -92,6 +92,7 @@ SYSTEM = System(
     name="gemma",
     sizes=SIZES,
     build=build,
+    later=llama.SYSTEM.later,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
     generation={"eos_token_id": "eos_id"},
 )

@@ -54,6 +54,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "relative_buckets": 32,
         "relative_max_distance": 128,
         "d_adapter": 0,
+        "quantization": "none",
     }
     return t5.build({**config, **t5_config})
 

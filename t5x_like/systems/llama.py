@@ -22,6 +22,7 @@ from t5x_like.models.feed_forward.mlp import GLU
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
+from t5x_like.models.quantized_product import select_product
 from t5x_like.systems.system import System, Task
 
 
@@ -44,6 +45,7 @@ def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> d
         "eos_id": 2,
         "attention": "auto",
         "dtype": "float32",
+        "quantization": "none",
         "loop": "scan",
         "remat": "none",
         "embedding_lookup": "gather",
@@ -163,6 +165,7 @@ def attention(
         query_init=NORMAL,
         kernel_init=NORMAL,
         out_init=NORMAL,
+        product=select_product(config["quantization"]),
         dtype=dtype,
     )
 
@@ -177,6 +180,7 @@ def feed_forward(
         activation=activation,
         wi_init=NORMAL,
         wo_init=NORMAL,
+        product=select_product(config["quantization"]),
         dtype=jnp.dtype(config["dtype"]),
     )
 
@@ -185,6 +189,7 @@ SYSTEM = System(
     name="llama",
     sizes=SIZES,
     build=build,
+    later={"quantization": "none"},
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -16,8 +16,12 @@ from t5x_like.systems import llama, switch
 from t5x_like.systems.system import System, Task
 
 
+_EXACT = {"quantization": "none"}  # a setting of LLaMA alone: experts have no quantized products
+
+
 def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> dict[str, Any]:
-    return llama.SIZES["mistral_7b"] | {
+    dense = llama.SIZES["mistral_7b"]
+    return {name: dense[name] for name in dense if name not in _EXACT} | {
         "positions": 32_768,
         "layers": layers,
         "d_model": d_model,
@@ -74,7 +78,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return llama.network(
         config,
         make_norm=functools.partial(RMSNorm, epsilon=config["norm_epsilon"], dtype=dtype),
-        make_attention=llama.attention(config),
+        make_attention=llama.attention({**config, **_EXACT}),
         make_feed_forward=make_feed_forward,
     )
 

@@ -64,6 +64,7 @@ SYSTEM = System(
     name="qwen2",
     sizes=SIZES,
     build=build,
+    later=llama.SYSTEM.later,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
     generation={"eos_token_id": "eos_id"},
 )

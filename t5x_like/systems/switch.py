@@ -36,8 +36,12 @@ _SPARSE: dict[str, Any] = {
 }
 
 
+_EXACT = {"quantization": "none"}  # a setting of T5 alone: experts have no quantized products
+
+
 def _size(dense: str, **own: Any) -> dict[str, Any]:
-    return t5.SIZES[dense] | _SPARSE | own
+    inherited = {name: t5.SIZES[dense][name] for name in t5.SIZES[dense] if name not in _EXACT}
+    return inherited | _SPARSE | own
 
 
 def _base(experts: int) -> dict[str, Any]:
@@ -81,6 +85,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             whole groups of `sparse_every`.
     """
     _check(config)
+    config = {**config, **_EXACT}
 
     def make_init(deviation: float) -> nn.initializers.Initializer:
         """A normal of deviation sqrt(s / n), not sqrt(1 / n), truncated at two (section 2.4)."""
@@ -207,7 +212,7 @@ SYSTEM = System(
     name="switch",
     sizes=SIZES,
     build=build,
-    later=t5.SYSTEM.later,
+    later={name: t5.SYSTEM.later[name] for name in t5.SYSTEM.later if name not in _EXACT},
     structure=t5.SYSTEM.structure,
     new_parameters=t5.SYSTEM.new_parameters,
     tasks={

@@ -33,6 +33,7 @@ from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.token_encoder import TokenEncoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
+from t5x_like.models.quantized_product import select_product
 from t5x_like.names import choose
 from t5x_like.systems.system import System, Task
 
@@ -46,6 +47,7 @@ _COMMON: dict[str, Any] = {
     "d_adapter": 0,
     "attention": "auto",
     "dtype": "float32",
+    "quantization": "none",
     "loop": "scan",
     "remat": "none",
     "embedding_lookup": "gather",
@@ -106,6 +108,7 @@ def feed_forward(
         wo_init=make_init(config["d_ff"] ** -0.5),
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
+        product=select_product(config["quantization"]),
         dtype=jnp.dtype(config["dtype"]),
     )
 
@@ -177,6 +180,7 @@ def _attention(config: Mapping[str, Any], *, make_init: MakeInit) -> dict[str, A
         "out_init": make_init((config["heads"] * config["d_kv"]) ** -0.5),
         "dropout": config["dropout"],
         "dropout_broadcast": config["dropout_broadcast"],
+        "product": select_product(config["quantization"]),
         "dtype": dtype,
     }
 
@@ -275,6 +279,7 @@ SYSTEM = System(
         "relative_buckets": 32,
         "relative_max_distance": 128,
         "d_adapter": 0,
+        "quantization": "none",
     },
     structure=("d_adapter",),
     new_parameters=("*/adapter/", "*/adapter_norm/"),

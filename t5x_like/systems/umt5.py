@@ -31,6 +31,7 @@ SYSTEM = System(
     name="umt5",
     sizes=SIZES,
     build=build,
+    later={"quantization": "none"},
     structure=t5.SYSTEM.structure,
     new_parameters=t5.SYSTEM.new_parameters,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},

@@ -21,6 +21,7 @@ from t5x_like.models.attention.cores import (
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.linear import Initializer, Linear
+from t5x_like.models.quantized_product import Product
 
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[Array, "B L H K"]]
 
@@ -45,6 +46,7 @@ class Attention(nn.Module):
             `query`, `key`, `value` and `out`.
         query_init, kernel_init, out_init: initializers of the kernels as matrices [D, H*K] and
             [H*K, D].
+        product: of the projections, as in `Linear`.
     """
 
     heads: int
@@ -60,6 +62,7 @@ class Attention(nn.Module):
     query_init: Initializer = nn.initializers.lecun_normal()
     kernel_init: Initializer = nn.initializers.lecun_normal()
     out_init: Initializer = nn.initializers.lecun_normal()
+    product: Product = jnp.matmul
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
@@ -80,6 +83,7 @@ class Attention(nn.Module):
             axes=("embed", axis, "kv"),
             use_bias=self._has_bias(name),
             kernel_init=init,
+            product=self.product,
             dtype=self.dtype,
         )
 
@@ -193,6 +197,7 @@ class Attention(nn.Module):
             contract=2,
             use_bias=self._has_bias("out"),
             kernel_init=self.out_init,
+            product=self.product,
             dtype=self.dtype,
             name="out",
         )

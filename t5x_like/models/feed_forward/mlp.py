@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like.models.dropout import make_dropout
 from t5x_like.models.linear import Initializer, Linear
+from t5x_like.models.quantized_product import Product
 
 HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
 
@@ -20,6 +21,7 @@ class MLP(nn.Module):
         hidden: F.
         dropout, dropout_broadcast: of the hidden layer, see models/dropout.py.
         wi_init, wo_init: initializers of the kernels [D, F] and [F, D].
+        product: as in `Linear`.
     """
 
     hidden: int
@@ -29,6 +31,7 @@ class MLP(nn.Module):
     use_bias: bool = False
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()
+    product: Product = jnp.matmul
     dtype: Any = jnp.float32
 
     def _into_hidden(self, x: Float[Array, "B L D"], name: str) -> Float[Array, "B L F"]:
@@ -37,6 +40,7 @@ class MLP(nn.Module):
             axes=("embed", "mlp"),
             use_bias=self.use_bias,
             kernel_init=self.wi_init,
+            product=self.product,
             dtype=self.dtype,
             name=name,
         )(x)
@@ -58,6 +62,7 @@ class MLP(nn.Module):
             axes=("mlp", "embed"),
             use_bias=self.use_bias,
             kernel_init=self.wo_init,
+            product=self.product,
             dtype=self.dtype,
             name="wo",
         )(hidden)

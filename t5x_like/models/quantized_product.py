@@ -1,0 +1,106 @@
+"""Products of linear layers with 8-bit operands, forward and backward, for training."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from t5x_like.names import choose
+
+Product = Callable[[Float[Array, "N n"], Float[Array, "n m"]], Float[Array, "N m"]]
+Pair = tuple[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Types:
+    """The types of the operands of a layer's three products, left and right.
+
+    Attributes:
+        output: rows times kernel.
+        of_rows: the output's gradient times the kernel, which is the gradient of the rows.
+        of_kernel: rows times the output's gradient, which is the gradient of the kernel; None: the
+            types that they have.
+    """
+
+    output: Pair
+    of_rows: Pair
+    of_kernel: Pair | None
+
+
+# SwitchBack: Wortsman et al. 2023 (arXiv:2304.13013), section 2.2. The gradient of the kernel sums
+# over all tokens of the batch, and integers would be too coarse for that.
+_INT8 = Types(output=(jnp.int8, jnp.int8), of_rows=(jnp.int8, jnp.int8), of_kernel=None)
+
+# Micikevicius et al. 2022 (arXiv:2209.05433), section 3: four bits of exponent for weights and
+# activations, five for gradients, whose range is larger.
+_VALUE, _GRADIENT = jnp.float8_e4m3fn, jnp.float8_e5m2
+_FP8 = Types(output=(_VALUE, _VALUE), of_rows=(_GRADIENT, _VALUE), of_kernel=(_VALUE, _GRADIENT))
+
+
+def select_product(name: str) -> Product:
+    """The product of linear layers for `model.quantization`.
+
+    `int8` and `fp8` divide the operands of each product by the largest absolute value that they
+    have along the axis that is summed over, one scale for each row of the left and each column of
+    the right, and round them to 8 bits; the sums are int32 or float32. Scales are computed anew at
+    every product, so there is no state. Gradients are those of the exact product, as if nothing
+    was rounded (Bengio et al. 2013, the straight-through estimator). The result has the type of the
+    rows, a NaN or infinity among the operands makes a NaN.
+
+    Raises:
+        ValueError: there is no such quantization.
+    """
+    table: dict[str, Product] = {
+        "none": jnp.matmul,
+        "int8": functools.partial(_product, _INT8),
+        "fp8": functools.partial(_product, _FP8),
+    }
+    return choose("model.quantization", name, table)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _product(types: Types, rows: Array, kernel: Array) -> Array:
+    return _multiply(rows, kernel, over=(1, 0), types=types.output).astype(rows.dtype)
+
+
+def _forward(types: Types, rows: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _product(types, rows, kernel), (rows, kernel)
+
+
+def _backward(
+    types: Types, operands: tuple[Array, Array], gradient: Array
+) -> tuple[Array, Array]:
+    rows, kernel = operands
+    by_rows = _multiply(gradient, kernel, over=(1, 1), types=types.of_rows)
+    by_kernel = _multiply(rows, gradient, over=(0, 0), types=types.of_kernel)
+    return by_rows.astype(rows.dtype), by_kernel.astype(kernel.dtype)
+
+
+_product.defvjp(_forward, _backward)
+
+
+def _multiply(left: Array, right: Array, *, over: tuple[int, int], types: Pair | None) -> Array:
+    """The float32 product of two matrices, summed over an axis of each."""
+    axes = (((over[0],), (over[1],)), ((), ()))
+    if types is None:
+        return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
+    left, left_scale = _quantize(left, over[0], types[0])
+    right, right_scale = _quantize(right, over[1], types[1])
+    sums = jnp.int32 if types[0] == jnp.int8 else jnp.float32
+    product = jax.lax.dot_general(left, right, axes, preferred_element_type=sums)
+    return product.astype(jnp.float32) * left_scale[:, None] * right_scale
+
+
+def _quantize(x: Array, axis: int, dtype: Any) -> tuple[Array, Array]:
+    """A matrix in 8 bits, and what its entries along `axis` are to be multiplied by."""
+    whole = jnp.issubdtype(dtype, jnp.integer)
+    largest = float(jnp.iinfo(dtype).max if whole else jnp.finfo(dtype).max)
+    x = x.astype(jnp.float32)
+    # The least scale keeps entries that are all 0 from being divided by 0.
+    scale = jnp.maximum(jnp.max(jnp.abs(x), axis=axis), 1e-30) / largest
+    x = x / jnp.expand_dims(scale, axis)
+    return (jnp.round(x) if whole else x).astype(dtype), scale
