@@ -31,6 +31,7 @@ class Chip:
         full: a dimension of a slice is a ring where its length is a multiple of this.
         devices: JAX devices on a chip.
         tpu_config: libtpu's name for the way that the cores are used.
+        int8: peak of int8 products over that of bfloat16 products.
         kind: what JAX calls a device of it (`device_kind`).
     """
 
@@ -41,12 +42,14 @@ class Chip:
     full: int
     devices: int = 1
     tpu_config: str = "default"
+    int8: float = 1.0
     kind: str = ""
 
 
 # Memory: what libtpu 0.0.42 reports as available where a program is too large (a test checks it);
 # it reserves some of the 32 GiB of a v3 or v4 chip, 16 of v5e, 95 GB of v5p and 32 of v6e.
-# Bandwidth of memory: cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, "System architecture".
+# Bandwidth of memory, and peaks in int8: cloud.google.com/tpu/docs/v3, v4, v5e, v5p, v6e, "System
+# architecture".
 # Links, and where they close to rings: Austin et al. 2025, "How to Scale Your Model", part 2
 # (jax-ml.github.io/scaling-book/tpus), the tables of key takeaways: v4 and v5p join the ends of
 # whole cubes of 4 by optical switches, the others those of a whole pod's side.
@@ -54,9 +57,18 @@ _CORES_TOGETHER = "megacore"
 CHIPS = {
     "v3": Chip(15.48 * _GIB, 0.9e12, 1.0e11, 2, 32, kind="TPU v3", devices=2),
     "v4": Chip(30.75 * _GIB, 1.2e12, 4.5e10, 3, 4, kind="TPU v4", tpu_config=_CORES_TOGETHER),
-    "v5e": Chip(15.75 * _GIB, 8.19e11, 5.0e10, 2, 16, kind="TPU v5 lite"),
-    "v5p": Chip(95.74 * _GIB, 2.765e12, 1.0e11, 3, 4, kind="TPU v5", tpu_config=_CORES_TOGETHER),
-    "v6e": Chip(31.25 * _GIB, 1.638e12, 1.0e11, 2, 16, kind="TPU v6 lite"),
+    "v5e": Chip(15.75 * _GIB, 8.19e11, 5.0e10, 2, 16, kind="TPU v5 lite", int8=2.0),
+    "v5p": Chip(
+        95.74 * _GIB,
+        2.765e12,
+        1.0e11,
+        3,
+        4,
+        kind="TPU v5",
+        tpu_config=_CORES_TOGETHER,
+        int8=2.0,
+    ),
+    "v6e": Chip(31.25 * _GIB, 1.638e12, 1.0e11, 2, 16, kind="TPU v6 lite", int8=2.0),
 }
 
 

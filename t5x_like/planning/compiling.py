@@ -34,6 +34,7 @@ class Compiled:
     Attributes:
         text: the optimized HLO.
         flops: FLOPs of the matrix products.
+        int8_flops: those of products of int8 operands.
         memory_bytes: bytes read from and written to memory.
         memory: bytes by kind of buffer, see `_memory`.
         collectives: the collectives, those with most bytes first.
@@ -44,6 +45,7 @@ class Compiled:
 
     text: str
     flops: int
+    int8_flops: int
     memory_bytes: int
     memory: dict[str, int]
     collectives: list[Collective]
@@ -87,6 +89,7 @@ def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
     return Compiled(
         text=text,
         flops=products.flops(program),
+        int8_flops=products.int8_flops(program),
         memory_bytes=products.memory_bytes(program),
         memory=_memory(model, compiled.memory_analysis(), program, state=arguments[0]),
         collectives=collectives.collect(program, model.mesh),
@@ -153,16 +156,17 @@ def _activations(model: Experiment, program: Program) -> int:
 def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> dict[str, float]:
     """Lower bounds of the time of a step in seconds, by resource.
 
-    `compute`: the matrix products at the bfloat16 peak; `memory`: the bytes at the bandwidth of the
-    memory; `interconnect`: the collectives, which use the links along the dimensions that their
-    groups span. Empty for devices without published peaks.
+    `compute`: the matrix products at the bfloat16 peak, or the int8 peak; `memory`: the bytes at the
+    bandwidth of the memory; `interconnect`: the collectives, which use the links along the
+    dimensions that their groups span. Empty for devices without published peaks.
     """
     peak = flops.peak_flops(device)
     chip = topology.chip
     if peak is None or chip is None:
         return {}
     return {
-        "compute": compiled.flops / peak,
+        "compute": (compiled.flops - compiled.int8_flops) / peak
+        + compiled.int8_flops / (peak * chip.int8),
         "memory": compiled.memory_bytes * chip.devices / chip.memory_bandwidth,
         "interconnect": interconnect_seconds(compiled.collectives, topology),
     }

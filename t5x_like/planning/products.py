@@ -26,15 +26,23 @@ def flops(program: Program) -> int:
     The bodies of loops count as often as they run: `compiled.cost_analysis()` counts them once. A
     kernel counts with what it declares, or not at all.
     """
-    total = 0
+    return sum(count for count, _ in _work(program))
+
+
+def int8_flops(program: Program) -> int:
+    """Those of `flops` whose operands are both int8, for which some chips have a higher peak."""
+    return sum(count for count, types in _work(program) if types == {"s8"})
+
+
+def _work(program: Program) -> Iterator[tuple[int, set[str]]]:
+    """The FLOPs of each instruction, and the types of the operands of a product."""
     for visit, instruction in program.instructions():
         if instruction.opcode in ("dot", "convolution"):
             left, right = program.operands(visit, instruction)
             count = _dot if instruction.opcode == "dot" else _convolution
-            total += visit.times * count(instruction, left, right)
+            yield visit.times * count(instruction, left, right), {left.dtype, right.dtype}
         else:
-            total += visit.times * _declared(instruction, "flops")
-    return total
+            yield visit.times * _declared(instruction, "flops"), set()
 
 
 def _declared(instruction: Instruction, name: str) -> int:
