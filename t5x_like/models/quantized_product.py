@@ -71,9 +71,7 @@ def _forward(types: Types, rows: Array, kernel: Array) -> tuple[Array, tuple[Arr
     return _product(types, rows, kernel), (rows, kernel)
 
 
-def _backward(
-    types: Types, operands: tuple[Array, Array], gradient: Array
-) -> tuple[Array, Array]:
+def _backward(types: Types, operands: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     rows, kernel = operands
     by_rows = _multiply(gradient, kernel, over=(1, 1), types=types.of_rows)
     by_kernel = _multiply(rows, gradient, over=(0, 0), types=types.of_kernel)

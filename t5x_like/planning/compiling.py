@@ -156,7 +156,7 @@ def _activations(model: Experiment, program: Program) -> int:
 def step_bounds(compiled: Compiled, topology: Topology, device: jax.Device) -> dict[str, float]:
     """Lower bounds of the time of a step in seconds, by resource.
 
-    `compute`: the matrix products at the bfloat16 peak, or the int8 peak; `memory`: the bytes at the
+    `compute`: the matrix products at the bfloat16 or int8 peak; `memory`: the bytes at the
     bandwidth of the memory; `interconnect`: the collectives, which use the links along the
     dimensions that their groups span. Empty for devices without published peaks.
     """

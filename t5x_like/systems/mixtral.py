@@ -15,7 +15,6 @@ from t5x_like.models.norms import RMSNorm
 from t5x_like.systems import llama, switch
 from t5x_like.systems.system import System, Task
 
-
 _EXACT = {"quantization": "none"}  # a setting of LLaMA alone: experts have no quantized products
 
 

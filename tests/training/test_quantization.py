@@ -51,7 +51,7 @@ def test_parameters_are_those_of_exact_products(system, size):
 
 
 def test_what_is_not_there_is_named():
-    with pytest.raises(ValueError, match="model.quantization='int4' does not exist.*'int8'"):
+    with pytest.raises(ValueError, match=r"model.quantization='int4' does not exist.*'int8'"):
         systems.build("llama", llama.SIZES["7b"] | {"quantization": "int4"})
     for name in ("bert", "switch", "mixtral"):
         sizes = next(iter(systems.find(name).sizes.values()))
