@@ -49,7 +49,7 @@ def select_product(name: str) -> Product:
     the right, and round them to 8 bits; the sums are int32 or float32. Scales are computed anew at
     every product, so there is no state. Gradients are those of the exact product, as if nothing
     was rounded (Bengio et al. 2013, the straight-through estimator). The result has the type of the
-    rows, a NaN or infinity among the operands makes a NaN.
+    rows. Where an operand has a NaN or an infinity, its row or column of the result is not finite.
 
     Raises:
         ValueError: there is no such quantization.
