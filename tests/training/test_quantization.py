@@ -103,8 +103,8 @@ def losses(kind):
 def test_it_learns_what_exact_products_learn(kind):
     exact, found = losses("none"), losses(kind)
     assert exact[:5].mean() - exact[-20:].mean() > 1.0
-    # Runs with other seeds differ by TODO; a loss that stands still differs by 1.
-    assert abs(found[-20:].mean() - exact[-20:].mean()) < 0.02
+    # A twentieth of what is learned at least; a gradient that is lost costs more.
+    assert abs(found[-20:].mean() - exact[-20:].mean()) < 0.05
 
 
 def test_a_bound_of_a_step_has_the_peak_of_int8():
