@@ -5,7 +5,8 @@
     curl -d '{"tokens": [[15496, 11]], "new": 20}' localhost:8000
 
 It decodes greedily after prompts of token ids; copy it and the folder to any machine. Prompts are
-padded to a multiple of 64 tokens, so that few shapes compile.
+padded to a multiple of 64 tokens, so that few shapes compile. Of the folder's generation settings it
+applies start, end and padding, and lists the others that are set when it starts.
 """
 
 import json
@@ -18,6 +19,19 @@ import jax
 import jax.export
 import numpy as np
 from safetensors.flax import load_file
+
+
+# What the generation settings are where greedy decoding changes nothing.
+PLAIN = {
+    **{"num_beams": 1, "do_sample": False, "num_return_sequences": 1},
+    **{"min_length": 0, "min_new_tokens": None, "no_repeat_ngram_size": 0},
+    **dict.fromkeys(("suppress_tokens", "forced_bos_token_id", "forced_eos_token_id")),
+}
+
+
+def not_applied(generation: dict[str, Any]) -> list[str]:
+    """The generation settings that would change the tokens, and that this example does not apply."""
+    return [f"{name}={generation[name]}" for name in PLAIN if generation[name] != PLAIN[name]]
 
 
 class Model:
@@ -89,4 +103,6 @@ class Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     Handler.model = Model(pathlib.Path(sys.argv[1]))
+    if left := not_applied(Handler.model.about["generation"]):
+        print(f"greedy decoding, without {', '.join(left)}", flush=True)
     HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()

@@ -1,5 +1,6 @@
 """Exported programs, run by a process without this package, give what the model gives."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from launch import serve
 from t5x_like import convert, systems
+from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.pretrained import Pretrained, PretrainedEncoder, stablehlo
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -117,6 +119,18 @@ def test_the_example_serves_over_http(tmp_path, monkeypatch):
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_the_example_lists_the_settings_that_it_does_not_apply():
+    plain = dataclasses.asdict(GenerationSettings())
+    assert serve.not_applied(plain) == []
+    other = plain | {"num_beams": 4, "forced_bos_token_id": 0, "eos_token_id": 7, "top_k": 3}
+    assert serve.not_applied(other) == ["num_beams=4", "forced_bos_token_id=0"]
+    known = set(plain) - {"eos_token_id", "pad_token_id", "decoder_start_token_id", "seed"}
+    lengths = {"max_new_tokens", "max_length", "max_extra_tokens"}  # a request has its own
+    sampling = {"temperature", "top_k", "top_p"}  # of do_sample
+    beams = {"length_penalty", "length_penalty_kind", "early_stopping"}  # of num_beams
+    assert known - lengths - sampling - beams == set(serve.PLAIN)
 
 
 def post(server, asked):
