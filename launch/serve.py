@@ -5,8 +5,8 @@
     curl -d '{"tokens": [[15496, 11]], "new": 20}' localhost:8000
 
 It decodes greedily after prompts of token ids; copy it and the folder to any machine. Prompts are
-padded to a multiple of 64 tokens, so that few shapes compile. Of the folder's generation settings it
-applies start, end and padding, and lists the others that are set when it starts.
+padded to a multiple of 64 tokens, so that few shapes compile. Of the generation settings it applies
+start, end and padding; when it starts it lists the others that the folder has.
 """
 
 import json
@@ -20,7 +20,6 @@ import jax.export
 import numpy as np
 from safetensors.flax import load_file
 
-
 # What the generation settings are where greedy decoding changes nothing.
 PLAIN = {
     **{"num_beams": 1, "do_sample": False, "num_return_sequences": 1},
@@ -30,7 +29,7 @@ PLAIN = {
 
 
 def not_applied(generation: dict[str, Any]) -> list[str]:
-    """The generation settings that would change the tokens, and that this example does not apply."""
+    """The settings that would change the tokens, and that this example does not apply."""
     return [f"{name}={generation[name]}" for name in PLAIN if generation[name] != PLAIN[name]]
 
 
