@@ -22,6 +22,7 @@ from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.weight_source import implied_generation
 from t5x_like.systems.system import Task
 from t5x_like.training import (
+    compiler,
     flops,
     metrics,
     optimizers,
@@ -189,15 +190,21 @@ class Experiment:
             random_bits=train.random_bits,
         )
         memory = partitioning.batch_sharding(self.mesh) if self.has_memory else None
-        shardings = self.shardings.replace(carry=memory)
-        return jax.jit(update, donate_argnums=0, out_shardings=(shardings, self._everywhere))
+        out = (self.shardings.replace(carry=memory), self._everywhere)
+        options = self._compiler_options
+        return jax.jit(update, donate_argnums=0, out_shardings=out, compiler_options=options)
 
     @functools.cached_property
     def prepare_step(self) -> Callable[[TrainState, Mapping[str, Array]], dict[str, Array]]:
         """The jitted `Task.prepare`, of a state without optimizer state and memory."""
         assert self.prepare is not None
         made = step.make_prepare_step(self.prepare)
-        return jax.jit(made, out_shardings=partitioning.batch_sharding(self.mesh))
+        out, options = partitioning.batch_sharding(self.mesh), self._compiler_options
+        return jax.jit(made, out_shardings=out, compiler_options=options)
+
+    @property
+    def _compiler_options(self) -> compiler.Options:
+        return compiler.options(self.config.train.compiler, self.mesh.devices.flat[0].platform)
 
     def programs(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, tuple[Any, ...]]:
         """The jitted programs of a step by name, each before the shapes of its arguments.
@@ -333,6 +340,7 @@ def build_tasks(
     Raises:
         ValueError: a setting that does not exist, or that does not fit the others or the devices.
     """
+    compiler.find(config.train.compiler)
     run, with_heads = run_tasks(config), heads(config)
     settings = config.model.to_dict() | ({"head": with_heads} if with_heads else {})
     network = systems.build(config.system, settings)

@@ -32,6 +32,7 @@ def arithmetic(config: ml_collections.ConfigDict, *, task: str = "") -> Plan:
     step = batches.largest(config, task=task)
     alone = step.config.copy_and_resolve_references()
     alone.mesh = ONE_DEVICE
+    alone.train.compiler = "default"  # traced on a CPU, and not compiled
     model = model_side.build_tasks(alone, devices=jax.devices("cpu")[:1])[step.task]
     fields = step.batch
     found = _parameters(model, config)

@@ -1,0 +1,55 @@
+"""Presets of XLA's options for the programs of a training step."""
+
+from t5x_like.names import choose
+
+Options = dict[str, bool | int]
+
+# Preset -> the platform of the devices -> options. Names of TPUs are those of libtpu 0.0.42, which
+# refuses a name that it does not know; those of GPUs are of jaxlib's own debug options.
+_PRESETS: dict[str, dict[str, Options]] = {
+    "default": {},
+    # All-gathers and reductions run beside products of other layers.
+    "overlap": {
+        "tpu": {
+            "xla_enable_async_all_gather": True,
+            "xla_tpu_enable_async_collective_fusion": True,
+            "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
+            "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
+            "xla_tpu_overlap_compute_collective_tc": True,
+            "xla_tpu_enable_data_parallel_all_reduce_opt": True,
+            "xla_tpu_data_parallel_opt_different_sized_ops": True,
+        },
+        "gpu": {
+            "xla_gpu_enable_latency_hiding_scheduler": True,
+            "xla_gpu_enable_pipelined_all_gather": True,
+            "xla_gpu_enable_pipelined_reduce_scatter": True,
+            "xla_gpu_enable_pipelined_all_reduce": True,
+        },
+    },
+    # Fusions of a TPU may use 96 MiB of the memory on the chip, which v5e, v5p and v6e have.
+    "large_vmem": {"tpu": {"xla_tpu_scoped_vmem_limit_kib": 98304}},
+}
+
+
+def find(preset: str) -> dict[str, Options]:
+    """The options of a preset of `train.compiler` by platform; none for the default.
+
+    Raises:
+        ValueError: there is no such preset.
+    """
+    return choose("train.compiler", preset, _PRESETS)
+
+
+def options(preset: str, platform: str) -> Options:
+    """The options of a preset for devices of this platform.
+
+    Raises:
+        ValueError: there is no such preset, or it is not for these devices.
+    """
+    found = find(preset)
+    if found and platform not in found:
+        raise ValueError(
+            f"train.compiler={preset!r} is for {' and '.join(found)}, and the devices are "
+            f"{platform}: set train.compiler='default'"
+        )
+    return found.get(platform, {})
