@@ -1,8 +1,8 @@
 """Convert weights between Hugging Face folders, our checkpoints and T5X's, or to StableHLO.
 
-    python -m t5x_like.convert --from=FOLDER --to=FOLDER [--format=hf|t5x_like|t5x|stablehlo]
-        [--dtype=float32] [--system=NAME] [--average=5] [--sizes=batch=8,length=128]
-        [--gin=FILE --gin.NAME=VALUE]
+    python -m t5x_like.convert --from=FOLDER --to=FOLDER
+        [--format=hf|t5x_like|t5x|t5x_training|stablehlo] [--dtype=float32] [--system=NAME]
+        [--average=5] [--sizes=batch=8,length=128] [--gin=FILE --gin.NAME=VALUE]
 
 --from names a Hugging Face folder with config.json and model.safetensors or its shards, one of our
 checkpoints, a run (then its newest checkpoint), or a checkpoint of T5X's T5 (docs/checkpoints.md),
@@ -13,6 +13,9 @@ the newest N checkpoints of a run.
 
 --gin=FILE names the gin file of a T5X checkpoint's network: the settings that are not in the
 checkpoint (the dropout) are taken from it, and all others must be those of the checkpoint.
+
+--format=t5x_training writes the newest checkpoint of a run with adamw for T5X to go on with: the
+parameters, the step and Adam's moments (docs/checkpoints.md).
 
 --format=stablehlo writes programs that JAX runs without this package (docs/serving.md). Their batch
 and lengths are open; --sizes fixes those of a network that cannot run with open ones.
@@ -57,8 +60,9 @@ def convert(
     """Read a model in any of the formats and write it to an empty or new folder.
 
     Args:
-        form: the format to write: `hf`, `t5x_like` or `t5x` for a checkpoint of step 0, or
-            `stablehlo` for programs.
+        form: the format to write: `hf`, `t5x_like` or `t5x` for a checkpoint of step 0,
+            `t5x_training` for one with the step and the optimizer's state, or `stablehlo` for
+            programs.
         dtype: the dtype of the written parameters, `float32` or `bfloat16`.
         system, average: see `from_pretrained`.
         sizes: of programs, such as "batch=8,length=128"; those that are not named stay open.
@@ -66,9 +70,9 @@ def convert(
 
     Raises:
         ValueError: a flag is wrong, the source contains no model or another one than the gin files
-            describe, the target is not empty, or the format has no such network.
+            describe, the target is not empty, or the format has no such network or optimizer.
     """
-    write = choose("--format", form, FORMATS)
+    write = choose("--format", form, {**FORMATS, _TRAINING: _write_t5x})
     if sizes:
         if form != "stablehlo":
             raise ValueError(f"--sizes={sizes!r} has no effect with --format={form}")
@@ -76,6 +80,13 @@ def convert(
     command_line.check_folder("--to", target)
     if target.is_dir() and any(target.iterdir()):
         raise ValueError(f"--to={str(target)!r} is not empty: choose a new folder")
+    if form == _TRAINING:
+        if (dtype, system, average, described) != ("float32", None, 1, None):
+            raise ValueError(
+                f"--format={form} writes the state of a run as it is: give no --dtype, --system, "
+                "--average and --gin"
+            )
+        return _convert_training(source, target)
     # JAX takes seconds to import: after the arguments have been checked, and not for --help.
     from t5x_like.pretrained import from_pretrained
 
@@ -127,6 +138,23 @@ def _write_t5x(model: "Pretrained", target: pathlib.Path) -> None:
     t5x.save(model.params, target, system=model.system, config=model.config)
 
 
+def _convert_training(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Write the newest checkpoint of a run as one of T5X, with its step and optimizer state."""
+    from t5x_like import checkpoints, config, paths
+    from t5x_like.experiment import model_side, optimizer_state
+
+    folder = paths.path(checkpoints.locate(paths.path(source)))
+    stored = checkpoints.read_metadata(folder)
+    if "optimizer" not in stored["config"]:
+        raise ValueError(f"--format={_TRAINING}: {source} has converted weights, and no run")
+    settings = config.with_defaults(stored["config"])
+    settings.mesh = config.defaults().mesh  # of this machine
+    model = model_side.build(settings)
+    newest = checkpoints.newest_intact(folder)
+    state, _ = checkpoints.restore_state(newest, model.abstract_state)
+    optimizer_state.write(state, target, config=settings)
+
+
 def _write_programs(
     model: "Pretrained", target: pathlib.Path, sizes: Mapping[str, int] | None = None
 ) -> None:
@@ -150,6 +178,7 @@ FORMATS: dict[str, Callable[["Pretrained", pathlib.Path], None]] = {
     "t5x": _write_t5x,
     "stablehlo": _write_programs,
 }
+_TRAINING = "t5x_training"  # of the whole state of a run, and not of a model
 # Settings that no array shows. The dtype of the computation is no property of the weights.
 _NOT_IN_WEIGHTS = ("dropout", "dtype")
 # The sizes of programs that may be fixed; slots are those of the key-value cache, for a prompt and
@@ -162,7 +191,9 @@ def main(arguments: Sequence[str]) -> None:
     parser = command_line.ArgumentParser(__doc__, prog="python -m t5x_like.convert")
     parser.add_argument("--from", dest="source", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", dest="target", type=pathlib.Path, required=True, metavar="FOLDER")
-    parser.add_argument("--format", default="hf", help="hf (default), t5x_like, t5x or stablehlo")
+    parser.add_argument(
+        "--format", default="hf", help="hf (default), t5x_like, t5x, t5x_training or stablehlo"
+    )
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16")
     parser.add_argument("--system", metavar="NAME", help="system to read the folder as")
     parser.add_argument("--average", type=int, default=1, help="newest checkpoints to average")

@@ -7,9 +7,11 @@ from t5x_like.checkpoints.reading import (
     DataState,
     checkpoint_steps,
     locate,
+    newest_intact,
     parameter_shapes,
     read_metadata,
     restore_params,
+    restore_state,
 )
 from t5x_like.checkpoints.writing import Checkpoints, CheckpointWriteError
 
@@ -22,7 +24,9 @@ __all__ = [
     "DataState",
     "checkpoint_steps",
     "locate",
+    "newest_intact",
     "parameter_shapes",
     "read_metadata",
     "restore_params",
+    "restore_state",
 ]

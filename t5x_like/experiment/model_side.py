@@ -136,9 +136,14 @@ class Experiment:
             made = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
         if not self.config.initialize_optimizer:
             return made
-        folder, steps = self.config.initialize, self.config.train.steps
-        shapes = self.abstract_state
-        return optimizer_state.read(made, folder, shapes=shapes, axes=self.axes, steps=steps)
+        return optimizer_state.read(
+            made,
+            self.config.initialize,
+            shapes=self.abstract_state,
+            axes=self.axes,
+            steps=self.config.train.steps,
+            optimizer=self.config.optimizer,
+        )
 
     def _create(self, params: PyTree) -> TrainState:
         seed = self.config.train.seed

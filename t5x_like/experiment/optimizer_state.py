@@ -1,22 +1,32 @@
-"""The optimizer's state of T5X's checkpoints as the state of a run that goes on from there."""
+"""The optimizer's state of a run from T5X's checkpoints, and back.
 
+Adafactor's second moments are read; the moments of Adam, which is optax's in T5X, are read and
+written.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.traverse_util
 import jax
+import ml_collections
 import numpy as np
 import optax
 
 from t5x_like import paths
+from t5x_like.hf.weight_map import Piece
+from t5x_like.pretrained import t5x, t5x_adam, t5x_moments
 from t5x_like.pretrained.t5x import T5XCheckpoint
 from t5x_like.pretrained.t5x_files import StoredArrays
-from t5x_like.pretrained.t5x_moments import read_moment, read_step
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.training.factored_moments import Factored, FactoredRmsState
 from t5x_like.training.layer_tensors import two_sides
 from t5x_like.training.state import TrainState
 
-_COUNTED = (FactoredRmsState, optax.ScaleByScheduleState)
+_NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
 
 
 def find(folder: str) -> T5XCheckpoint:
@@ -39,9 +49,15 @@ def find(folder: str) -> T5XCheckpoint:
 
 
 def read(
-    state: TrainState, folder: str, *, shapes: TrainState, axes: TrainState, steps: int
+    state: TrainState,
+    folder: str,
+    *,
+    shapes: TrainState,
+    axes: TrainState,
+    steps: int,
+    optimizer: Mapping[str, Any],
 ) -> TrainState:
-    """The state with the step and the second moments of Adafactor in a checkpoint of T5X.
+    """The state with the step and the moments in a checkpoint of T5X.
 
     Args:
         state: before the first step, with the parameters of the checkpoint.
@@ -49,58 +65,157 @@ def read(
         shapes: the shapes and shardings of the state.
         axes: its logical axes.
         steps: of the run, those of the checkpoint included.
+        optimizer: the settings of the run's optimizer.
 
     Raises:
         ValueError: the folder is not a checkpoint of T5X, or has as many steps as the run; the
-            optimizer has another state than Adafactor's second moments, or T5X's factors otherwise.
+            optimizer is neither Adafactor without momentum nor Adam, or T5X's is another one, or
+            one of other settings as far as the checkpoint shows them.
     """
     source = find(folder)
     stored = StoredArrays(source.folder, part="state")
-    step = read_step(stored)
+    step = t5x_moments.read_step(stored)
     if step >= steps:
         raise ValueError(
             f"train.steps={steps} must be more than the {step} steps of the checkpoint, which count"
         )
-
-    def counted(leaf: Any) -> jax.Array:
-        return jax.device_put(np.asarray(step, leaf.dtype), leaf.sharding)
+    params = flax.traverse_util.flatten_dict(shapes.params, sep="/")
+    files = _Files(source, stored, step, params, optimizer)
 
     def of_node(node: Any) -> Any:
         if isinstance(node, optax.ScaleByScheduleState):
-            return optax.ScaleByScheduleState(counted(node.count))
-        if not isinstance(node, FactoredRmsState):
-            raise ValueError(
-                "initialize_optimizer=True: the optimizer has more state than Adafactor's second "
-                "moments; train all parameters with adafactor, without momentum and averages"
-            )
-        moments = _moments(source, stored, node.second_moment, params=shapes.params, axes=axes)
-        return FactoredRmsState(counted(node.step), moments)
+            return optax.ScaleByScheduleState(_number(step, node.count))
+        if isinstance(node, FactoredRmsState):
+            return files.adafactor(node, axes=axes)
+        if isinstance(node, optax.ScaleByAdamState) and optimizer["name"] == "adamw":
+            return files.adam(node)
+        raise ValueError(
+            "initialize_optimizer=True: the optimizer has more state than Adafactor's second "
+            "moments or Adam's two moments; train with adafactor or adamw, without momentum, "
+            "unfreezing and schedules of the weight decay"
+        )
 
     opt_state = jax.tree.map(
-        of_node, shapes.opt_state, is_leaf=lambda node: isinstance(node, _COUNTED)
+        of_node, shapes.opt_state, is_leaf=lambda node: isinstance(node, _NODES)
     )
-    return state.replace(step=counted(shapes.step), opt_state=opt_state)
+    return state.replace(step=_number(step, shapes.step), opt_state=opt_state)
 
 
-def _moments(
-    source: T5XCheckpoint, stored: StoredArrays, moments: Any, *, params: Any, axes: TrainState
-) -> Any:
-    """The tree of the second moments."""
-    flat, specs, wanted = (
-        flax.traverse_util.flatten_dict(tree, sep="/") for tree in (params, axes.params, moments)
-    )
-    parts = source.parts(flat)
-    found: dict[str, Any] = {}
-    for path, moment in wanted.items():
-        if isinstance(moment, Factored):
-            sides = two_sides(flat[path].shape, specs[path], min_size=1)
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """The optimizer's state in the files, and the parameters that it belongs to.
+
+    Attributes:
+        params: their shapes by path.
+        optimizer: the settings of ours.
+    """
+
+    source: T5XCheckpoint
+    stored: StoredArrays
+    step: int
+    params: Mapping[str, Any]
+    optimizer: Mapping[str, Any]
+
+    @functools.cached_property
+    def parts(self) -> dict[str, list[Piece]]:
+        """The pieces of each parameter."""
+        return self.source.parts(self.params)
+
+    def adafactor(self, node: FactoredRmsState, *, axes: TrainState) -> FactoredRmsState:
+        """The state of Adafactor that a node of shapes describes."""
+        t5x_moments.check_momentum(self.stored)
+        specs = flax.traverse_util.flatten_dict(axes.params, sep="/")
+
+        def moment(path: str, leaf: Any) -> Any:
+            read = functools.partial(t5x_moments.read_moment, self.stored, self.parts[path])
+            if not isinstance(leaf, Factored):
+                return read(leaf, averaged=())
+            sides = two_sides(self.params[path].shape, specs[path], min_size=1)
             assert sides is not None, f"{path} is factored"
-            found[path] = Factored(
-                *(
-                    read_moment(stored, parts[path], leaf, averaged=side)
-                    for leaf, side in zip(moment, sides, strict=True)
-                )
+            return Factored(
+                *(read(mean, averaged=side) for mean, side in zip(leaf, sides, strict=True))
             )
-        else:
-            found[path] = read_moment(stored, parts[path], moment, averaged=())
+
+        moments = _map_trained(moment, node.second_moment)
+        return FactoredRmsState(_number(self.step, node.step), moments)
+
+    def adam(self, node: optax.ScaleByAdamState) -> optax.ScaleByAdamState:
+        """The state of Adam that a node of shapes describes."""
+        trained = [path for path, leaf in _flat(node.nu).items() if _is_trained(leaf)]
+        found = t5x_adam.find(self.stored, self.parts[trained[0]][0].tensor)
+        names = {piece.tensor for own in self.parts.values() for piece in own}
+        found.check(names, self.optimizer, step=self.step)
+
+        def moments(kind: str, tree: Any) -> Any:
+            return _map_trained(lambda path, leaf: found.read(kind, self.parts[path], leaf), tree)
+
+        count = _number(found.count, node.count)
+        return optax.ScaleByAdamState(count, moments("mu", node.mu), moments("nu", node.nu))
+
+
+def write(state: TrainState, folder: pathlib.Path, *, config: ml_collections.ConfigDict) -> None:
+    """Write the parameters, the step and Adam's moments as a checkpoint of T5X.
+
+    T5X restores it with `optimizers.adamw`, or with `optimizers.chain` of
+    `optax.clip_by_global_norm` and `optax.adamw` for a run with `optimizer.clip_norm`. The learning
+    rate is a schedule of optax there, or a number for a run with a constant one.
+
+    Args:
+        folder: gets a folder checkpoint_STEP.
+        config: of the run.
+
+    Raises:
+        ValueError: the optimizer is not Adam, or does not train all parameters; or T5X has no such
+            network.
+    """
+    settings = config.optimizer
+    nodes = jax.tree.leaves(state.opt_state, is_leaf=lambda node: isinstance(node, _NODES))
+    adams = [node for node in nodes if isinstance(node, optax.ScaleByAdamState)]
+    schedules = [node for node in nodes if isinstance(node, optax.ScaleByScheduleState)]
+    if settings.name != "adamw" or len(adams) + len(schedules) != len(nodes):
+        raise ValueError(
+            f"optimizer.name={settings.name!r}: T5X's form is known of the state of adamw, without "
+            "unfreezing and schedules of the weight decay; --format=t5x writes the parameters alone"
+        )
+    (adam,), (schedule,) = adams, schedules
+    if not all(map(_is_trained, _flat(adam.nu).values())):
+        raise ValueError(
+            "the run has frozen parameters, and T5X's adamw keeps moments of all: --format=t5x "
+            "writes the parameters alone"
+        )
+    constant = settings.schedule == "constant" and not settings.get("warmup_steps")
+    t5x.save(
+        state.params,
+        folder,
+        system=config.system,
+        config=config.model,
+        step=int(state.step),
+        adam=t5x_adam.Adam(
+            mu=adam.mu,
+            nu=adam.nu,
+            count=int(adam.count),
+            schedule=None if constant else int(schedule.count),
+            clipped=bool(settings.get("clip_norm")),
+        ),
+    )
+
+
+def _map_trained(change: Callable[[str, Any], Any], tree: Any) -> Any:
+    """A tree like the parameters, changed by path; frozen parameters have no moments."""
+    found = {
+        path: change(path, leaf) if _is_trained(leaf) else leaf
+        for path, leaf in _flat(tree).items()
+    }
     return flax.traverse_util.unflatten_dict(found, sep="/")
+
+
+def _is_trained(moment: Any) -> bool:
+    return not isinstance(moment, optax.MaskedNode)
+
+
+def _flat(tree: Any) -> dict[str, Any]:
+    return flax.traverse_util.flatten_dict(tree, sep="/")
+
+
+def _number(value: int, leaf: Any) -> jax.Array:
+    return jax.device_put(np.asarray(value, leaf.dtype), leaf.sharding)

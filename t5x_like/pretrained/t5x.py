@@ -21,6 +21,7 @@ from t5x_like.hf import weight_map
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.assembled import assembled, copy_part
+from t5x_like.pretrained.t5x_adam import Adam
 from t5x_like.pretrained.t5x_files import FILE, StoredArrays, write
 
 _DECODER_ALONE = "decoder/token_embedder/embedding"  # its table; else beside the towers
@@ -28,6 +29,8 @@ _DECODER_ALONE = "decoder/token_embedder/embedding"  # its table; else beside th
 _DECODERS = ("decoder", "prefix_decoder")
 _EXPERT = "/mlp/expert/"  # in the names of layers with experts
 _STACKED = "encoder/encoder/attention/query/kernel"  # of all layers, [D, L, H, K]
+# What the scanned layers of a decoder are called, in flaxformer and in forks of T5X.
+_STACKED_DECODER = re.compile(r"decoder/(decoder|layers)/self_attention/")
 
 
 def find_checkpoint(folder: pathlib.Path) -> pathlib.Path | None:
@@ -214,7 +217,14 @@ def _explain_network(names: set[str]) -> str:
         return (
             "it is sparse, and not named as flaxformer's Switch Transformer without scanned layers"
         )
-    if not any(name.startswith("encoder/") for name in names):
+    has_encoder = any(name.startswith("encoder/") for name in names)
+    if not has_encoder and any(_STACKED_DECODER.match(name) for name in names):
+        return (
+            "it is a decoder alone with stacked layers, as no network in T5X and no released model "
+            "has them; T5X's examples/decoder_only, which can be read, has arrays for each layer, "
+            "decoder/layers_0"
+        )
+    if not has_encoder:
         return "it has no encoder, and its names are not those of T5X's examples/decoder_only"
     return f"its parameters are named otherwise than T5's, such as {sorted(names)[0]}"
 
@@ -230,16 +240,39 @@ def _layout(system: str, config: Mapping[str, Any]) -> WeightMap:
 
 
 def save(
-    params: PyTree, folder: pathlib.Path, *, system: str, config: Mapping[str, Any], step: int = 0
+    params: PyTree,
+    folder: pathlib.Path,
+    *,
+    system: str,
+    config: Mapping[str, Any],
+    step: int = 0,
+    adam: Adam | None = None,
 ) -> None:
     """Write a T5, an umT5 or a Switch Transformer as a checkpoint of T5X, `folder`/checkpoint_STEP.
 
     Args:
         system, config: the network's system, and the settings of its `build`.
+        adam: the optimizer's state; None for a checkpoint without one.
 
     Raises:
         ValueError: T5X's T5 has no such network.
     """
+    _check_written(system, config)
+    arrays = flax.traverse_util.flatten_dict(params, sep="/")
+    shapes = {path: leaf.shape for path, leaf in arrays.items()}
+    parts = weight_map.pieces(_layout(system, config), shapes)
+    target = folder / f"checkpoint_{step}"
+    target.mkdir(parents=True)
+    write(
+        target,
+        weight_map.disassemble(arrays, parts, copy=copy_part),
+        step=step,
+        states=() if adam is None else adam.tensors(parts),
+    )
+
+
+def _check_written(system: str, config: Mapping[str, Any]) -> None:
+    """Check that T5X has such a network."""
     if system not in ("t5", "umt5", "switch"):
         raise ValueError(
             f"--format=t5x: T5X's layouts are for systems 't5', 'umt5' and 'switch', and this is "
@@ -257,13 +290,3 @@ def save(
         if config.get(name) not in values:
             only = " or ".join(map(repr, values))
             raise ValueError(f"model.{name}={config.get(name)!r}: T5X's T5 has only {only}")
-    arrays = flax.traverse_util.flatten_dict(params, sep="/")
-    shapes = {path: leaf.shape for path, leaf in arrays.items()}
-    parts = weight_map.pieces(_layout(system, config), shapes)
-    target = folder / f"checkpoint_{step}"
-    target.mkdir(parents=True)
-    write(
-        target,
-        weight_map.disassemble(arrays, parts, copy=copy_part),
-        step=step,
-    )

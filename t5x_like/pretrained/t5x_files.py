@@ -32,6 +32,10 @@ class StoredArrays:
         folder: of the checkpoint.
         part: "target", the parameters, or "state", the optimizer's: "step" and "param_states/...".
 
+    Attributes:
+        empty: the paths of leaves without a value, such as the optimizer's state of a parameter
+            that is not trained.
+
     Raises:
         ValueError: the file is damaged, or has no such part.
     """
@@ -47,9 +51,11 @@ class StoredArrays:
             raise ValueError(
                 f"{folder / FILE} has no {what}: neither optimizer.{part} nor {part} is there"
             )
-        self._leaves = flax.traverse_util.flatten_dict(
+        leaves = flax.traverse_util.flatten_dict(
             dict(found), sep="/", is_leaf=lambda _, node: node.keys() >= _SPECIFICATION
         )
+        self._leaves = {name: leaf for name, leaf in leaves.items() if leaf is not None}
+        self.empty = leaves.keys() - self._leaves.keys()
         self._opened = functools.cache(self._open)
 
     @property
@@ -60,6 +66,11 @@ class StoredArrays:
     def shape(self, name: str) -> tuple[int, ...]:
         """A parameter's shape, without reading it."""
         return tuple(self._opened(name).shape)
+
+    def dtype(self, name: str) -> np.dtype:
+        """A parameter's dtype, without reading it."""
+        opened = self._opened(name)
+        return opened.dtype if isinstance(opened, np.ndarray) else opened.dtype.numpy_dtype
 
     def read(self, name: str, index: Index) -> np.ndarray:
         """A part of a parameter.
@@ -128,21 +139,37 @@ def _read_tree(path: pathlib.Path) -> dict[str, Any]:
     return tree
 
 
-def write(folder: pathlib.Path, tensors: Iterable[Tensor], *, step: int) -> None:
-    """Write parameters as a checkpoint of T5X, without optimizer state, one after the other.
+def write(
+    folder: pathlib.Path,
+    tensors: Iterable[Tensor],
+    *,
+    step: int,
+    states: Iterable[Tensor] = (),
+) -> None:
+    """Write parameters and an optimizer's state as a checkpoint of T5X, one array after the other.
 
     Matrices become folders of TensorStore, vectors a part of the file.
 
     Args:
         folder: an empty folder.
         tensors: their names are paths.
+        states: of the optimizer, "param_states/..."; none for a checkpoint without it.
     """
+    target = _write_arrays(folder, "target", tensors)
+    state = {"param_states": {}, **_write_arrays(folder, "state", states), "step": np.int32(step)}
+    tree = {"version": VERSION, "optimizer": {"target": target, "state": state}}
+    # The file last: a folder without it is no checkpoint.
+    (folder / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+
+
+def _write_arrays(folder: pathlib.Path, part: str, tensors: Iterable[Tensor]) -> dict[str, Any]:
+    """The leaves of a part of the tree, whose matrices are written to folders."""
     leaves: dict[str, Any] = {}
     for tensor in tensors:
         if len(tensor.shape) < 2:
             leaves[tensor.name] = tensor.load()
             continue
-        place = f"target.{tensor.name.replace('/', '.')}"
+        place = f"{part}.{tensor.name.replace('/', '.')}"
         specification = {
             "driver": "zarr",
             "kvstore": {"driver": "file", "path": str(folder / place)},
@@ -155,8 +182,4 @@ def write(folder: pathlib.Path, tensors: Iterable[Tensor], *, step: int) -> None
         kvstore = {"driver": "file", "path": f"{place}/"}
         leaves[tensor.name] = {**found, "kvstore": kvstore}
         leaves[tensor.name].pop("transform", None)
-    target = flax.traverse_util.unflatten_dict(leaves, sep="/")
-    state = {"step": np.int32(step), "param_states": {}}
-    tree = {"version": VERSION, "optimizer": {"target": target, "state": state}}
-    # The file last: a folder without it is no checkpoint.
-    (folder / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+    return flax.traverse_util.unflatten_dict(leaves, sep="/")

@@ -24,11 +24,35 @@ def read_step(state: StoredArrays) -> int:
     """The number of steps taken.
 
     Raises:
-        ValueError: the checkpoint has none.
+        ValueError: the checkpoint has none, or a list of states in place of one.
     """
+    if "0/step" in state.names:
+        raise ValueError(
+            f"{state.folder}: the optimizer's state is a list of states, which do not name their "
+            "parameters, as the first versions of Flax's MultiOptimizer wrote it: nothing of it "
+            "can be read"
+        )
     if "step" not in state.names:
         raise ValueError(f"{state.folder}: the optimizer's state has no step")
     return int(state.read("step", ()))
+
+
+def check_momentum(state: StoredArrays) -> None:
+    """Check that either all parameters have a momentum or none.
+
+    A MultiOptimizer of T5X has an Adafactor for each group of parameters, and writes their states
+    as if they were of one. Their settings are in no checkpoint; only what they keep shows.
+
+    Raises:
+        ValueError: some parameters have a momentum `m`, and others have not.
+    """
+    found = {state.shape(name) == (1,): name for name in state.names if name.endswith("/m")}
+    if len(found) > 1:
+        without, with_momentum = (found[key].removeprefix("param_states/") for key in (True, False))
+        raise ValueError(
+            f"{state.folder}: the optimizer's state has {with_momentum} and no {without}: of a "
+            "MultiOptimizer with Adafactors of different settings nothing can be read"
+        )
 
 
 def read_moment(
@@ -75,6 +99,11 @@ def _moment(part: Piece, averaged: Sequence[int]) -> Piece:
 
 def _check(state: StoredArrays, part: Piece, *, factored: bool) -> None:
     parameter, _, kind = part.tensor.removeprefix("param_states/").rpartition("/")
+    if f"param_states/{parameter}" in state.empty:
+        raise ValueError(
+            f"{state.folder}: the optimizer's state of {parameter} is empty: no optimizer of its "
+            "MultiOptimizer trained it; freeze it here too (optimizer.frozen)"
+        )
     if part.tensor not in state.names:
         raise ValueError(
             f"{state.folder}: the optimizer's state has no {kind} of {parameter}: only that of "

@@ -361,6 +361,19 @@ def test_a_decoder_that_lacks_a_part_is_named(decoder, tmp_path):
         from_pretrained(in_the_file(tmp_path / "extra", extra))
 
 
+@pytest.mark.parametrize("stack", ["decoder", "layers"])
+def test_a_decoder_with_stacked_layers_is_refused_in_a_line(decoder, tmp_path, stack):
+    layer = re.compile(r"decoder/layers_\d+/(.*)")
+    arrays = {}
+    for name, array in decoder_arrays(decoder[1]).items():
+        if found := layer.fullmatch(name):
+            name, array = f"decoder/{stack}/{found[1]}", np.stack([array] * 3, axis=1)
+        arrays[name.replace("decoder/relpos_bias", f"decoder/{stack}/relpos_bias")] = array
+    folder = in_the_file(tmp_path, arrays)
+    with pytest.raises(ValueError, match="a decoder alone with stacked layers, as no network"):
+        from_pretrained(folder)
+
+
 def test_other_networks_are_not_written(v1_0, tmp_path):
     model = from_pretrained(v1_0.folder)
     model.config["scale_tied_logits"] = False

@@ -152,7 +152,14 @@ def test_stacked_layers_have_the_hidden_state_as_the_row(tmp_path):
 def read(folder, *, steps=20, **optimizer):
     model = model_side.build(run_config(**optimizer))
     shapes = model.abstract_state
-    return optimizer_state.read(shapes, str(folder), shapes=shapes, axes=model.axes, steps=steps)
+    return optimizer_state.read(
+        shapes,
+        str(folder),
+        shapes=shapes,
+        axes=model.axes,
+        steps=steps,
+        optimizer=model.config.optimizer,
+    )
 
 
 def test_what_cannot_go_on_is_refused(folder, tmp_path):
@@ -161,6 +168,8 @@ def test_what_cannot_go_on_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="more state than Adafactor's second moments"):
         read(folder, momentum=0.9)
     with pytest.raises(ValueError, match="more state than Adafactor's second moments"):
+        read(folder, name="lamb")
+    with pytest.raises(ValueError, match=r"has no moment mu of .* goes on from one Adam of optax"):
         read(folder, name="adamw")
     with pytest.raises(ValueError, match=r"train\.steps=6 must be more than the 6 steps"):
         read(folder, steps=6)
@@ -175,6 +184,63 @@ def test_what_cannot_go_on_is_refused(folder, tmp_path):
     del tree["optimizer"]["state"]
     (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
     with pytest.raises(ValueError, match="has no optimizer state"):
+        read(tmp_path)
+
+
+def changed(folder, target, change):
+    """The checkpoint with another tree of `param_states`, changed by path."""
+    tree = flax.serialization.msgpack_restore((folder / FILE).read_bytes())
+    state = tree["optimizer"]["state"]
+    leaves = change(flax.traverse_util.flatten_dict(state["param_states"], sep="/"))
+    state["param_states"] = flax.traverse_util.unflatten_dict(leaves, sep="/")
+    (target / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+    return target
+
+
+def test_parameters_that_a_multi_optimizer_leaves_out_are_frozen_here(folder, tmp_path):
+    """It keeps None in place of their states, and those of two Adafactors as one of all."""
+    table = "decoder/token_embedder/embedding"
+
+    def leave_out(leaves):
+        return {k: x for k, x in leaves.items() if not k.startswith(table)} | {table: None}
+
+    changed(folder, tmp_path, leave_out)
+    with pytest.raises(ValueError, match=rf"state of {table} is empty: .*\(optimizer.frozen\)"):
+        read(tmp_path)
+    state = read(tmp_path, frozen=("token_embedder",))
+    found, everything = (len(jax.tree.leaves(one.opt_state)) for one in (state, read(folder)))
+    assert found == everything - 2  # the means over its rows and over its columns
+
+
+def test_a_multi_optimizer_of_different_adafactors_is_refused(folder, tmp_path):
+    def add_momentum(leaves):
+        name = "decoder/decoder_norm/scale"
+        return leaves | {f"{name}/m": np.ones_like(leaves[f"{name}/v"])}
+
+    changed(folder, tmp_path, add_momentum)
+    with pytest.raises(
+        ValueError, match=r"has decoder/decoder_norm/scale/m and no .*/m: of a Multi"
+    ):
+        read(tmp_path)
+
+    def factor_less(leaves):  # as an Adafactor with a larger min_dim_size_to_factor for the table
+        name, shape = "decoder/token_embedder/embedding", (SIZES["vocab_size"], SIZES["d_model"])
+        none = np.zeros(1, np.float32)
+        own = {"v": np.ones(shape, np.float32), "v_row": none, "v_col": none}
+        return leaves | {f"{name}/{kind}": value for kind, value in own.items()}
+
+    changed(folder, tmp_path, factor_less)
+    with pytest.raises(ValueError, match=r"embedding .* the moments are factored here and not in"):
+        read(tmp_path)
+
+
+def test_a_list_of_states_is_refused(folder, tmp_path):
+    tree = flax.serialization.msgpack_restore((folder / FILE).read_bytes())
+    states = {"0": np.zeros(1, np.float32)}
+    one = {"step": np.int32(STEP), "param_states": states}
+    tree["optimizer"]["state"] = {"0": one, "1": one}
+    (tmp_path / FILE).write_bytes(flax.serialization.msgpack_serialize(tree))
+    with pytest.raises(ValueError, match="is a list of states, which do not name their parameters"):
         read(tmp_path)
 
 
