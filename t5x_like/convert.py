@@ -145,11 +145,12 @@ def _convert_training(source: pathlib.Path, target: pathlib.Path) -> None:
 
     folder = paths.path(checkpoints.locate(paths.path(source)))
     stored = checkpoints.read_metadata(folder)
-    if "optimizer" not in stored["config"]:
+    if "data_shards" not in stored:
         raise ValueError(f"--format={_TRAINING}: {source} has converted weights, and no run")
     settings = config.with_defaults(stored["config"])
     settings.mesh = config.defaults().mesh  # of this machine
     model = model_side.build(settings)
+    optimizer_state.check_written(model.shapes, config=settings)
     newest = checkpoints.newest_intact(folder)
     state, _ = checkpoints.restore_state(newest, model.abstract_state)
     optimizer_state.write(state, target, config=settings)

@@ -29,21 +29,26 @@ from t5x_like.training.state import TrainState
 _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
 
 
-def find(folder: str) -> T5XCheckpoint:
+def find(folder: str, *, optimizer: Mapping[str, Any]) -> T5XCheckpoint:
     """The checkpoint of T5X that is `initialize` of a run.
 
+    Args:
+        optimizer: the settings of the run's optimizer.
+
     Raises:
-        ValueError: the folder is not one, or one of a Switch Transformer.
+        ValueError: the folder is not one, or one of a Switch Transformer and the optimizer not
+            Adam.
     """
     source = open_source(paths.path(folder)) if folder else None
     if not isinstance(source, T5XCheckpoint):
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} must be a checkpoint of T5X"
         )
-    if source.system == "switch":  # the moments of experts are factored by rules of their own
+    # Adafactor's moments of experts are factored by rules of their own.
+    if source.system == "switch" and optimizer.get("name") != "adamw":
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} is a Switch Transformer, of whose "
-            "optimizer state nothing is read; set it to False"
+            "optimizer states only that of Adam is read (optimizer.name='adamw'); set it to False"
         )
     return source
 
@@ -72,7 +77,7 @@ def read(
             optimizer is neither Adafactor without momentum nor Adam, or T5X's is another one, or
             one of other settings as far as the checkpoint shows them.
     """
-    source = find(folder)
+    source = find(folder, optimizer=optimizer)
     stored = StoredArrays(source.folder, part="state")
     step = t5x_moments.read_step(stored)
     if step >= steps:
@@ -153,6 +158,19 @@ class _Files:
         return optax.ScaleByAdamState(count, moments("mu", node.mu), moments("nu", node.nu))
 
 
+def check_written(shapes: TrainState, *, config: ml_collections.ConfigDict) -> None:
+    """Check that `write` can write a run.
+
+    Args:
+        shapes: of its state.
+
+    Raises:
+        ValueError: as `write`.
+    """
+    t5x.check_written(config.system, config.model)
+    _written(shapes.opt_state, config.optimizer)
+
+
 def write(state: TrainState, folder: pathlib.Path, *, config: ml_collections.ConfigDict) -> None:
     """Write the parameters, the step and Adam's moments as a checkpoint of T5X.
 
@@ -169,20 +187,7 @@ def write(state: TrainState, folder: pathlib.Path, *, config: ml_collections.Con
             network.
     """
     settings = config.optimizer
-    nodes = jax.tree.leaves(state.opt_state, is_leaf=lambda node: isinstance(node, _NODES))
-    adams = [node for node in nodes if isinstance(node, optax.ScaleByAdamState)]
-    schedules = [node for node in nodes if isinstance(node, optax.ScaleByScheduleState)]
-    if settings.name != "adamw" or len(adams) + len(schedules) != len(nodes):
-        raise ValueError(
-            f"optimizer.name={settings.name!r}: T5X's form is known of the state of adamw, without "
-            "unfreezing and schedules of the weight decay; --format=t5x writes the parameters alone"
-        )
-    (adam,), (schedule,) = adams, schedules
-    if not all(map(_is_trained, _flat(adam.nu).values())):
-        raise ValueError(
-            "the run has frozen parameters, and T5X's adamw keeps moments of all: --format=t5x "
-            "writes the parameters alone"
-        )
+    adam, schedule = _written(state.opt_state, settings)
     constant = settings.schedule == "constant" and not settings.get("warmup_steps")
     t5x.save(
         state.params,
@@ -198,6 +203,27 @@ def write(state: TrainState, folder: pathlib.Path, *, config: ml_collections.Con
             clipped=bool(settings.get("clip_norm")),
         ),
     )
+
+
+def _written(
+    opt_state: Any, settings: Mapping[str, Any]
+) -> tuple[optax.ScaleByAdamState, optax.ScaleByScheduleState]:
+    """The parts of an optimizer's state that T5X's Adam has too."""
+    nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, _NODES))
+    adams = [node for node in nodes if isinstance(node, optax.ScaleByAdamState)]
+    schedules = [node for node in nodes if isinstance(node, optax.ScaleByScheduleState)]
+    if settings["name"] != "adamw" or len(adams) + len(schedules) != len(nodes):
+        raise ValueError(
+            f"optimizer.name={settings['name']!r}: only the state of adamw, without unfreezing and "
+            "schedules of the weight decay, can be written; --format=t5x writes the parameters"
+        )
+    (adam,), (schedule,) = adams, schedules
+    if not all(map(_is_trained, _flat(adam.nu).values())):
+        raise ValueError(
+            "the run has frozen parameters, and T5X's adamw keeps moments of all: --format=t5x "
+            "writes the parameters alone"
+        )
+    return adam, schedule
 
 
 def _map_trained(change: Callable[[str, Any], Any], tree: Any) -> Any:

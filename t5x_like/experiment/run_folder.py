@@ -57,7 +57,7 @@ def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored
     folder = workdir / "checkpoints"
     if not checkpoints.checkpoint_steps(folder):
         if settings.initialize_optimizer:
-            optimizer_state.find(settings.initialize)
+            optimizer_state.find(settings.initialize, optimizer=settings.optimizer)
         elif settings.initialize:
             open_source(paths.path(settings.initialize))
         return None

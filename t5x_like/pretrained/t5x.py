@@ -257,7 +257,7 @@ def save(
     Raises:
         ValueError: T5X's T5 has no such network.
     """
-    _check_written(system, config)
+    check_written(system, config)
     arrays = flax.traverse_util.flatten_dict(params, sep="/")
     shapes = {path: leaf.shape for path, leaf in arrays.items()}
     parts = weight_map.pieces(_layout(system, config), shapes)
@@ -271,8 +271,12 @@ def save(
     )
 
 
-def _check_written(system: str, config: Mapping[str, Any]) -> None:
-    """Check that T5X has such a network."""
+def check_written(system: str, config: Mapping[str, Any]) -> None:
+    """Check that T5X has such a network; arguments as for `save`.
+
+    Raises:
+        ValueError: it has not.
+    """
     if system not in ("t5", "umt5", "switch"):
         raise ValueError(
             f"--format=t5x: T5X's layouts are for systems 't5', 'umt5' and 'switch', and this is "
