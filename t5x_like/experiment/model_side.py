@@ -136,14 +136,10 @@ class Experiment:
             made = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
         if not self.config.initialize_optimizer:
             return made
-        return optimizer_state.read(
-            made,
-            self.config.initialize,
-            shapes=self.abstract_state,
-            axes=self.axes,
-            steps=self.config.train.steps,
-            optimizer=self.config.optimizer,
-        )
+        config, shapes = self.config, self.abstract_state
+        settings = {"steps": config.train.steps, "optimizer": config.optimizer}
+        folder = config.initialize
+        return optimizer_state.read(made, folder, shapes=shapes, axes=self.axes, **settings)
 
     def _create(self, params: PyTree) -> TrainState:
         seed = self.config.train.seed
