@@ -119,6 +119,7 @@ def network(
     make_feed_forwards: tuple[Callable[..., nn.Module], ...],
     make_init: MakeInit = nn.initializers.normal,
     bias_in_layers: bool = False,
+    make_encoder: Callable[..., nn.Module] | None = None,
 ) -> nn.Module:
     """The network whose layers have these feed-forward sublayers in turn.
 
@@ -127,38 +128,71 @@ def network(
         make_init: standard deviation -> initializer of the kernels of attention.
         bias_in_layers: whether each layer has a relative position bias of its own, in place of one
             for all layers of a tower.
+        make_encoder: factory of another encoder, such as a `tower` with another self-attention.
     """
-    dtype = jnp.dtype(config["dtype"])
-    attention = functools.partial(Attention, **_attention(config, make_init=make_init))
-    make_bias = _relative_position_bias(config)
+    attention = functools.partial(Attention, **attention_settings(config, make_init=make_init))
+    make_bias = relative_position_bias(config, in_core=_core(config).knows_relative_bias)
     self_attention: Callable[..., nn.Module] = attention
     if bias_in_layers:
         self_attention = functools.partial(
             BiasedAttention, **attention.keywords, make_bias=make_bias
         )
-    shared_bias = None if bias_in_layers else make_bias
-
-    def tower(layers: int, **cross_attention: Any) -> Any:
-        blocks = tuple(
-            functools.partial(
-                _block(config),
-                make_norm=functools.partial(RMSNorm, dtype=dtype),
-                make_self_attention=self_attention,
-                make_feed_forward=make_feed_forward,
-                dropout=config["dropout"],
-                dropout_broadcast=config["dropout_broadcast"],
-                **cross_attention,
-            )
-            for make_feed_forward in make_feed_forwards
-        )
-        return _tower(config, blocks=blocks, layers=layers, make_bias=shared_bias)
-
+    make_tower = functools.partial(
+        tower,
+        config,
+        make_feed_forwards=make_feed_forwards,
+        make_self_attention=self_attention,
+        make_bias=None if bias_in_layers else make_bias,
+    )
+    decoder_layers = config["decoder_layers"]
     return _assemble(
         config,
-        encoder=tower(config["encoder_layers"]),
-        decoder=tower(config["decoder_layers"]),
-        reader=tower(config["decoder_layers"], make_cross_attention=attention),
+        encoder=make_encoder or make_tower(layers=config["encoder_layers"]),
+        decoder=make_tower(layers=decoder_layers),
+        reader=make_tower(layers=decoder_layers, make_cross_attention=attention),
     )
+
+
+def tower(
+    config: Mapping[str, Any],
+    *,
+    layers: int,
+    make_feed_forwards: tuple[Callable[..., nn.Module], ...],
+    make_self_attention: Callable[..., nn.Module],
+    make_cross_attention: Callable[..., nn.Module] | None = None,
+    **make_tables: Callable[..., nn.Module] | None,
+) -> Callable[..., nn.Module]:
+    """A factory of pre-norm layers and a norm after them.
+
+    Args:
+        layers: their number, a multiple of the number of `make_feed_forwards`.
+        make_feed_forwards: the layers have these feed-forward sublayers in turn.
+        make_cross_attention: of layers that read an encoder's output.
+        make_tables: `make_bias` and `make_extra`, of a `Tower`.
+    """
+    norm = functools.partial(RMSNorm, dtype=jnp.dtype(config["dtype"]))
+    dropout = {name: config[name] for name in ("dropout", "dropout_broadcast")}
+    blocks = tuple(
+        functools.partial(
+            _block(config),
+            make_norm=norm,
+            make_self_attention=make_self_attention,
+            make_feed_forward=make_feed_forward,
+            make_cross_attention=make_cross_attention,
+            **dropout,
+        )
+        for make_feed_forward in make_feed_forwards
+    )
+    stack = functools.partial(
+        Stack,
+        make_block=blocks[0]
+        if len(blocks) == 1
+        else functools.partial(LayerGroup, make_blocks=blocks),
+        layers=layers // len(blocks),
+        loop=config["loop"],
+        remat=config["remat"],
+    )
+    return functools.partial(Tower, make_stack=stack, make_norm=norm, **make_tables, **dropout)
 
 
 def _core(config: Mapping[str, Any]) -> Core:
@@ -166,7 +200,9 @@ def _core(config: Mapping[str, Any]) -> Core:
     return select_core(config["attention"], dtype=dtype, dropout=config["dropout"])
 
 
-def _attention(config: Mapping[str, Any], *, make_init: MakeInit) -> dict[str, Any]:
+def attention_settings(
+    config: Mapping[str, Any], *, make_init: MakeInit = nn.initializers.normal
+) -> dict[str, Any]:
     """The settings of `Attention`."""
     d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
     # The scores are not divided by sqrt(K); a smaller initialization of the query replaces that.
@@ -185,14 +221,15 @@ def _attention(config: Mapping[str, Any], *, make_init: MakeInit) -> dict[str, A
     }
 
 
-def _relative_position_bias(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def relative_position_bias(config: Mapping[str, Any], *, in_core: bool) -> Callable[..., nn.Module]:
+    """A factory of relative position biases, which are a `RelativeBias` where `in_core`."""
     return functools.partial(
         RelativePositionBias,
         heads=config["heads"],
         buckets=config["relative_buckets"],
         max_distance=config["relative_max_distance"],
         embedding_init=nn.initializers.normal(config["d_model"] ** -0.5),
-        in_core=_core(config).knows_relative_bias,
+        in_core=in_core,
         dtype=jnp.dtype(config["dtype"]),
     )
 
@@ -213,28 +250,6 @@ def _adapter(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         dropout=config["dropout"],
         dropout_broadcast=config["dropout_broadcast"],
         dtype=jnp.dtype(config["dtype"]),
-    )
-
-
-def _tower(
-    config: Mapping[str, Any], *, blocks: tuple[Any, ...], layers: int, make_bias: Any
-) -> Any:
-    """A tower whose layers are these blocks in turn."""
-    dtype = jnp.dtype(config["dtype"])
-    together = functools.partial(LayerGroup, make_blocks=blocks)
-    return functools.partial(
-        Tower,
-        make_stack=functools.partial(
-            Stack,
-            make_block=blocks[0] if len(blocks) == 1 else together,
-            layers=layers // len(blocks),
-            loop=config["loop"],
-            remat=config["remat"],
-        ),
-        make_norm=functools.partial(RMSNorm, dtype=dtype),
-        make_bias=make_bias,
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
     )
 
 

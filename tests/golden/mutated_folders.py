@@ -28,6 +28,7 @@ T5 = {
     "decoder_start_token_id": 0,
 }
 GATED = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+LONG_T5 = {**GATED, "local_radius": 2, "global_block_size": 2}
 BART = {
     "vocab_size": drawn_weights.VOCABULARY,
     "d_model": 24,
@@ -158,6 +159,12 @@ FOLDERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "t5_encoder": ("T5EncoderModel", T5, "encoder"),
     "mt5": ("MT5ForConditionalGeneration", GATED, "both"),
     "umt5": ("UMT5ForConditionalGeneration", T5, "both"),
+    "longt5": ("LongT5ForConditionalGeneration", LONG_T5, "both"),
+    "longt5_tglobal": (
+        "LongT5ForConditionalGeneration",
+        {**LONG_T5, "encoder_attention_type": "transient-global"},
+        "both",
+    ),
     "bart": ("BartForConditionalGeneration", BART, "both"),
     "bart_unequal": (
         "BartForConditionalGeneration",

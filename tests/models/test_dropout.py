@@ -36,7 +36,7 @@ SMALL = {
     "dropout": 0.1,
 }
 # The systems whose own code has one mask for all positions, and those without dropout.
-BROADCAST = {"t5", "umt5", "switch", "lamda", "palm"}
+BROADCAST = {"t5", "umt5", "longt5", "switch", "lamda", "palm"}
 WITHOUT = {"gopher", "chinchilla", "llama", "qwen2", "gemma", "mixtral", "gpt_neox", "gpt_j"}
 # Of ETC's masks: a block of the text, its global tokens, both together.
 OF_PARTS = {"bigbird_etc": {84, 256, 256 + LENGTH}}

@@ -3,22 +3,10 @@
 import functools
 from typing import Any
 
-import flax.struct
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from t5x_like.models.attention.masks import AttentionMask
-
-
-@flax.struct.dataclass(kw_only=True)
-class _Blocks(AttentionMask):
-    """The mask of each block of queries, which is a row here."""
-
-    allowed: Bool[Array, "b W S"]
-
-    def dense(self, *, queries: int, keys: int) -> Bool[Array, "b 1 W S"]:
-        del queries, keys
-        return self.allowed[:, None]
+from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 
 
 def banded(core: Any, *, window: int) -> Any:
@@ -67,5 +55,7 @@ def _banded(
     pairs = type(keys_values)(
         key=with_previous(keys_values.key), value=with_previous(keys_values.value)
     )
-    out = core(own(query), pairs, bias=None, mask=_Blocks(allowed=allowed), **settings)
+    out = core(
+        own(query), pairs, bias=None, mask=ComputedMask(allowed=allowed[:, None]), **settings
+    )
     return out.reshape(batch, number * window, *query.shape[2:])[:, :length]

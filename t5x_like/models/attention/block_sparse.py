@@ -5,7 +5,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 from t5x_like.models.attention.multi_head import Attention
 
 # The blocks that a query attends to: neighbors, random ones, and the first and the last (Zaheer et
@@ -60,17 +59,6 @@ class Pattern:
                 others = np.setdiff1d(np.arange(number), near)
                 chosen[layer, head, query] = random.choice(others, self.random, replace=False)
         return chosen
-
-
-@flax.struct.dataclass(kw_only=True)
-class _Blocks(AttentionMask):
-    """The mask of each block of queries, which is a row here."""
-
-    allowed: Bool[Array, "b H W S"]
-
-    def dense(self, *, queries: int, keys: int) -> Bool[Array, "b H W S"]:
-        del queries, keys
-        return self.allowed
 
 
 class BlockSparseAttention(Attention):
@@ -137,7 +125,7 @@ def _block_sparse(
         return core(
             rows(query),
             KeyValues(key=rows(chosen.keys(key)), value=rows(chosen.keys(value))),
-            mask=_Blocks(allowed=rows(chosen.masks(segments, own))),
+            mask=ComputedMask(allowed=rows(chosen.masks(segments, own))),
             dropout_rng=None if rngs[0] is None else jax.random.fold_in(rngs[0], number),
             **settings,
         )

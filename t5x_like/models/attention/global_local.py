@@ -1,6 +1,7 @@
 """Global-local attention: text attends to near text and to global tokens, these to everything."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -13,8 +14,14 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import KEPT, dense_core
-from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.neighbor_blocks import (
+    distances,
+    into_blocks,
+    neighbors_exist,
+    with_neighbors,
+)
 from t5x_like.models.linear import Initializer, Linear
 
 
@@ -45,17 +52,6 @@ class SentenceMask(AttentionMask):
         """Whether a token and a global token are of one document."""
         text, summary = self.text_segments[:, :, None], self.global_segments[:, None]
         return (text == summary) & (text > 0)
-
-
-@flax.struct.dataclass(kw_only=True)
-class _Allowed(AttentionMask):
-    """A mask that is computed already."""
-
-    allowed: Bool[Array, "b H T S"]
-
-    def dense(self, *, queries: int, keys: int) -> Bool[Array, "b H T S"]:
-        del queries, keys
-        return self.allowed
 
 
 class GlobalLocalAttention(Attention):
@@ -132,7 +128,7 @@ class GlobalLocalAttention(Attention):
             query[:, :count],
             keys_values,
             bias=_from_global(terms, mask, distance=self.distance),
-            mask=_Allowed(allowed=_seen_by_global(mask)),
+            mask=ComputedMask(allowed=_seen_by_global(mask)),
             dropout_rng=rngs[1],
             **settings,
         )
@@ -177,9 +173,7 @@ def _attend_from_text(
     batch, length = query.shape[:2]
     number = -(-length // block)
 
-    def blocks(x: Float[Array, "B L ..."]) -> Float[Array, "B n W ..."]:
-        x = jnp.pad(x, [(0, 0), (0, number * block - length)] + [(0, 0)] * (x.ndim - 2))
-        return x.reshape(batch, number, block, *x.shape[2:])
+    blocks = functools.partial(into_blocks, block=block)
 
     def rows(x: Float[Array, "B n ..."]) -> Float[Array, "b ..."]:
         return x.reshape(batch * number, *x.shape[2:])
@@ -187,39 +181,28 @@ def _attend_from_text(
     def keys(x: Float[Array, "B S H K"]) -> Float[Array, "b s H K"]:
         summaries, text = jnp.split(x, [mask.global_segments.shape[1]], axis=1)
         summaries = jnp.broadcast_to(summaries[:, None], (batch, number, *summaries.shape[1:]))
-        return rows(jnp.concatenate([_near(blocks(text)), summaries], axis=2))
+        return rows(jnp.concatenate([with_neighbors(blocks(text)), summaries], axis=2))
 
     segments = blocks(mask.text_segments)
-    near = jnp.where(_inside(number, block)[None], _near(segments), 0)
+    near = jnp.where(neighbors_exist(number, block), with_neighbors(segments), 0)
     own, seen = blocks(mask.own()), blocks(mask.same_document())
     seen = seen & own if mask.hard_text else seen
     same = (segments[..., None] == near[:, :, None]) & (near[:, :, None] > 0)
 
     terms = rows(blocks(jnp.moveaxis(relative, 1, 2)))  # [b W H R]
     terms = jnp.moveaxis(terms, 2, 1)  # [b H W R]
-    apart = np.arange(3 * block) - block - np.arange(block)[:, None]
     bias = jnp.concatenate(
-        [_of_distance(terms, apart, distance), _of_own(terms, rows(own)[:, None])], axis=-1
+        [_of_distance(terms, distances(block), distance), _of_own(terms, rows(own)[:, None])],
+        axis=-1,
     )
     out = dense_core(
         rows(blocks(query)),
         KeyValues(key=keys(keys_values.key), value=keys(keys_values.value)),
         bias=bias,
-        mask=_Allowed(allowed=rows(jnp.concatenate([same, seen], axis=-1))[:, None]),
+        mask=ComputedMask(allowed=rows(jnp.concatenate([same, seen], axis=-1))[:, None]),
         **settings,
     )
     return out.reshape(batch, number * block, *query.shape[2:])[:, :length]
-
-
-def _near(x: Float[Array, "B n W ..."]) -> Float[Array, "B n S ..."]:
-    """Each block between those beside it, which go around at the ends."""
-    return jnp.concatenate([jnp.roll(x, shift, axis=1) for shift in (1, 0, -1)], axis=2)
-
-
-def _inside(number: int, block: int) -> Bool[np.ndarray, "n S"]:
-    """False for the neighbors that are no blocks of the text, or stand there twice."""
-    neighbor = np.arange(number)[:, None] + np.array([-1, 0, 1])
-    return np.repeat((neighbor >= 0) & (neighbor < number), block, axis=1)
 
 
 def _of_distance(

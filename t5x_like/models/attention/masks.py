@@ -135,3 +135,19 @@ class BranchMask(AttentionMask):
         visible = ((query == key) | (one_is_trunk & same_entity))[:, None]
         allowed = super().dense(queries=queries, keys=keys)
         return visible if allowed is None else allowed & visible
+
+
+@flax.struct.dataclass(kw_only=True)
+class ComputedMask(AttentionMask):
+    """A mask that is computed already, such as that of blocks of queries, which are rows here.
+
+    Attributes:
+        allowed: True where a query attends to a key; an axis may be 1.
+    """
+
+    allowed: Bool[Array, "B H T S"]
+
+    def dense(self, *, queries: int, keys: int) -> Bool[Array, "B H T S"]:
+        """The matrix itself."""
+        del queries, keys
+        return self.allowed
