@@ -22,6 +22,7 @@ OTHERS = {
     "bigbird_pegasus": ("xsum", "cnn_dailymail"),
     "bart": ("pairs", "translation", "translation_base", "translation_all"),
     "electra": ("demo_first_stage", "demo_second_stage", "small_first_stage", "large_second_stage"),
+    "longt5": ("fine_tuning",),
     "gpt": ("classification", "entailment", "similarity", "multiple_choice"),
     "k_bert": ("tagging", "question_answering"),
     "t5": ("fine_tuning",),

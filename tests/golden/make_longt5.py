@@ -2,8 +2,8 @@
 
 python tests/golden/make_longt5.py     (made with torch 2.13.0 and transformers 5.23.0)
 
-Sources are no multiples of the 5 tokens of a local block, nor of the 4 of a global token, and one is
-shorter than either. They are padded on the right, since Hugging Face's blocks of global tokens
+Sources are no multiples of the 5 tokens of a local block, nor of the 4 of a global token, and one
+is shorter than either. They are padded on the right, since Hugging Face's blocks of global tokens
 begin at slot 0, also in padding; a row of the local model is padded on the left too. The weights
 are drawn as T5's (make_t5.py).
 """

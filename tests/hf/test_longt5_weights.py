@@ -85,6 +85,22 @@ def test_a_folder_without_an_output_layer_is_tied(goldens, tmp_path):
     assert golden.error(logits, expected="products") < 10 * TOLERANCE  # sums of 20 of 10 x the size
 
 
+def test_an_encoder_alone_has_the_states_that_the_decoder_reads(goldens, models, tmp_path):
+    golden, model = goldens["longt5_tglobal"], models["longt5_tglobal"]
+    weights = {k: w for k, w in golden.weights.items() if k.startswith(("encoder.", "shared."))}
+    own = {"architectures": ["LongT5EncoderModel"], "is_encoder_decoder": False}
+    encoder = from_pretrained(golden.write(tmp_path, weights=weights, **own))
+    assert encoder.config["architecture"] == "encoder"
+    rows = {
+        "encoder_input_tokens": golden.batch["input_ids"],
+        "encoder_segment_ids": golden.batch["attention_mask"],
+    }
+    expected, _ = model.module.apply({"params": model.params}, rows, method=model.module.encode)
+    found = encoder(**golden.source).hidden
+    real = golden.batch["attention_mask"] == 1
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
+
+
 def test_a_folder_is_written_as_it_was_read(golden, model, tmp_path):
     model.save_pretrained(tmp_path)
     written = load_file(tmp_path / "model.safetensors")
