@@ -94,9 +94,10 @@ class T5XCheckpoint:
         gated = any("/wi_0/" in name for name in names)
         table = _DECODER_ALONE if alone else "token_embedder/embedding"
         vocab_size, d_model = self._shape(table)
+        size = "base_8" if sparse else "v1_0_small" if tied else "small"
         return {
-            **systems.find("t5").sizes["v1_0_small" if tied else "small"],
-            **({**systems.find("switch").sizes["base_8"], **self._experts()} if sparse else {}),
+            **systems.find("switch" if sparse else "t5").sizes[size],
+            **(self._experts() if sparse else {}),
             **sizes,
             "architecture": "decoder" if alone else "encoder_decoder",
             "vocab_size": vocab_size,
