@@ -127,7 +127,7 @@ def add_tasks(
             f"{name}_{part}",
             source=ColumnSource(own.__getitem__, splits=sources.SPLITS),
             vocabulary=vocabulary,
-            preprocessors=(alone if part == "ratings" else objective).preprocessors,
+            preprocessors=(alone if part == "ratings" else objective).cacheable,
             features=objective.features,
         )
     tasks = {f"{name}_{part}": rates.get(part, len(rows["train"][part])) for part in there}

@@ -166,7 +166,7 @@ def register(
             f"{name}_{task}",
             source=ColumnSource({"validation": asked}.__getitem__, splits=("validation",)),
             vocabulary=vocabulary,
-            preprocessors=objective.preprocessors,
+            preprocessors=objective.cacheable,
             features=objective.features,
         )
 

@@ -75,7 +75,7 @@ def register(
         name,
         source=ColumnSource(splits.__getitem__, splits=sources.SPLITS),
         vocabulary=vocabulary,
-        preprocessors=objective.preprocessors,
+        preprocessors=objective.cacheable,
         features=objective.features,
     )
 

@@ -79,7 +79,7 @@ def register(
         name,
         source=row_source(shaped),
         vocabulary=vocabulary,
-        preprocessors=objective.preprocessors,
+        preprocessors=objective.cacheable,
         features=objective.features,
     )
 

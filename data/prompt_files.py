@@ -54,7 +54,7 @@ def register(
         name,
         source=row_source(rows),
         vocabulary=vocabulary,
-        preprocessors=objective.preprocessors,
+        preprocessors=objective.cacheable,
         features=objective.features,
     )
 

@@ -63,7 +63,7 @@ def register(
         name,
         source=row_source(read(**settings)),
         vocabulary=vocabulary,
-        preprocessors=objective.preprocessors,
+        preprocessors=objective.cacheable,
         features=objective.features,
     )
 

@@ -109,7 +109,7 @@ def register(
                 f"pyglue_{name}{ending}",
                 source=_source(name, objective.name, held_out, _made.folder(packages), share),
                 vocabulary=vocabulary,
-                preprocessors=objective.preprocessors,
+                preprocessors=objective.cacheable,
                 features=objective.features,
             )
     if objective.name in TEXT_TO_TEXT:

@@ -81,7 +81,7 @@ def register(
         name,
         source=rows,
         vocabulary=vocabulary,
-        preprocessors=[cleaning.clean_pairs, *objective.preprocessors],
+        preprocessors=[cleaning.clean_pairs, *objective.cacheable],
         features=objective.features,
     )
 

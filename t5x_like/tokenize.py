@@ -4,11 +4,12 @@ r"""Tokenize the documents of a config once, into a folder that trainings read i
         --config.data.module=data/grain_files.py --config.data.task=grain_files \
         --config.data.settings.files="corpus/*.jsonl" --config.data.vocabulary=vocabulary.model
 
-Then train with the same flags and --config.data.tokenized=runs/tokens: the batches are the same,
-byte for byte. It takes data modules that grain reads, cleans and tokenizes the corpora of data.task
-and evaluate.tasks in all their splits, and writes ArrayRecord files. The objective, lengths, seed
-and batch size may differ from run to run: these come after it. A command that was killed goes on
-with the files that are missing. docs/data.md has what is kept, and when a folder no longer fits.
+Then train with the same flags and --config.data.tokenized=runs/tokens. Documents that grain reads
+become ArrayRecord files, and their batches are the same, byte for byte. Tasks of seqio, as in
+data/c4.py, become seqio's offline cache. data.task and evaluate.tasks are cleaned and tokenized in
+all their splits. Lengths, seed, batch size and, where it tokenizes alike, the objective may differ
+from run to run: these come after it. A command that was killed goes on with the files that are
+missing. docs/data.md has what is kept, and when a folder no longer fits.
 """
 
 if __name__ == "__main__":
@@ -27,6 +28,7 @@ import pathlib
 import ml_collections
 from absl import flags
 
+from t5x_like.batches import data_modules, tokenized_parts
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import command_line
 from t5x_like.grain_pipeline import tokenized_writing
@@ -46,17 +48,27 @@ def tokenize(config: ml_collections.ConfigDict) -> None:
                 "and set data.tokenized in tasks.NAME.data"
             )
         command_line.check_folder("--output", pathlib.Path(output).expanduser())
-        data = config.data
-        documents = tokenized_writing.Documents(
-            module=data.module,
-            settings=data.settings.to_dict(),
-            vocabulary=data.vocabulary,
-            tasks=tuple(dict.fromkeys((data.task, *config.evaluate.tasks))),
-        )
         processes = processes or os.cpu_count() or 1
-        for whole, files in tokenized_writing.write(documents, output, processes=processes):
+        for whole, files in tokenized_parts.write(_text(config), output, processes=processes):
             print(f"{whole:,} of {files:,} files", flush=True)
     print(f"{output}: read it by --config.data.tokenized={output}")
+
+
+def _text(config: ml_collections.ConfigDict) -> tokenized_parts.Text:
+    """The text of a config; the data module decides who reads it."""
+    data = config.data
+    text = {
+        "module": data.module,
+        "settings": data.settings.to_dict(),
+        "vocabulary": data.vocabulary,
+        "tasks": tuple(dict.fromkeys((data.task, *config.evaluate.tasks))),
+    }
+    if hasattr(data_modules.load(data.module), data_modules.CORPORA):
+        return tokenized_writing.Documents(**text)
+    from t5x_like.preprocessing.offline_caching import TextOfTasks  # loads TensorFlow
+
+    settings = data.objective_settings.to_dict()
+    return TextOfTasks(**text, objective=data.objective, objective_settings=settings)
 
 
 if __name__ == "__main__":

@@ -66,15 +66,9 @@ def _kind_of_tasks(module: ModuleType, *, tokenized: str) -> Callable[..., Tasks
         from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 
         return functools.partial(CorpusTasks, tokenized=tokenized)
-    if tokenized:
-        raise ValueError(
-            f"data.tokenized={tokenized!r} is for documents that grain reads, and "
-            f"data.module={module.__file__!r} is read by seqio: take data/grain_files.py, or set "
-            "data.tokenized=''"
-        )
     from t5x_like.preprocessing.registered_tasks import RegisteredTasks
 
-    return RegisteredTasks
+    return functools.partial(RegisteredTasks, tokenized=tokenized)
 
 
 def build(config: ml_collections.ConfigDict) -> TextData:

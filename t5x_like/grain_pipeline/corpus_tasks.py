@@ -10,11 +10,12 @@ from t5x_like.batches.conversion import Converter
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
+from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline import chunk_objectives
 from t5x_like.grain_pipeline.corpus import Corpus, Split, splits_of
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.grain_pipeline.document_stream import DocumentReader
-from t5x_like.grain_pipeline.tokenized_documents import Pieces, TokenizedFolder, tokenize
+from t5x_like.grain_pipeline.tokenized_documents import Pieces, pieces, tokenize
 from t5x_like.names import choose
 from t5x_like.vocabularies import Vocabulary
 
@@ -92,8 +93,8 @@ class CorpusTasks:
         )
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
-        pieces = self._pieces(f"{task}/{split}", documents)
-        reader = DocumentReader(task, documents, self._objective, self._vocabulary, reading, pieces)
+        read = self._pieces(f"{task}/{split}", documents)
+        reader = DocumentReader(task, documents, self._objective, self._vocabulary, reading, read)
         return ShardedBatches(
             {task: reader},
             {task: 1.0},
@@ -142,7 +143,7 @@ class CorpusTasks:
     def _pieces(self, key: str, documents: Split) -> Callable[[int], Pieces]:
         """The function from the number of a row to the tokens of its pieces."""
         if self._tokenized is not None:
-            return self._tokenized.pieces(key, documents, self._vocabulary)
+            return pieces(self._tokenized, key, documents, self._vocabulary)
         return lambda number: tokenize(documents.document(number), self._vocabulary)
 
 

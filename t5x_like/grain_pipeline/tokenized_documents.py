@@ -1,27 +1,24 @@
 """Tokenized documents in a folder, which are read in place of cleaning and tokenizing the text.
 
-A folder has TASK/SPLIT-00000-of-00003.array_record files, a record for each row of the corpus, and
-tokenized.json, which is written last: without it the folder is unfinished. A record has the tokens
-of the pieces of a cleaned document, before an objective joins them. All that is random comes after
-it, so that one folder serves every objective, length, seed and order.
+A folder has TASK/SPLIT-00000-of-00003.array_record files, a record for each row of the corpus. A
+record has the tokens of the pieces of a cleaned document, before an objective joins them. All that
+is random comes after it, so that one folder serves every objective, length, seed and order.
 """
 
 import bisect
 import itertools
-import json
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from t5x_like import paths
+from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline.corpus import Split
 from t5x_like.grain_pipeline.document_cleaning import clean
 from t5x_like.vocabularies import Vocabulary
 
 FORMAT = 1  # of the records and of the rules of cleaning: raise it when either changes
-RECORD, UNFINISHED = "tokenized.json", "unfinished.json"
 
 Pieces = Sequence[Sequence[int]]
 
@@ -59,72 +56,21 @@ def identity(vocabulary: Vocabulary, splits: Mapping[str, Split]) -> dict[str, A
     }
 
 
-def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two identities, for the splits of the second; "" for nothing."""
-    if before["format"] != now["format"]:
-        return f"its format is {before['format']}, and this version has {now['format']}"
-    if before["vocabulary"] != now["vocabulary"]:
-        return "data.vocabulary is another vocabulary"
-    for key, own in now["splits"].items():
-        was = before["splits"].get(key)
-        if was is None:
-            return f"it has {', '.join(before['splits'])}, and not {key}"
-        for name in own:
-            if own[name] != was[name]:
-                if name == "files":
-                    return f"the files of {key} have changed"
-                return f"{name} of {key} is {own[name]!r}, and was {was[name]!r}"
-    return ""
-
-
-class TokenizedFolder:
-    """A folder of tokenized documents.
+def pieces(
+    folder: TokenizedFolder, key: str, split: Split, vocabulary: Vocabulary
+) -> Callable[[int], Pieces]:
+    """The function from the number of a row to the tokens of its pieces.
 
     Args:
-        folder: `data.tokenized`.
+        folder: of tokenized documents.
+        key: "TASK/SPLIT".
+        split: the documents that the folder must have been made of.
+        vocabulary: of the tokens.
 
     Raises:
-        ValueError: it is none, or is unfinished.
+        ValueError: as `TokenizedFolder.files`.
     """
-
-    def __init__(self, folder: str):
-        self._name, self._folder = f"data.tokenized={folder!r}", pathlib.Path(folder).expanduser()
-        try:
-            self._made = json.loads((self._folder / RECORD).read_text())
-        except FileNotFoundError:
-            unfinished = (self._folder / UNFINISHED).exists()
-            problem = "is unfinished: go on with it" if unfinished else f"has no {RECORD}: make it"
-            raise ValueError(f"{self._name} {problem} by t5x-like tokenize") from None
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{self._name}: {RECORD} cannot be read: {error}") from error
-
-    def pieces(self, key: str, split: Split, vocabulary: Vocabulary) -> Callable[[int], Pieces]:
-        """The function from the number of a row to the tokens of its pieces.
-
-        Args:
-            key: "TASK/SPLIT".
-            split: the documents that the folder must have been made of.
-            vocabulary: of the tokens.
-
-        Raises:
-            ValueError: the folder was made of other documents or with another vocabulary, or a file
-                is missing or has another size.
-        """
-        if other := difference(self._made["identity"], identity(vocabulary, {key: split})):
-            raise ValueError(
-                f"{self._name} was made of other text or tokens: {other}; make another folder by "
-                "t5x-like tokenize, or tokenize while training, data.tokenized=''"
-            )
-        sizes = self._made["files"][key]
-        for name, size in sizes.items():
-            file = self._folder / name
-            found = file.stat().st_size if file.is_file() else 0
-            if found != size:
-                raise ValueError(
-                    f"{self._name} is damaged: {name} has {found:,} bytes, and had {size:,}: copy "
-                    "the folder again, or delete it and make it by t5x-like tokenize"
-                )
-        return _Records([str(self._folder / name) for name in sizes]).pieces
+    return _Records(folder.files(key, identity(vocabulary, {key: split}))).pieces
 
 
 class _Records:

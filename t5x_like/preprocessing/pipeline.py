@@ -5,7 +5,7 @@ packs them and builds the rows.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import seqio
@@ -16,6 +16,7 @@ from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.names import hint
 from t5x_like.preprocessing import cleaning, mixtures
+from t5x_like.preprocessing.offline_cache import OfflineCache
 from t5x_like.preprocessing.streams import TaskReader
 
 # The least size of the shuffle buffers of a task with a small share in a mixture, over all shards.
@@ -50,11 +51,12 @@ class Batches(ShardedBatches):
             passes True. It makes one epoch end on all processes at the same batch; None with one
             process.
         phase: the name of the run's phase; a position can only be restored in the same phase.
+        cache: of tokenized examples, to be read in place of tokenizing.
 
     Raises:
         ValueError: the task, split or converter is unknown, the features do not suit the
-            converter, a length is missing, or numbers do not divide; while iterating, a shard has
-            no examples.
+            converter, a length is missing, numbers do not divide, or the cache does not fit; while
+            iterating, a shard has no examples.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Batches(ShardedBatches):
         shard_range: tuple[int, int] | None = None,
         any_process: Callable[[bool], bool] | None = None,
         phase: str = "",
+        cache: OfflineCache | None = None,
     ):
         check_numbers(seed=seed, shuffle_buffer=shuffle_buffer, batch_size=batch_size)
         check_shards(shards, batch_size=batch_size, shard_range=shard_range)
@@ -95,7 +98,13 @@ class Batches(ShardedBatches):
         lengths = converter.feature_lengths(lengths)
         reading = Reading(split, lengths, seed, shuffle, repeat, shuffle_buffer, shards)
         shares = mixtures.shares(provider, split=split)
-        readers = _readers(provider, shares, reading, features=converter.features)
+        own = {one.name: one for one in tasks_of(task) if one.name in shares}
+        readers = _readers(
+            [cache.task(one, split=split) if cache else one for one in own.values()],
+            shares,
+            reading,
+            features=converter.features,
+        )
         super().__init__(
             readers,
             shares,
@@ -108,7 +117,7 @@ class Batches(ShardedBatches):
             shard_range=shard_range,
             any_process=any_process,
             phase=phase,
-            sizes={name: _tokens_of(one.task, split=split) for name, one in readers.items()},
+            sizes={name: _tokens_of(one, split=split) for name, one in own.items()},
         )
 
 
@@ -121,8 +130,8 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
     Raises:
         ValueError: the task or split is unknown.
     """
-    provider = find(task, split=split)
-    for one in provider.tasks if isinstance(provider, seqio.Mixture) else [provider]:
+    find(task, split=split)
+    for one in tasks_of(task):
         rows = one.source.get_dataset(split, shuffle=False)
         for step in one.preprocessors if cleaned else ():
             if step in (cleaning.clean, cleaning.clean_pairs):
@@ -131,19 +140,18 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
 
 
 def _readers(
-    provider: mixtures.Provider,
+    tasks: Sequence[seqio.Task],
     shares: Mapping[str, float],
     reading: Reading,
     *,
     features: tuple[str, ...],
 ) -> dict[str, TaskReader]:
-    """The readers of the tasks that have a share; the buffers of their shuffles follow it."""
+    """The readers of tasks; the buffers of their shuffles follow their shares."""
     readers = {
         task.name: TaskReader(
             task, reading=_with_buffer_share(reading, shares[task.name]), features=features
         )
-        for task in (provider.tasks if isinstance(provider, seqio.Mixture) else [provider])
-        if task.name in shares
+        for task in tasks
     }
     for reader in readers.values():
         _ = reader.fingerprint  # traces the preprocessors, which raises errors of lengths here
@@ -163,12 +171,22 @@ def _tokens_of(task: seqio.Task, *, split: str) -> int | None:
 
 def find(task: str, *, split: str) -> mixtures.Provider:
     """The registered task or mixture of a name; raises ValueError if it or the split is unknown."""
-    tasks, mixes = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
-    if task not in tasks and task not in mixes:
-        raise ValueError(f"data.task={task!r} is not registered.{hint(task, [*tasks, *mixes])}")
-    provider = seqio.get_mixture_or_task(task)
+    provider = _registered(task)
     if split not in provider.splits:
         raise ValueError(
             f"split={split!r} of task {task!r} does not exist.{hint(split, provider.splits)}"
         )
     return provider
+
+
+def tasks_of(task: str) -> list[seqio.Task]:
+    """The task of a name, or the tasks of the mixture; raises ValueError if it is unknown."""
+    provider = _registered(task)
+    return list(provider.tasks) if isinstance(provider, seqio.Mixture) else [provider]
+
+
+def _registered(task: str) -> mixtures.Provider:
+    tasks, mixes = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
+    if task not in tasks and task not in mixes:
+        raise ValueError(f"data.task={task!r} is not registered.{hint(task, [*tasks, *mixes])}")
+    return seqio.get_mixture_or_task(task)

@@ -6,6 +6,7 @@ from typing import Any
 
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.preprocessing import data_files, mixtures, objectives, pipeline, sources
+from t5x_like.preprocessing.offline_cache import OfflineCache, Origin
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -18,9 +19,11 @@ class RegisteredTasks:
         vocabulary: of all tasks.
         objective: the name of the objective.
         objective_settings: its settings.
+        tokenized: a folder of seqio's offline cache, to be read in place of tokenizing; "" for
+            none.
 
     Raises:
-        ValueError: an objective or a setting does not exist.
+        ValueError: an objective, a setting or the folder does not exist.
     """
 
     def __init__(
@@ -31,15 +34,18 @@ class RegisteredTasks:
         vocabulary: Vocabulary,
         objective: str,
         objective_settings: Mapping[str, Any],
+        tokenized: str = "",
     ):
         made = objectives.build(objective, **objective_settings)
         sources.check_settings(module.register, settings)
         module.register(vocabulary, made, **settings)
         self._settings = settings
+        origin = Origin(vocabulary, settings, objective, objective_settings)
+        self._cache = OfflineCache(tokenized, origin) if tokenized else None
 
     def batches(self, task: str, *, split: str, **settings: Any) -> ShardedBatches:
         """The batches of a task; see `pipeline.Batches`."""
-        return pipeline.Batches(task, split=split, **settings)
+        return pipeline.Batches(task, split=split, cache=self._cache, **settings)
 
     def rows(self, task: str, *, split: str, cleaned: bool = False) -> Iterator[dict[str, Any]]:
         """The rows of a task's source; see `pipeline.source_rows`."""

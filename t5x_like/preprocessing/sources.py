@@ -102,6 +102,7 @@ class FileSource(seqio.DataSource):
         count: Callable[[str], int | None] = lambda split: None,
         unit_files: Callable[[str], Sequence[str]] = lambda unit: [unit],
         cycle: int = 16,
+        splits: Sequence[str] = SPLITS,
     ):
         """Create a source without reading data.
 
@@ -112,8 +113,9 @@ class FileSource(seqio.DataSource):
             count: split -> its number of examples, None if unknown.
             unit_files: a unit -> the files that it is read from, by default the one of its name.
             cycle: the number of units to read in turns.
+            splits: the names of the splits.
         """
-        super().__init__(splits=SPLITS)
+        super().__init__(splits=splits)
         self._list_units = functools.cache(list_units)
         self._read = read
         self._examples = examples
@@ -145,9 +147,8 @@ class FileSource(seqio.DataSource):
         """The number of tokens of a split; None if unknown."""
         return self.tokens.get(self._checked(split))
 
-    @staticmethod
-    def _checked(split: str) -> str:
-        return choose("split", split, {known: known for known in SPLITS})
+    def _checked(self, split: str) -> str:
+        return choose("split", split, {known: known for known in self.splits})
 
     def get_dataset(
         self,
@@ -248,7 +249,7 @@ def add_document_task(
         name,
         source=source,
         vocabulary=vocabulary,
-        preprocessors=[cleaning.clean, *objective.preprocessors],
+        preprocessors=[cleaning.clean, *objective.cacheable],
         features=objective.features,
     )
 
@@ -270,7 +271,7 @@ def add_pair_task(
         name,
         source=source,
         vocabulary=vocabulary,
-        preprocessors=[cleaning.clean_pairs, *objective.preprocessors],
+        preprocessors=[cleaning.clean_pairs, *objective.cacheable],
         features=objective.features,
     )
 

@@ -123,7 +123,12 @@ class TaskReader:
         shuffled = self.reading.shuffle and self.task.shuffle_buffer_size is not None
         return tracing.blocks_of(
             tracing.Preprocessing(
-                preprocessors=tuple(self.task.preprocessors),
+                preprocessors=tuple(
+                    step
+                    for step in self.task.preprocessors
+                    # With it, seqio gives the preprocessors after it other seeds.
+                    if not isinstance(step, seqio.CacheDatasetPlaceholder)
+                ),
                 output_features=tuple(self.task.output_features.items()),
                 lengths=tuple(self.reading.lengths.items()),
                 features=self._features,
@@ -203,7 +208,8 @@ class TaskStream:
         if state["fingerprint"] != self._reader.fingerprint:
             raise ValueError(
                 f"the data position of task {self.task.name!r} cannot be restored: the number of "
-                "files, the preprocessors or TensorFlow have changed since it was saved"
+                "files, the preprocessors, whether data.tokenized is set, or TensorFlow have "
+                "changed since it was saved"
             )
         self._epoch, self._fetched, self.examples = state["epoch"], state["fetched"], state["drawn"]
         self._last_size = state["last_size"]

@@ -83,11 +83,12 @@ def blocks_of(preprocessing: Preprocessing) -> Any:
     the preprocessors of this package and of seqio are kept, since they depend on nothing else; a
     function of a user's may read a global that has changed.
     """
-    known = all(map(_is_known, preprocessing.preprocessors))
+    known = all(map(is_known, preprocessing.preprocessors))
     return (_trace_once if known else _trace)(preprocessing)
 
 
-def _is_known(step: Any) -> bool:
+def is_known(step: Any) -> bool:
+    """Whether a preprocessor is one of this package or of seqio."""
     while isinstance(step, functools.partial):
         step = step.func
     return getattr(step, "__module__", "").partition(".")[0] in ("t5x_like", "seqio")

@@ -8,7 +8,10 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from t5x_like import vocabularies
+from t5x_like.batches import tokenized_parts
 from t5x_like.preprocessing import objectives, sources
+from t5x_like.preprocessing.offline_caching import TextOfTasks
+from t5x_like.preprocessing.registered_tasks import RegisteredTasks
 
 c4 = sources.load_module(str(Path(__file__).parents[2] / "data" / "c4.py"))
 
@@ -76,6 +79,42 @@ def test_languages_are_mixed(tmp_path):
     settings = {"config": "multilingual", "languages": ("de", "fr"), "data_dir": str(tmp_path)}
     assert texts("train", **settings) == ["eins", "un", "zwei", "drei"]
     assert sorted(texts("validation", **settings)) == ["deux", "vier"]
+
+
+def test_a_mixture_of_languages_is_tokenized_once(tmp_path):
+    splits = {split: [f"{split} {n}" for n in range(30)] for split in ("de", "fr")}
+    splits |= {f"{split}-validation": texts[:5] for split, texts in splits.items()}
+    prepare(tmp_path / "a", name="multilingual/3.1.0", splits=splits)
+    settings = {"config": "multilingual", "languages": ("de", "fr"), "data_dir": f"{tmp_path}/a"}
+    made = TextOfTasks(c4.__file__, settings, "bytes", ("mc4",), "span_corruption", {})
+    out = str(tmp_path / "out")
+    assert list(tokenized_parts.write(made, out, processes=1))[-1] == (4, 4)
+
+    def read(tokenized, split, **changes):
+        tasks = RegisteredTasks(
+            c4,
+            settings | changes,
+            vocabulary=vocabularies.load("bytes"),
+            objective="span_corruption",
+            objective_settings={},
+            tokenized=tokenized,
+        )
+        lengths = {"inputs": 24, "targets": 12}
+        batches = tasks.batches("mc4", split=split, batch_size=4, lengths=lengths)
+        return [next(batches) for _ in range(20)]
+
+    for split in sources.SPLITS:
+        for found, expected in zip(read(out, split), read("", split), strict=True):
+            assert {name: rows.tobytes() for name, rows in found.items()} == {
+                name: rows.tobytes() for name, rows in expected.items()
+            }
+    splits["fr"][0] = "changed"
+    prepare(tmp_path / "b", name="multilingual/3.1.0", splits=splits)
+    with pytest.raises(ValueError, match="the files of mc4_fr/train have changed"):
+        read(out, "train", data_dir=f"{tmp_path}/b")
+    prepare(tmp_path / "c", name="multilingual/3.0.1", splits=splits)
+    with pytest.raises(ValueError, match=r"source of .* is 'c4/multilingual:3.0.1', and was"):
+        read(out, "train", data_dir=f"{tmp_path}/c", version="3.0.1")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t5x_like import config, vocabularies
-from t5x_like.batches import converters, data_modules
-from t5x_like.experiment import text_data
+from t5x_like import vocabularies
+from t5x_like.batches import converters, data_modules, tokenized_parts
 from t5x_like.grain_pipeline import tokenized_documents, tokenized_writing
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 
@@ -29,12 +28,11 @@ def settings(folder):
 
 def documents(folder, *, vocabulary="bytes", **changes):
     own = settings(folder) | changes
-    return tokenized_writing.Documents(MODULE, own, vocabulary, ("c",))
+    return tokenized_writing.Documents(MODULE, own, vocabulary, ("c",), rows=20)
 
 
-def write(source, output, *, processes=1, rows=20, **changes):
-    made = documents(source, **changes)
-    return list(tokenized_writing.write(made, str(output), processes=processes, rows=rows))
+def write(source, output, **changes):
+    return list(tokenized_parts.write(documents(source, **changes), str(output), processes=1))
 
 
 def write_texts(folder, *, seed=0):
@@ -126,7 +124,7 @@ def test_the_same_command_again_writes_nothing(source, tokenized):
 
 def test_an_interrupted_folder_is_not_read_and_goes_on(source, tokenized, tmp_path):
     folder = tmp_path / "folder"
-    writing = tokenized_writing.write(documents(source), str(folder), processes=1, rows=20)
+    writing = tokenized_parts.write(documents(source), str(folder), processes=1)
     assert [next(writing), next(writing)] == [(1, 8), (2, 8)]
     writing.close()
     with pytest.raises(ValueError, match="is unfinished: go on with it by t5x-like tokenize"):
@@ -177,9 +175,7 @@ def test_a_damaged_folder_is_refused(source, tmp_path):
 
 def test_documents_that_change_meanwhile_make_no_folder(tmp_path):
     write_texts(tmp_path)
-    writing = tokenized_writing.write(
-        documents(tmp_path), str(tmp_path / "folder"), processes=1, rows=20
-    )
+    writing = tokenized_parts.write(documents(tmp_path), str(tmp_path / "folder"), processes=1)
     next(writing)
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write('{"text": "more"}\n')
@@ -187,14 +183,6 @@ def test_documents_that_change_meanwhile_make_no_folder(tmp_path):
         list(writing)
     with pytest.raises(ValueError, match=r"has no tokenized.json"):
         read(tmp_path, tmp_path / "folder")
-
-
-def test_a_module_of_seqio_is_refused(tmp_path):
-    settings = config.defaults()
-    settings.data.update({"module": str(ROOT / "data" / "text_files.py"), "vocabulary": "bytes"})
-    settings.data.tokenized = str(tmp_path)
-    with pytest.raises(ValueError, match=r"for documents that grain reads.*read by seqio"):
-        text_data.build(settings).tasks()
 
 
 def command(source, output, *more):
@@ -243,7 +231,6 @@ def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
         ("--processes=-1", "--processes=-1 must be 0 or more"),
         ("--output=", "--output='' must be a folder"),
         ("--config.data.task=d", "data.task='d' does not exist"),
-        ("--config.data.module=data/text_files.py", "is read by seqio"),
         ("--config.data.vocabulary=no.model", "'no.model' does not exist"),
     ],
 )

@@ -96,7 +96,7 @@ class Suite:
                 task,
                 source=ColumnSource(read, splits=tuple(benchmark.splits)),
                 vocabulary=vocabulary,
-                preprocessors=objective.preprocessors,
+                preprocessors=objective.cacheable,
                 features=objective.features,
             )
         if self._mixture and objective.name in TEXT_TO_TEXT:

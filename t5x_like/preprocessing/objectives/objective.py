@@ -30,7 +30,7 @@ class Objective(Examples):
         name: the spelling in the registry and in configs.
         preprocessors: callables on a dataset, which take `sequence_length` and `output_features`
             by name where they need them, as a `seqio.Task` injects them. The first one only
-            tokenizes, so that `seqio.CacheDatasetPlaceholder()` can follow it.
+            tokenizes, so that `cacheable` has the place of a cache after it.
         pairs: of an objective over chunks, how it makes a chunk's inputs and targets, each with its
             end token; raises ValueError as `lengths.plan`.
     """
@@ -38,6 +38,15 @@ class Objective(Examples):
     name: str
     preprocessors: tuple[Preprocessor, ...]
     pairs: Pairs | None = None
+
+    @property
+    def cacheable(self) -> tuple[Any, ...]:
+        """The preprocessors with the place of seqio's offline cache after the first.
+
+        What follows it is random or depends on lengths. An objective of one preprocessor has none.
+        """
+        first, *others = self.preprocessors
+        return (first, seqio.CacheDatasetPlaceholder(), *others) if others else (first,)
 
 
 def make(

@@ -1,0 +1,84 @@
+"""A folder of tokenized text, which is read in place of the text.
+
+Whoever writes the files, tokenized.json is written last: it has what decides the tokens, and the
+sizes of the files. Without it the folder is unfinished.
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+RECORD, UNFINISHED = "tokenized.json", "unfinished.json"
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two identities, for the splits of the second; "" for nothing.
+
+    Args:
+        before, now: all that decides the tokens, as JSON has it: "format", of the files and of the
+            rules of cleaning; "vocabulary", its hash; "splits", by "TASK/SPLIT", each a mapping.
+    """
+    if before["format"] != now["format"]:
+        return f"its format is {before['format']!r}, and here it is {now['format']!r}"
+    if before["vocabulary"] != now["vocabulary"]:
+        return "data.vocabulary is another vocabulary"
+    for key, own in now["splits"].items():
+        was = before["splits"].get(key)
+        if was is None:
+            return f"it has {', '.join(before['splits'])}, and not {key}"
+        for name in dict.fromkeys([*own, *was]):
+            if own.get(name) != was.get(name):
+                if name == "files":
+                    return f"the files of {key} have changed"
+                return f"{name} of {key} is {own.get(name)!r}, and was {was.get(name)!r}"
+    return ""
+
+
+class TokenizedFolder:
+    """A folder of tokenized text.
+
+    Args:
+        folder: `data.tokenized`.
+
+    Raises:
+        ValueError: it is none, or is unfinished.
+    """
+
+    def __init__(self, folder: str):
+        self._name, self._folder = f"data.tokenized={folder!r}", pathlib.Path(folder).expanduser()
+        try:
+            self._made = json.loads((self._folder / RECORD).read_text())
+        except FileNotFoundError:
+            unfinished = (self._folder / UNFINISHED).exists()
+            problem = "is unfinished: go on with it" if unfinished else f"has no {RECORD}: make it"
+            raise ValueError(f"{self._name} {problem} by t5x-like tokenize") from None
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{self._name}: {RECORD} cannot be read: {error}") from error
+
+    def files(self, key: str, identity: Mapping[str, Any]) -> Sequence[str]:
+        """The files of a split, in order.
+
+        Args:
+            key: "TASK/SPLIT".
+            identity: of the text and vocabulary that the folder must have been made of.
+
+        Raises:
+            ValueError: the folder was made of other text or with another vocabulary, or a file is
+                missing or has another size.
+        """
+        if other := difference(self._made["identity"], identity):
+            raise ValueError(
+                f"{self._name} was made of other text or tokens: {other}; make another folder by "
+                "t5x-like tokenize, or tokenize while training, data.tokenized=''"
+            )
+        sizes = self._made["files"][key]
+        for name, size in sizes.items():
+            file = self._folder / name
+            found = file.stat().st_size if file.is_file() else 0
+            if found != size:
+                raise ValueError(
+                    f"{self._name} is damaged: {name} has {found:,} bytes, and had {size:,}: copy "
+                    "the folder again, or delete it and make it by t5x-like tokenize"
+                )
+        return [str(self._folder / name) for name in sizes]

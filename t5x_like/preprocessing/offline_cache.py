@@ -1,0 +1,235 @@
+"""seqio's offline cache of a task: what decides its examples, and tasks that read it.
+
+A folder has for each task what `seqio.Task.get_dataset(use_cached=True)` reads: the examples before
+`seqio.CacheDatasetPlaceholder` in TASK/SPLIT.tfrecord-00000-of-00003, their features in
+TASK/info.SPLIT.json, their number in TASK/stats.SPLIT.json. All that is random or depends on
+lengths comes after the placeholder.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import seqio
+import tensorflow as tf
+
+from t5x_like import paths
+from t5x_like.batches.tokenized_folder import TokenizedFolder
+from t5x_like.preprocessing import data_files, sources, tracing
+from t5x_like.preprocessing.column_source import Columns, ColumnSource
+from t5x_like.vocabularies import Vocabulary
+
+FORMAT = "seqio 1"  # of the rules of cleaning and of the order: raise the number when they change
+
+Features = Mapping[str, Mapping[str, Any]]  # by name, "shape" and "dtype", as in info.SPLIT.json
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What a config says of the examples of all tasks.
+
+    Attributes:
+        vocabulary: of the tokens.
+        settings: of the data module.
+        objective: the name of the objective.
+        objective_settings: its settings.
+    """
+
+    vocabulary: Vocabulary
+    settings: Mapping[str, Any]
+    objective: str
+    objective_settings: Mapping[str, Any]
+
+    def identity(self, splits: Iterable[tuple[seqio.Task, str]]) -> dict[str, Any]:
+        """All that decides the examples of tasks and their splits, as JSON has it.
+
+        Raises:
+            ValueError: a task has no place for a cache.
+        """
+        found = {
+            "format": FORMAT,
+            "vocabulary": self.vocabulary.digest,
+            "splits": {f"{task.name}/{split}": self._split(task, split) for task, split in splits},
+        }
+        return json.loads(json.dumps(found, default=repr))
+
+    def _split(self, task: seqio.Task, split: str) -> dict[str, Any]:
+        listed = data_files.paths([task.name], self.settings)
+        files = listed.get(f"{task.name}/{split}", [])
+        found = map(paths.fingerprint, [*files, *listed["data.settings"]])
+        source = getattr(task.source, "tfds_dataset", None)
+        return {
+            "source": source.name if source else type(task.source).__name__,
+            "preprocessors": [self._step(step) for step in before_cache(task, self.objective)],
+            "files": [one and [one[0], one[2]] for one in found],  # without the time
+            "rows": "" if files else _digest(task.source, split),
+            **{f"data.settings.{name}": _no_paths(one) for name, one in self.settings.items()},
+        }
+
+    def _step(self, step: Any) -> str:
+        """A preprocessor by its name and settings; with the objective if it may depend on it."""
+        arguments = ""
+        while isinstance(step, functools.partial):
+            arguments, step = f"{arguments} {step.args} {sorted(step.keywords.items())}", step.func
+        name = f"{step.__module__}.{getattr(step, '__qualname__', type(step).__qualname__)}"
+        if "<locals>" in name:
+            settings = sorted(self.objective_settings.items())
+            arguments += f" {self.objective} {settings}"
+        if not tracing.is_known(step):  # a user's, who may edit it
+            arguments += f" {hashlib.sha256(inspect.getsource(step).encode()).hexdigest()[:16]}"
+        return name + arguments
+
+
+class OfflineCache:
+    """A folder that `t5x-like tokenize` wrote for tasks of seqio.
+
+    Args:
+        folder: `data.tokenized`.
+        origin: what its examples must have been made of.
+
+    Raises:
+        ValueError: it is no such folder, or is unfinished.
+    """
+
+    def __init__(self, folder: str, origin: Origin):
+        self._folder, self._origin = TokenizedFolder(folder), origin
+
+    def task(self, task: seqio.Task, *, split: str) -> seqio.Task:
+        """The task with the cached examples as its source, and the preprocessors after the cache.
+
+        The source can be divided into any number of shards; rows that are in memory are shuffled
+        all at once, as those of a `ColumnSource` are.
+
+        Args:
+            task: a registered task.
+            split: the one that is read.
+
+        Raises:
+            ValueError: the folder was made of something else, lacks the split or is damaged.
+        """
+        identity = self._origin.identity([(task, split)])
+        files = self._folder.files(f"{task.name}/{split}", identity)
+        features = read_features(seqio.get_cached_info_path(os.path.dirname(files[0]), split))
+        made = _in_memory if isinstance(task.source, ColumnSource) else _from_files
+        after = len(before_cache(task, self._origin.objective)) + 1
+        return task.replace(
+            source=made(files, functools.partial(parse, features=features), split),
+            preprocessors=task.preprocessors[after:],
+        )
+
+
+def before_cache(task: seqio.Task, objective: str) -> Sequence[Any]:
+    """The preprocessors of a task before its cache.
+
+    Args:
+        objective: its name, for the message.
+
+    Raises:
+        ValueError: the task has no place for a cache.
+    """
+    steps = list(task.preprocessors)
+    for number, step in enumerate(steps):
+        if isinstance(step, seqio.CacheDatasetPlaceholder):
+            return steps[:number]
+    raise ValueError(
+        f"the task {task.name!r} with data.objective={objective!r} cannot be tokenized beforehand: "
+        "its preprocessors have no seqio.CacheDatasetPlaceholder(), as where one of them both "
+        "tokenizes and truncates; set data.tokenized=''"
+    )
+
+
+def features_of(dataset: tf.data.Dataset, *, task: str) -> Features:
+    """The features of examples, as info.SPLIT.json has them.
+
+    Raises:
+        ValueError: one is neither a scalar nor a sequence.
+    """
+    found = {}
+    for name, spec in dataset.element_spec.items():
+        if spec.shape.rank not in (0, 1):
+            raise ValueError(
+                f"the task {task!r} cannot be tokenized beforehand: its feature {name!r} has "
+                f"{spec.shape.rank} axes, and the cache has scalars and sequences"
+            )
+        found[name] = {"shape": [None] * spec.shape.rank, "dtype": spec.dtype.name}
+    return found
+
+
+def read_features(info: str) -> Features:
+    """The features in a file info.SPLIT.json; raises ValueError if it cannot be read."""
+    try:
+        return json.loads(pathlib.Path(info).read_text())["features"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(
+            f"data.tokenized is damaged: {info} cannot be read: {problem}: copy the folder again, "
+            "or delete it and make it by t5x-like tokenize"
+        ) from error
+
+
+def parse(record: tf.Tensor, *, features: Features) -> dict[str, tf.Tensor]:
+    """The features of an example, from a serialized `tf.train.Example`."""
+    types = {name: tf.as_dtype(one["dtype"]) for name, one in features.items()}
+    kept: dict[str, Any] = {}
+    for name, one in features.items():
+        # An Example has strings, int64 and float32.
+        stored = tf.float32 if types[name].is_floating else tf.int64
+        stored = tf.string if types[name] == tf.string else stored
+        kept[name] = (
+            tf.io.FixedLenSequenceFeature([], stored, allow_missing=True)
+            if one["shape"]
+            else tf.io.FixedLenFeature([], stored)
+        )
+    found = tf.io.parse_single_example(record, kept)
+    return {name: tf.cast(value, types[name]) for name, value in found.items()}
+
+
+Parse = Callable[[tf.Tensor], dict[str, tf.Tensor]]
+
+
+def _from_files(files: Sequence[str], parse: Parse, split: str) -> seqio.DataSource:
+    return sources.FileSource(
+        list_units=lambda split: files,
+        read=tf.data.TFRecordDataset,
+        examples=lambda rows, split: rows.map(parse, num_parallel_calls=tf.data.AUTOTUNE),
+        splits=(split,),
+    )
+
+
+def _in_memory(files: Sequence[str], parse: Parse, split: str) -> seqio.DataSource:
+    def columns(split: str) -> Columns:
+        del split
+        rows = tf.data.TFRecordDataset(files).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        number = rows.reduce(tf.constant(0, tf.int64), lambda total, row: total + 1)
+        return rows.ragged_batch(number).get_single_element()
+
+    return ColumnSource(columns, splits=(split,))
+
+
+def _digest(source: seqio.DataSource, split: str) -> str:
+    """A hash of the rows of a source that has no files."""
+    digest = hashlib.sha256()
+    for block in source.get_dataset(split, shuffle=False).ragged_batch(1024):
+        for name in sorted(block):
+            column = block[name]
+            ragged = isinstance(column, tf.RaggedTensor)
+            values = column.to_list() if ragged else column.numpy().tolist()
+            digest.update(repr((name, values)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _no_paths(value: Any) -> Any:
+    """A setting without paths of what exists: the same files may lie in another folder."""
+    if isinstance(value, Mapping):
+        return {name: _no_paths(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_no_paths(one) for one in value]
+    if isinstance(value, str) and ("/" in value or "*" in value or os.path.splitext(value)[1]):
+        return "(a path)" if tf.io.gfile.glob(os.path.expanduser(value)) else value
+    return value
