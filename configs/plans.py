@@ -11,7 +11,7 @@ from typing import Any
 
 import ml_collections
 
-from configs import bert, gpt3, llama, palm, switch, t5
+from configs import bert, gpt3, llama, palm, ppo, switch, t5
 from t5x_like.experiment import recipes
 
 TOPOLOGIES = {
@@ -23,6 +23,7 @@ TOPOLOGIES = {
     "llama_65b_v5p": "v5p:8x8x8",
     "switch_xxl_v4": "v4:8x8x16",
     "switch_c_v4": "v4:8x8x16",
+    "ppo_175b_v5p": "v5p:8x8x8",
 }
 
 
@@ -90,6 +91,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
         lambda: switch.get_config("c_2048"),
         _mesh(expert=512, model=2),
     ),
+    # Layer inputs of nine rows a chip, with more of each layer, would not fit.
+    "ppo_175b_v5p": (lambda: ppo.get_config("175b"), {"model.remat": "attention"}),
 }
 
 

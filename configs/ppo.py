@@ -13,9 +13,10 @@ text where the vocabulary has sentinels, otherwise its end after its beginning. 
 pretraining gradients:
 --config.loss.gamma_ptx=0.0 --config.data.objective_settings.pretraining_rows=0
 
-Without folders, 1_3b, 6b and 175b are the paper's models, to be planned:
+Without folders, 1_3b, 6b and 175b are the paper's models, to be planned; 175b has a layout for 512
+chips (docs/plans.md):
 
-    python -m t5x_like.plan --config=configs/ppo.py:175b
+    python -m t5x_like.plan --config=configs/ppo.py:175b --topology=v5p:8x8x8
 
 | section 3.5 and appendix C | here |
 |---|---|
@@ -57,6 +58,8 @@ def get_config(folders: str = "175b") -> ml_collections.ConfigDict:
             model.vocab_size = 50304
         config.model.reward.trunk.vocab_size = 50304
         config.data.lengths = {"inputs": 1023, "targets": 1024, "pretraining": 2048}
+        if folders == "175b":
+            _lay_out(config)
         return config
     policy, _, reward = folders.partition(":")
     if not policy or not reward:
@@ -95,6 +98,18 @@ def _ppo(*, rate: float) -> ml_collections.ConfigDict:
     config.checkpoint.every = 50
     config.evaluate.update({"every": 50, "batches": 1})
     return config
+
+
+def _lay_out(config: ml_collections.ConfigDict) -> None:
+    """Lay the largest model out over 512 chips of 95 GiB.
+
+    A token is sampled by reading all weights, which `fsdp` gathers anew for each: more of `model`
+    makes that cheaper, and the sums over `model` in the updates dearer. In two microbatches a group
+    of 16 chips has one episode and its eight pretraining rows at a time.
+    """
+    config.model.dtype, config.model.remat = "bfloat16", "attention"
+    config.mesh.update({"data": 1, "fsdp": 32, "model": 16})
+    config.train.microbatches = 2
 
 
 def _of_folders(
