@@ -27,7 +27,6 @@ import ml_collections
 import numpy as np
 
 from configs import llama, t5
-from t5x_like import partitioning
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.planning import batches
@@ -165,7 +164,7 @@ def measure(
         model = model_side.build(config, devices=jax.devices()[:1])
         batch = random_batch(config)
         shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
-        with partitioning.layout(model.mesh):
+        with model.layout():
             work = model.flops(shapes)
         try:
             seconds, loss, memory, device = SIDES[side](config, model, batch, steps)
@@ -196,7 +195,7 @@ def ours(
     """Seconds of a step, loss, memory and device of this repository."""
     del config
     device = jax.devices()[0]
-    with partitioning.layout(model.mesh):
+    with model.layout():
         state, on_device = model.initial_state(), model.put(batch)
 
         def take() -> float:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.train_step import load_config, random_batch
-from t5x_like import partitioning, vocabularies
+from t5x_like import vocabularies
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
@@ -76,7 +76,7 @@ def main() -> None:
         batches = (
             _read(config, flags) if flags.vocabulary else itertools.repeat(random_batch(config))
         )
-    with partitioning.layout(model.mesh):
+    with model.layout():
         measured = [_measure(model, Fed(iter(batches)), flags) for _ in range(flags.repeats + 1)]
     for name in measured[0]:
         values = sorted(1e3 * one[name] for one in measured[1:])  # the first compiles

@@ -31,7 +31,6 @@ import jax.numpy as jnp
 import ml_collections
 
 from benchmarks.train_step import load_config, random_batch
-from t5x_like import partitioning
 from t5x_like.experiment import model_side
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.feed_forward.mlp import MLP
@@ -90,7 +89,7 @@ def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[
         return model.loss(params, batch, key)[0]
 
     gradient = jax.jit(jax.grad(loss))
-    with partitioning.layout(model.mesh):
+    with model.layout():
         return {
             name: step,
             f"{name}, gradient alone": lambda: gradient(holder["state"].params, key),

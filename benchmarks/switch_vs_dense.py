@@ -48,7 +48,6 @@ import matplotlib.figure
 import numpy as np
 
 from benchmarks.train_step import load_config
-from t5x_like import partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import data_side, model_side
 from t5x_like.experiment.command_line import check_folder
@@ -179,7 +178,7 @@ class Racer:
         """Train for one turn."""
         found = []
         start = time.perf_counter()
-        with partitioning.layout(self._model.mesh):
+        with self._model.layout():
             for batch in batches:
                 self._state, one = self._model.train_step(self._state, self._model.put(batch))
                 found.append(one)
@@ -189,7 +188,7 @@ class Racer:
 
     def held_out_loss(self, batches: Sequence[Mapping[str, np.ndarray]]) -> float:
         """The held-out cross-entropy of the current parameters."""
-        with partitioning.layout(self._model.mesh):
+        with self._model.layout():
             found = self._model.measure(self._state.params, batches)
         return found["cross_entropy"]
 

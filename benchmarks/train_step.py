@@ -32,7 +32,6 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from t5x_like import partitioning
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
 from t5x_like.training import flops
@@ -85,7 +84,7 @@ def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
 def compile_step(config: ml_collections.ConfigDict) -> Any:
     """Traces and compiles a training step without running it."""
     model = model_side.build(config)
-    with partitioning.layout(model.mesh):
+    with model.layout():
         return model.train_step.lower(
             model.abstract_state, model.put(random_batch(config))
         ).compile()
@@ -96,7 +95,7 @@ def measure_steps(config: ml_collections.ConfigDict, *, steps: int) -> None:
     model = model_side.build(config)
     batch = random_batch(config)
     work = flops.training(lambda params: model.loss(params, batch, None), model.shapes.params)
-    with partitioning.layout(model.mesh):
+    with model.layout():
         state, on_device = model.initial_state(), model.put(batch)
         before = matrix_product_peak()
         start = time.perf_counter()

@@ -98,6 +98,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "the generator behind dropout: threefry, the same numbers on every mesh; unsafe_rbg, the "
         "hardware's, faster on TPUs, other numbers on every mesh",
     ),
+    "train.sequence_parallel": (False, "shard activations between layers by position over `model`"),
     "train.compiler": ("default", "preset of XLA's options for the step (docs/accelerators.md)"),
     "train.profile_at": (0, "first step whose profile goes to <workdir>/profile; 0: none"),
     "train.profile_steps": (3, "steps in the profile"),

@@ -52,6 +52,7 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     # Activations: sharded by example, and inside a layer by head or hidden unit.
     ("activation_batch", BATCH_AXES),
     ("activation_length", None),
+    ("residual_length", None),
     ("activation_embed", None),
     ("activation_heads", "model"),
     ("activation_kv_heads", "model"),
@@ -61,6 +62,9 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("activation_experts", "expert"),
     ("activation_groups", ("data", "fsdp")),
 )
+# Sequence parallelism (Korthikanti et al. 2022, section 4.2.2): `model`, which shards the inside of
+# a layer by head or hidden unit, shards what lies between layers by position.
+_SEQUENCE_PARALLEL = ("residual_length", "model")
 
 
 def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> Mesh:
@@ -103,9 +107,17 @@ def mesh_sizes(shape: Mapping[str, int], *, number: int) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def layout(mesh: Mesh) -> Iterator[None]:
-    """Map logical axes to this mesh within the context: trace and run jitted functions in it."""
-    with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
+def layout(mesh: Mesh, *, sequence_parallel: bool = False) -> Iterator[None]:
+    """Map logical axes to this mesh within the context: trace and run jitted functions in it.
+
+    Args:
+        mesh: the devices.
+        sequence_parallel: shard the residual path by position over `model`. The sum over `model` at
+            the end of a sublayer then becomes a reduce-scatter, with an all-gather before the next
+            one, and what norms read and a backward pass keeps is cut.
+    """
+    own = dict(RULES) | dict([_SEQUENCE_PARALLEL] if sequence_parallel else [])
+    with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(own.items())):
         yield
 
 

@@ -77,7 +77,7 @@ def train(settings: ml_collections.ConfigDict) -> None:
         parts = [_data(phase, first, stored) for phase in phases]
         schedule = Schedule(settings)
         best = schedule.best(workdir / "checkpoints")
-    with partitioning.layout(first.mesh), contextlib.ExitStack() as opened:
+    with first.layout(), contextlib.ExitStack() as opened:
         with one_line_errors():
             works, carry = _traced(models, phases, parts)
             _check_best(best, schedule, models, parts[0])

@@ -48,7 +48,7 @@ class Experiment:
         network: the network with the heads of all tasks.
         module: the network with the head of this task.
         task: how the head is trained, see `systems.system.Task`.
-        mesh: the devices.
+        mesh, layout: the devices, and the context to trace and run programs for them in.
         shapes, axes: of the state without a memory, as trees of ShapeDtypeStructs and of
             PartitionSpecs of axis names.
         loss: (params, batch, key or None) -> (loss sum, weight, metrics); with a memory also takes
@@ -66,6 +66,7 @@ class Experiment:
     module: nn.Module
     task: Task
     mesh: Mesh
+    layout: Callable[[], Any]
     shapes: TrainState
     axes: TrainState
     loss: Callable[..., Any]
@@ -99,7 +100,7 @@ class Experiment:
     def abstract_carry(self, batch: Mapping[str, Any]) -> PyTree:
         """The shapes and shardings of the memory for a global batch; None without a memory."""
         sharding = partitioning.batch_sharding(self.mesh)
-        with partitioning.layout(self.mesh):
+        with self.layout():
             return jax.tree.map(
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
                 jax.eval_shape(self._carry, batch),
@@ -110,7 +111,7 @@ class Experiment:
         if self.task.carry is None:
             return None
         sharding = partitioning.batch_sharding(self.mesh)
-        with partitioning.layout(self.mesh):
+        with self.layout():
             return jax.jit(self._carry, out_shardings=sharding)(batch)
 
     def _carry(self, batch: Mapping[str, Array]) -> PyTree:
@@ -132,7 +133,7 @@ class Experiment:
         def create(arrays: Mapping[int, Array]) -> TrainState:
             return self._create(jax.tree.unflatten(tree, [arrays[place] for place in places]))
 
-        with partitioning.layout(self.mesh):
+        with self.layout():
             made = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
         if not self.config.initialize_optimizer:
             return made
@@ -220,7 +221,7 @@ class Experiment:
             return {"update": (self.update, state, batch)}
         given = (self.prepare_step, _read_only(state), batch)
         sharding = partitioning.batch_sharding(self.mesh)
-        with partitioning.layout(self.mesh):
+        with self.layout():
             prepared = jax.tree.map(
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
                 jax.eval_shape(*given),
@@ -251,8 +252,7 @@ class Experiment:
 
     def metric_names(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> list[str]:
         """The names of the metrics of the loss, from the shapes of a global batch."""
-        memory = self.abstract_carry(batch)
-        step = np.int32(0)
+        memory, step = self.abstract_carry(batch), np.int32(0)
         found, _ = jax.eval_shape(self.eval_step, self.shapes.params, batch, memory, step)
         return list(found)
 
@@ -322,8 +322,7 @@ def build(
     """
     if config.tasks:
         raise ValueError(
-            f"this run has several tasks, {', '.join(config.tasks)}: `build_tasks` makes the model "
-            "side of each"
+            f"this run has several tasks, {', '.join(config.tasks)}: `build_tasks` makes each"
         )
     return build_tasks(config, devices=devices)[""]
 
@@ -347,6 +346,7 @@ def build_tasks(
     network = systems.build(config.system, settings)
     tasks = {one.name: system_tasks.find(one) for one in run}
     mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=devices)
+    cuts = {"sequence_parallel": config.train.sequence_parallel}
     boxed = jax.eval_shape(lambda: _init(network, seed=0))
     params_axes = nn.get_partition_spec(boxed)
     optimizer, schedule = _optimizer(config, params_axes, tasks=with_heads)
@@ -358,6 +358,7 @@ def build_tasks(
         settings=settings,
         network=network,
         mesh=mesh,
+        layout=functools.partial(partitioning.layout, mesh, **cuts),
         shapes=shapes,
         axes=axes,
         optimizer=optimizer,

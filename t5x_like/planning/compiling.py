@@ -75,7 +75,7 @@ def compile_step(model: Experiment, fields: Batch) -> dict[str, Compiled]:
 
 def _compile(model: Experiment, jitted: Any, *arguments: Any) -> Compiled:
     start = time.perf_counter()
-    with partitioning.layout(model.mesh):
+    with model.layout():
         lowered = jitted.lower(*arguments)
         try:
             compiled = lowered.compile()

@@ -73,7 +73,7 @@ def _parameters(model: Experiment, config: ml_collections.ConfigDict) -> list[Pa
 
 def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
     """Count the FLOPs of the model, and of the traced step, which recomputes activations."""
-    with partitioning.layout(model.mesh):
+    with model.layout():
         return {
             "model": model.flops(fields),
             "step": flops.count(*model.programs(fields)["update"]),

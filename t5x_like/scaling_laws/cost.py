@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from t5x_like import config, partitioning
+from t5x_like import config
 from t5x_like.experiment import model_side
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.names import choose
@@ -69,7 +69,7 @@ def _counted(text: str) -> Cost:
     models = model_side.build_tasks(settings, devices=jax.devices("cpu")[:1])
     model = next(iter(models.values()))
     found = counting.parameters(model.shapes.params, model.axes.params, config=settings)
-    with partitioning.layout(model.mesh):
+    with model.layout():
         flops = sum(
             share * models[name].flops(fields) for name, share, fields in _batches(settings)
         )

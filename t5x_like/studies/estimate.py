@@ -11,7 +11,6 @@ import jax
 import ml_collections
 import numpy as np
 
-from t5x_like import partitioning
 from t5x_like.experiment import completion, model_side, reporting
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.tasks import run_tasks
@@ -79,7 +78,7 @@ def _rate_of_steps(settings: ml_collections.ConfigDict) -> float:
     model = model_side.build_tasks(settings)[task.name]
     shapes = batches.batch(task.settings)
     seconds = []
-    with partitioning.layout(model.mesh):
+    with model.layout():
         # Ones: as token ids, weights and segments they make a full batch.
         batch = model.put({name: np.ones(x.shape, x.dtype) for name, x in shapes.items()})
         state = model.initial_state().replace(carry=_memory(model, batch))

@@ -151,5 +151,5 @@ def self_attend(
 
 def constrain(x: Float[Array, "B T D"]) -> Any:
     """Constrain x to the sharding of the residual path."""
-    axes = ("activation_batch", "activation_length", "activation_embed")
+    axes = ("activation_batch", "residual_length", "activation_embed")
     return nn.with_logical_constraint(x, axes)

@@ -40,7 +40,7 @@ class TokenEmbed(nn.Module):
             x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.dtype) @ table
         else:
             x = jnp.take(table, tokens, axis=0)
-        axes = ("activation_batch", "activation_length", "activation_embed")
+        axes = ("activation_batch", "residual_length", "activation_embed")
         return nn.with_logical_constraint(x, axes)
 
 
