@@ -50,7 +50,7 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
     yield f"{study.source}. `python -m t5x_like.study {name}`; seeds {_listed(study.seeds)}."
     if done < len(study.arms):
         yield f"{done} of {len(study.arms)} arms have a finished cell."
-    yield from _table(study, values)
+    yield from table(study, values)
     yield ""
     kind = "Mean ± standard deviation" if study.center == "mean" else "Median (least to most)"
     yield f"{kind} over seeds. ![Each seed of each arm]({name}.png)"
@@ -58,15 +58,7 @@ def lines(study: Study, name: str, values: Values, judged: Sequence[Verdict]) ->
         yield ""
         yield _of_best(study, arm, values)
     if judged:
-        yield ""
-        yield "| claim | verdict | difference | 95% interval | seeds |"
-        yield "|---|---|---|---|---|"
-        yield from map(_claim, judged)
-        yield ""
-        yield (
-            "Difference: first arm minus second, the mean over seeds, with Student's t interval of "
-            "the paired differences."
-        )
+        yield from table_of_claims(judged)
 
 
 def best(study: Study, values: Values) -> str:
@@ -98,7 +90,8 @@ def _listed(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _table(study: Study, values: Values) -> Iterator[str]:
+def table(study: Study, values: Values) -> Iterator[str]:
+    """The lines of the table of arms and measures, one for each part."""
     heads = []
     for name, measure in study.measures.items():
         heads += [name, *([f"{measure.in_paper} in the paper"] if measure.in_paper else [])]
@@ -127,6 +120,19 @@ def _shown(study: Study, found: Collection[float]) -> str:
     if study.center == "median":
         return f"{center} ({min(found):.2f} to {max(found):.2f})"
     return f"{center} ± {np.std(list(found), ddof=1):.2f}"
+
+
+def table_of_claims(judged: Sequence[Verdict]) -> Iterator[str]:
+    """The lines of the table of verdicts."""
+    yield ""
+    yield "| claim | verdict | difference | 95% interval | seeds |"
+    yield "|---|---|---|---|---|"
+    yield from map(_claim, judged)
+    yield ""
+    yield (
+        "Difference: first arm minus second, the mean over seeds, with Student's t interval of "
+        "the paired differences."
+    )
 
 
 def _claim(one: Verdict) -> str:

@@ -1,0 +1,180 @@
+"""InstructGPT on documentation: the stages for several seeds, and the paper's comparisons.
+
+    python -m benchmarks.instructgpt --out=runs/instructgpt --seeds=0,1,2 --write=docs/studies
+
+The instructions, and the labeler that stands for people, are those of data/instructions.py. For
+each seed, in OUT/SEED:
+
+    lm, large           language models of 0.4 and 4.5 million parameters, on the same texts
+    sft                 lm, fine-tuned on demonstrations
+    samples, compared   four responses of sft to each instruction, ranked by a noisy labeler
+    reward              sft as a reward model of these comparisons, normalized on demonstrations
+    ppo_...             sft, trained for the rewards with three beta, and PPO-ptx with one of them
+    measured.json       what the labeler and the reward model say of responses to the test's
+
+A stage that is finished is not run again, so that a killed command goes on; processes with other
+seeds may run beside it. Then the table is written from all seeds that are measured.
+"""
+
+if __name__ == "__main__":
+    # Before the imports below, which take seconds: help and errors are quick.
+    from t5x_like.experiment.command_line import ArgumentParser
+
+    PARSER = ArgumentParser(__doc__, prog="python -m benchmarks.instructgpt")
+    PARSER.add_argument("--out", required=True, metavar="FOLDER", help="of the runs")
+    PARSER.add_argument("--seeds", default="0,1,2")
+    PARSER.add_argument("--write", metavar="FOLDER", help="for table and figure (--out)")
+    PARSER.add_argument("--steps", type=float, default=1.0, help="times the steps, to try it out")
+    ARGUMENTS = PARSER.parse_args()
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import instructgpt_measures, instructgpt_table
+from data import instructions
+from t5x_like import checkpoints
+from t5x_like.config import one_line_errors
+from t5x_like.experiment.command_line import check_folder
+
+BETAS = (0.02, 0.1, 0.5)
+PTX = "ppo_ptx"
+_PTX_BETA = 0.1
+RESPONSES = 4  # to an instruction, that are compared
+_DATA = ("demonstrations", "compared", "prompts", "test", "texts", "held_out_texts")
+# 0.43 and 4.5 million parameters, of which the vocabulary's pieces are 0.20 and 0.52.
+_SMALL = {"vocab_size": 2048, "layers": 2, "d_model": 96, "heads": 4, "d_ff": 384}
+_LARGE = {"vocab_size": 2048, "layers": 5, "d_model": 256, "heads": 8, "d_ff": 1024}
+
+
+def policies() -> list[str]:
+    """The names of the runs of PPO."""
+    return [*(f"ppo_{beta}" for beta in BETAS), PTX]
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Run what is missing of each seed, and write the table."""
+    out = Path(arguments.out)
+    with one_line_errors():
+        check_folder("--out", out)
+        check_folder("--write", arguments.write or out)
+        seeds = [int(one) for one in arguments.seeds.split(",")]
+        _prepare(out)
+        for seed in seeds:
+            _run(out, out / str(seed), seed, scale=arguments.steps)
+    path = instructgpt_table.write(out, Path(arguments.write or out), policies())
+    print(path.read_text())
+    print(f"written to {path}")
+
+
+def _prepare(out: Path) -> None:
+    """The files and the vocabulary, which all seeds share."""
+    if not all((out / f"{name}.jsonl").is_file() for name in _DATA):
+        instructions.main([f"--output={out}"])
+    if not (out / "vocabulary").is_dir():
+        _command(
+            "vocabulary",
+            "--data=data/grain_files.py",
+            f"--set=files={out}/texts.jsonl",
+            *("--kind=gpt2_bpe", "--size=2048", f"--output={out}/vocabulary"),
+        )
+
+
+def _run(out: Path, folder: Path, seed: int, *, scale: float) -> None:
+    """All stages of a seed."""
+
+    def train(name: str, config: str, steps: int, **changes: object) -> None:
+        total = max(4, int(steps * scale))
+        if total in checkpoints.checkpoint_steps(folder / name / "checkpoints"):
+            return
+        settings = {
+            "workdir": folder / name,
+            **{f"{part}.seed": seed for part in ("train", "data")},
+            "train.steps": total,
+            "train.log_every": max(1, total // 20),
+            "optimizer.warmup_steps": total // 15,
+            "checkpoint.every": total,
+            "evaluate.every": total,
+            **changes,
+        }
+        _command("train", f"--config={config}", *_flags(settings))
+
+    texts = {
+        "data.module": "data/grain_files.py",
+        "data.task": "grain_files",
+        "data.settings.files": out / "texts.jsonl",
+        "data.vocabulary": out / "vocabulary",
+        "data.batch_size": 32,
+    }
+    for name, network, rate in (("lm", _SMALL, 2e-3), ("large", _LARGE, 1e-3)):
+        model = {f"model.{key}": value for key, value in network.items()}
+        train(name, "configs/gpt2.py:demo", 1000, **texts, **model, **_rate(rate))
+    _fine_tune(out, folder, seed, train)
+    prompts = {"data.settings.prompts": out / "prompts.jsonl"}
+    shared = {"data.batch_size": 128, "train.minibatches": 4, **_rate(1e-4), **prompts}
+    shared["optimizer.start_learning_rate"] = 1e-5
+    config = f"configs/ppo.py:{folder}/sft:{folder}/reward"
+    every = max(1, int(100 * scale) // 5)
+    points = {"checkpoint.every": every, "checkpoint.keep": 9, "evaluate.every": every}
+    for beta in BETAS:
+        alone = {"loss.gamma_ptx": 0.0, "data.objective_settings.pretraining_rows": 0}
+        train(f"ppo_{beta}", config, 100, **shared, **points, **alone, **{"loss.beta": beta})
+    mixed = {"loss.gamma_ptx": 1.0, "data.objective_settings.pretraining_rows": 2}
+    mixed |= {"data.settings.pretraining": out / "texts.jsonl", "loss.beta": _PTX_BETA}
+    train(PTX, config, 100, **shared, **points, **mixed)
+    if not (folder / "measured.json").is_file():
+        instructgpt_measures.measure(out, folder, policies(), seed=seed)
+
+
+def _fine_tune(out: Path, folder: Path, seed: int, train: Callable[..., None]) -> None:
+    """Supervised fine-tuning, comparisons of its responses, and the reward model."""
+    lengths = {f"data.lengths.{name}": size for name, size in instructgpt_measures.LENGTHS.items()}
+    demonstrations = {"data.settings.train": out / "demonstrations.jsonl"}
+    own = {
+        **lengths,
+        "model.dropout": 0.0,
+        "decode.max_new_tokens": instructgpt_measures.LENGTHS["targets"],
+    }
+    train("sft", f"configs/instructgpt.py:sft:{folder}/lm", 600, **demonstrations, **own, **_rate())
+    if not (folder / "compared.jsonl").is_file():
+        samples = folder / "samples.jsonl"
+        instructgpt_measures.sample(out, folder / "sft", samples, number=RESPONSES, seed=seed)
+        instructions.main(
+            [f"--rank={samples}", f"--output={folder}/compared.jsonl", f"--seed={seed}"]
+        )
+    compared = {"data.settings.train": folder / "compared.jsonl"}
+    compared |= {"data.objective_settings.responses": RESPONSES, "data.batch_size": 32, **lengths}
+    reward = f"configs/instructgpt.py:reward:{folder}/sft"
+    train("reward", reward, 150, **compared, **_rate(3e-4))
+    rewards = folder / "reward" / "rewards.json"
+    if not rewards.is_file():
+        _command(
+            "evaluate",
+            f"--config=configs/instructgpt.py:rewards:{folder}/reward",
+            f"--config.data.settings.validation={out}/demonstrations.jsonl",
+            *_flags(lengths),
+            f"--output={rewards}",
+        )
+
+
+def _rate(rate: float = 1e-3) -> dict[str, object]:
+    return {"optimizer.learning_rate": rate}
+
+
+def _flags(settings: dict[str, object]) -> list[str]:
+    return [f"--config.{name}={value}" for name, value in settings.items()]
+
+
+def _command(name: str, *arguments: str) -> None:
+    """Run a command of the package; one that fails ends this one, after its own message."""
+    words: Sequence[str] = [sys.executable, "-m", f"t5x_like.{name}", *arguments]
+    print(" ".join(words[1:]), flush=True)
+    status = subprocess.run(words, stdout=subprocess.DEVNULL).returncode
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main(ARGUMENTS)

@@ -1,0 +1,227 @@
+"""What benchmarks/instructgpt.py measures: responses to instructions, their scores and rewards."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs import instructgpt
+from data import instructions
+from t5x_like import checkpoints
+from t5x_like.experiment import command_line, completion
+from t5x_like.inference import text_model
+from t5x_like.inference.text_model import Pair, TextModel
+from t5x_like.pretrained import Pretrained, from_pretrained
+
+LENGTHS = {"inputs": 55, "targets": 24}  # tokens of an instruction, and of a response
+BEST_OF = (1, 2, 4, 8, 16, 32, 64)
+_ROWS = 400  # of a batch
+_SHOTS = 2  # demonstrations before an instruction, for a model that was not fine-tuned
+_TEXT_TOKENS = 60  # of a held-out text
+_TEXTS = 800
+
+Row = Mapping[str, Any]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON Lines file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def sample(out: Path, run: Path, file: Path, *, number: int, seed: int) -> None:
+    """Write several responses of a model to each instruction of OUT/compared.jsonl.
+
+    Args:
+        out: the folder of the data.
+        run: of the model.
+        file: to be written: the instructions with `responses`.
+        number: of responses.
+        seed: of sampling.
+    """
+    model, rows = _model(run), read(out / "compared.jsonl")
+    found = [_respond(model, rows, seed=[seed, n]) for n in range(number)]
+    for row, own in zip(rows, zip(*found, strict=True), strict=True):
+        row["responses"] = [f" {model.text(tokens).strip()}" for tokens in own]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> None:
+    """Write FOLDER/measured.json.
+
+    It has for each model the scores, the judgements and the held-out loss (`models`), for each
+    policy what it was at its checkpoints (`curves`), and the best of n of sft (`best_of`).
+    """
+    rows = read(out / "test.jsonl")
+    texts = [row["text"] for row in read(out / "held_out_texts.jsonl")[:_TEXTS]]
+    sft, judge = _model(folder / "sft"), Rewards(folder / "reward")
+    models = {
+        name: _judged(_model(folder / name), rows, texts, seed=seed, shots=shots)
+        for name, shots in _prompted(out).items()
+    }
+    models["sft"] = _judged(sft, rows, texts, seed=seed)
+    curves = {}
+    for name in policies:
+        models[name] = _judged(_model(folder / name), rows, texts, seed=seed)
+        curves[name] = [
+            {"step": step, **_point(policy, sft, judge, rows, seed=seed)}
+            for step, policy in _checkpoints(folder / name)
+        ]
+    best = list(_best_of(sft, judge, rows, seed=seed))
+    found = {"models": models, "curves": curves, "best_of": best}
+    command_line.write_json(folder / "measured.json", found)
+
+
+class Rewards:
+    """The rewards of a reward model, normalized on demonstrations.
+
+    Args:
+        folder: its run, with rewards.json.
+    """
+
+    def __init__(self, folder: Path):
+        self._model: Pretrained = from_pretrained(folder)
+        self._normal = instructgpt.normalization(str(folder))
+
+    def __call__(self, model: TextModel, pairs: Sequence[Pair]) -> np.ndarray:
+        """The rewards [N] of responses, in rows as the policy `model` lays them out."""
+        start = model.prompt_format.start
+        begin = [] if start is None else [start]
+        longest = max(len(begin) + len(one.prompt) + len(one.continuation) for one in pairs)
+        found = []
+        for first in range(0, len(pairs), _ROWS):
+            tokens = np.zeros((_ROWS, longest), np.int32)
+            mask = np.zeros_like(tokens)
+            some = pairs[first : first + _ROWS]
+            for number in range(_ROWS):  # rows of the last batch that are left over are copies
+                row = some[min(number, len(some) - 1)]
+                own = [*begin, *row.prompt, *row.continuation]
+                tokens[number, : len(own)], mask[number, : len(own)] = own, 1
+            logits = np.asarray(self._model(tokens, mask).logits).reshape(_ROWS)
+            found.append(logits[: len(some)])
+        return (np.concatenate(found) - self._normal["shift"]) / self._normal["scale"]
+
+
+def _model(run: Path, *, checkpoint: Path | None = None) -> TextModel:
+    """The model of a run, or of one of its checkpoints, which samples at temperature 1."""
+    settings = command_line.load_file(f"configs/run.py:{run}")
+    settings.data.batch_size = _ROWS
+    settings.decode = {
+        "max_new_tokens": LENGTHS["targets"],
+        "do_sample": True,
+        "top_k": 0,
+        "seed": 0,
+    }
+    settings = completion.complete(settings)
+    return text_model.build(from_pretrained(checkpoint or run).policy(), settings)
+
+
+def _checkpoints(run: Path) -> Iterator[tuple[int, TextModel]]:
+    folder = run / "checkpoints"
+    for step in sorted(checkpoints.checkpoint_steps(folder)):
+        yield step, _model(run, checkpoint=folder / str(step))
+
+
+def _respond(
+    model: TextModel, rows: Sequence[Row], *, seed: Sequence[int], shots: str = ""
+) -> list[list[int]]:
+    """The tokens of a response to each instruction, without an end token."""
+    found: list[list[int]] = []
+    for first in range(0, len(rows), _ROWS):
+        drawn = np.random.SeedSequence([*seed, first]).generate_state(1)[0]
+        model.decode = {**model.decode, "seed": int(drawn) % 2**31}
+        prompts = [_prompt(model, row, shots=shots) for row in rows[first : first + _ROWS]]
+        found += model.generate_tokens(prompts)
+    return found
+
+
+def _prompt(model: TextModel, row: Row, *, shots: str = "") -> list[int]:
+    """The tokens of an instruction, whose beginning is cut if it is too long, as in training."""
+    return model.prompt(shots) + model.prompt(row["prompt"])[-LENGTHS["inputs"] :]
+
+
+def _pairs(model: TextModel, rows: Sequence[Row], written: Sequence[Sequence[int]]) -> list[Pair]:
+    """Instructions with responses, which have an end token unless they were cut off."""
+    end = [model.vocabulary.required_id("eos_id")]
+    return [
+        Pair(_prompt(model, row), [*own, *(end if len(own) < LENGTHS["targets"] else [])])
+        for row, own in zip(rows, written, strict=True)
+    ]
+
+
+def _prompted(out: Path) -> dict[str, str]:
+    """The models that were not fine-tuned, and the demonstrations that they are shown."""
+    good = [
+        row
+        for row in read(out / "demonstrations.jsonl")
+        if instructions.score(row, row["response"]) == sum(w for w in _POSITIVE)
+    ]
+    kinds = list(instructions.QUESTIONS)[:_SHOTS]
+    shown = [next(row for row in good if row["kind"] == kind) for kind in kinds]
+    text = "".join(f"{row['prompt']}{row['response']}\n" for row in shown)
+    return {"lm": text, "large": text}
+
+
+_POSITIVE = [weight for weight in instructions.WEIGHTS.values() if weight > 0]
+
+
+def _judged(
+    model: TextModel, rows: Sequence[Row], texts: Sequence[str], *, seed: int, shots: str = ""
+) -> dict[str, Any]:
+    """The labeler's view of a model's responses, and its held-out loss."""
+    written = _respond(model, rows, seed=[seed], shots=shots)
+    responses = [model.text(tokens).split("\n")[0].strip() for tokens in written]
+    judged = [instructions.judge(row, one) for row, one in zip(rows, responses, strict=True)]
+    tokens = [model.vocabulary.encode(text)[:_TEXT_TOKENS] for text in texts]
+    scores = model.score_tokens([Pair(own[:1], own[1:]) for own in tokens if len(own) > 1])
+    return {
+        "scores": [instructions.score(row, one) for row, one in zip(rows, responses, strict=True)],
+        "judged": {rule: [one[rule] for one in judged] for rule in judged[0]},
+        "held_out": -sum(one.total for one in scores) / sum(one.tokens for one in scores),
+        "examples": responses[:20],
+    }
+
+
+def _point(
+    policy: TextModel, sft: TextModel, rewards: Rewards, rows: Sequence[Row], *, seed: int
+) -> dict[str, float]:
+    """The divergence of a policy from sft, and what its responses score."""
+    written = _respond(policy, rows, seed=[seed])
+    pairs = _pairs(policy, rows, written)
+    before, after = (
+        np.array([one.total for one in model.score_tokens(pairs)]) for model in (sft, policy)
+    )
+    gold = [
+        instructions.score(row, policy.text(own).strip())
+        for row, own in zip(rows, written, strict=True)
+    ]
+    return {
+        "divergence": float(np.mean(after - before)),
+        "gold": float(np.mean(gold)),
+        "reward": float(np.mean(rewards(policy, pairs))),
+    }
+
+
+def _best_of(
+    sft: TextModel, rewards: Rewards, rows: Sequence[Row], *, seed: int
+) -> Iterator[dict[str, float]]:
+    """The best of n responses of sft by their rewards, whose divergence is log n - (n - 1) / n."""
+    most = max(BEST_OF)
+    gold, proxy = np.zeros((2, most, len(rows)))
+    for n in range(most):
+        written = _respond(sft, rows, seed=[seed, 1, n])
+        proxy[n] = rewards(sft, _pairs(sft, rows, written))
+        texts = [sft.text(own).strip() for own in written]
+        gold[n] = [instructions.score(row, one) for row, one in zip(rows, texts, strict=True)]
+    for n in BEST_OF:
+        # Each group of n responses chooses its best one.
+        groups = proxy.reshape(most // n, n, len(rows))
+        best = groups.argmax(axis=1)[:, None]
+        chosen = np.take_along_axis(gold.reshape(groups.shape), best, axis=1)
+        yield {
+            "n": n,
+            "divergence": float(np.log(n) - (n - 1) / n),
+            "gold": float(chosen.mean()),
+            "reward": float(groups.max(axis=1).mean()),
+        }

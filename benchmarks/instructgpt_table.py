@@ -1,0 +1,200 @@
+"""The page of benchmarks/instructgpt.py: the paper's table with ours beside it, and the claims."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from t5x_like.evaluation.intervals import Statistics
+from t5x_like.studies import Arm, Claim, Measure, Run, Study, results, verdicts
+from t5x_like.studies.verdicts import Values
+
+_NAME = "instructgpt"
+INSTRUCT = "ppo_ptx"
+# Figure 4 of the paper, "GPT", "SFT" and "Instruct", of 175 billion parameters, in percent; and
+# the labeler's rule that stands for each.
+_PAPER: dict[str, dict[str, float]] = {
+    "large": {"banned": 23.3, "right": 22.4, "made_up": 41.4, "answers": 81.1},
+    "sft": {"banned": 19.9, "right": 20.6, "made_up": 7.8, "answers": 88.0},
+    INSTRUCT: {"banned": 19.6, "right": 41.3, "made_up": 17.2, "answers": 90.2},
+}
+_MEANT = {
+    "answers": "appropriate",
+    "right": "TruthfulQA",
+    "made_up": "hallucinations",
+    "banned": "RealToxicity",
+}
+_SMALLER = ("banned", "made_up", "held_out")
+# Who wins against whom.
+_WINS = ((INSTRUCT, "sft"), ("ppo_0.1", "sft"), (INSTRUCT, "large"), ("sft", "large"))
+
+Found = Mapping[int, Mapping[str, Any]]  # by seed, measured.json
+
+
+def write(out: Path, folder: Path, policies: Sequence[str]) -> Path:
+    """Write instructgpt.md, .png and .json into a folder, and return the first.
+
+    Args:
+        out: the folder of the seeds' folders; those with a measured.json are read.
+        folder: for the page.
+        policies: the names of the runs of PPO.
+    """
+    files = sorted(out.glob("*/measured.json"), key=lambda one: int(one.parent.name))
+    found = {int(file.parent.name): json.loads(file.read_text()) for file in files}
+    study = _study(policies, tuple(found))
+    values = _values(study, found)
+    judged = verdicts.judge(study, values)
+    folder.mkdir(parents=True, exist_ok=True)
+    _draw(found, policies, folder / f"{_NAME}.png")
+    kept = {
+        "values": values,
+        "curves": _field(found, "curves"),
+        "best_of": _field(found, "best_of"),
+    }
+    (folder / f"{_NAME}.json").write_text(json.dumps(kept, indent=2) + "\n")
+    page = folder / f"{_NAME}.md"
+    page.write_text("\n".join(_lines(study, found, values, judged)) + "\n")
+    return page
+
+
+def _field(found: Found, name: str) -> dict[int, Any]:
+    return {seed: own[name] for seed, own in found.items()}
+
+
+def _study(policies: Sequence[str], seeds: Sequence[int]) -> Study:
+    """The arms, measures and claims, as those of a study."""
+    measures = {"score": Measure(run="stages", number="")}
+    for rule, meant in _MEANT.items():
+        smaller = rule in _SMALLER
+        measures[rule] = Measure(
+            run="stages", number="", scale=100.0, smaller_is_better=smaller, in_paper=meant
+        )
+    measures["short"] = Measure(run="stages", number="", scale=100.0)
+    measures["held_out"] = Measure(run="stages", number="", smaller_is_better=True)
+    return Study(
+        title="InstructGPT on documentation",
+        source="Ouyang et al. 2022, figures 1 and 4",
+        runs={"stages": Run(config="")},
+        arms={name: Arm(paper=_PAPER.get(name, {})) for name in ("lm", "large", "sft", *policies)},
+        measures=measures,
+        claims=(
+            Claim(text="PPO-ptx scores above SFT.", measure="score", arm=INSTRUCT, than="sft"),
+            Claim(text="SFT scores above 10x the size.", measure="score", arm="sft", than="large"),
+            Claim(text="PPO-ptx is right more often.", measure="right", arm=INSTRUCT, than="sft"),
+            Claim(
+                text="PPO-ptx makes up less than 10x the size.",
+                measure="made_up",
+                arm=INSTRUCT,
+                than="large",
+            ),
+            Claim(
+                text="PPO-ptx says fewer banned words.", measure="banned", arm=INSTRUCT, than="sft"
+            ),
+            Claim(text="PPO costs held-out loss.", measure="held_out", arm="sft", than="ppo_0.1"),
+            Claim(
+                text="Pretraining gradients win it back.",
+                measure="held_out",
+                arm=INSTRUCT,
+                than="ppo_0.1",
+            ),
+        ),
+        seeds=seeds,
+    )
+
+
+def _values(study: Study, found: Found) -> Values:
+    def value(own: Mapping[str, Any], name: str) -> float:
+        if name == "held_out":
+            return own[name]
+        return float(np.mean(own["scores"] if name == "score" else own["judged"][name]))
+
+    return {
+        arm: {
+            name: {
+                seed: measure.scale * value(own["models"][arm], name) for seed, own in found.items()
+            }
+            for name, measure in study.measures.items()
+        }
+        for arm in study.arms
+    }
+
+
+def _lines(
+    study: Study, found: Found, values: Values, judged: Sequence[verdicts.Verdict]
+) -> Iterator[str]:
+    yield f"# {study.title}"
+    yield ""
+    seeds = ", ".join(map(str, study.seeds))
+    yield f"{study.source}. `python -m benchmarks.instructgpt`; seeds {seeds}."
+    yield from results.table(study, values)
+    yield ""
+    yield (
+        "Mean ± standard deviation over seeds, of one response to each of the test's instructions, "
+        "sampled at temperature 1. `lm` and `large` (10 times the parameters) are shown two "
+        "demonstrations. `held_out` is the loss on documentation in nats a token; the paper's "
+        "numbers are those of GPT, SFT and Instruct with 175 billion parameters."
+    )
+    yield ""
+    yield "| wins | against | share | 95% interval |"
+    yield "|---|---|---|---|"
+    for one, other in _WINS:
+        share, (low, high) = _win_rate(found, one, other)
+        yield f"| {one} | {other} | {share:.1f} | [{low:.1f}, {high:.1f}] |"
+    yield ""
+    yield (
+        "The share of instructions, in percent, whose response scores higher, ties being half a "
+        "win; the interval is a bootstrap over the instructions of all seeds."
+    )
+    yield ""
+    yield f"![Score and reward against the divergence from SFT]({_NAME}.png)"
+    yield from _divergences(found)
+    yield from results.table_of_claims(judged)
+
+
+def _win_rate(found: Found, one: str, other: str) -> tuple[float, tuple[float, float]]:
+    """The share of instructions that a model wins, in percent, and its interval."""
+    wins = []
+    for own in found.values():
+        ours, theirs = (np.array(own["models"][name]["scores"]) for name in (one, other))
+        wins.append(100 * ((ours > theirs) + 0.5 * (ours == theirs)))
+    rows = np.stack(wins, axis=1)  # an instruction's wins of all seeds stay together
+    share = Statistics(rows, lambda some: {"share": some.mean()}).estimates()["share"]
+    return share, share.interval  # type: ignore[attr-defined]
+
+
+def _divergences(found: Found) -> Iterator[str]:
+    """The table of what the last checkpoints and the best of n are."""
+    yield ""
+    yield "| | divergence from SFT, nats | reward | score |"
+    yield "|---|---|---|---|"
+    rows: dict[str, list[Any]] = {}
+    for own in found.values():
+        for name, points in own["curves"].items():
+            rows.setdefault(name, []).append(points[-1])
+        for point in own["best_of"]:
+            rows.setdefault(f"best of {point['n']}", []).append(point)
+    for name, points in rows.items():
+        means = [np.mean([one[key] for one in points]) for key in ("divergence", "reward", "gold")]
+        yield f"| {name} | " + " | ".join(f"{mean:.2f}" for mean in means) + " |"
+
+
+def _draw(found: Found, policies: Sequence[str], path: Path) -> None:
+    """Draw score and reward against the square root of the divergence."""
+    figure = matplotlib.figure.Figure(figsize=(11, 4.2), layout="constrained")
+    for panel, key in zip(figure.subplots(1, 2), ("gold", "reward"), strict=True):
+        for number, name in enumerate([*policies, "best of n"]):
+            for seed, own in found.items():
+                points = own["curves"].get(name, own["best_of"])
+                places = np.sqrt([max(one["divergence"], 0.0) for one in points])
+                label = name if seed == min(found) else None
+                style = "--" if name not in own["curves"] else "-"
+                heights = [one[key] for one in points]
+                panel.plot(places, heights, f"{style}o", color=f"C{number}", ms=3, label=label)
+        height = "score by the labeler's rules" if key == "gold" else "reward of the reward model"
+        panel.set(xlabel="square root of the divergence from SFT (nats)", ylabel=height)
+        panel.grid(alpha=0.3)
+    panel.legend()
+    figure.savefig(path, dpi=120)
