@@ -28,12 +28,14 @@ if __name__ == "__main__":
     ARGUMENTS = PARSER.parse_args()
 
 import argparse
+import dataclasses
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import instructgpt_measures, instructgpt_table
+from benchmarks.instructgpt_measures import LENGTHS
 from data import instructions
 from t5x_like import checkpoints
 from t5x_like.config import one_line_errors
@@ -63,7 +65,7 @@ def main(arguments: argparse.Namespace) -> None:
         seeds = [int(one) for one in arguments.seeds.split(",")]
         _prepare(out)
         for seed in seeds:
-            _run(out, out / str(seed), seed, scale=arguments.steps)
+            Stages(out, out / str(seed), seed, arguments.steps).run()
     path = instructgpt_table.write(out, Path(arguments.write or out), policies())
     print(path.read_text())
     print(f"written to {path}")
@@ -82,16 +84,100 @@ def _prepare(out: Path) -> None:
         )
 
 
-def _run(out: Path, folder: Path, seed: int, *, scale: float) -> None:
-    """All stages of a seed."""
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """The stages of a seed.
 
-    def train(name: str, config: str, steps: int, **changes: object) -> None:
-        total = max(4, int(steps * scale))
-        if total in checkpoints.checkpoint_steps(folder / name / "checkpoints"):
+    Attributes:
+        out: the folder of the data.
+        folder: of the seed's runs.
+        seed: of all of them.
+        scale: what numbers of steps are multiplied by.
+    """
+
+    out: Path
+    folder: Path
+    seed: int
+    scale: float
+
+    def run(self) -> None:
+        """Run what is missing."""
+        self._pretrain()
+        self._fine_tune()
+        self._reward()
+        self._optimize()
+        if not (self.folder / "measured.json").is_file():
+            instructgpt_measures.measure(self.out, self.folder, policies(), seed=self.seed)
+
+    def _pretrain(self) -> None:
+        texts = {
+            "data.module": "data/grain_files.py",
+            "data.task": "grain_files",
+            "data.settings.files": self.out / "texts.jsonl",
+            "data.vocabulary": self.out / "vocabulary",
+            "data.batch_size": 32,
+        }
+        for name, network, rate in (("lm", _SMALL, 2e-3), ("large", _LARGE, 1e-3)):
+            model = {f"model.{key}": value for key, value in network.items()}
+            self._train(name, "configs/gpt2.py:demo", 1000, **texts, **model, **_rate(rate))
+
+    def _fine_tune(self) -> None:
+        own = {
+            "data.settings.train": self.out / "demonstrations.jsonl",
+            "decode.max_new_tokens": LENGTHS["targets"],
+            "model.dropout": 0.0,
+        }
+        config = f"configs/instructgpt.py:sft:{self.folder}/lm"
+        self._train("sft", config, 600, **own, **_lengths(), **_rate(1e-3))
+
+    def _reward(self) -> None:
+        """Comparisons of responses of sft, and the reward model of these."""
+        compared, rewards = self.folder / "compared.jsonl", self.folder / "reward" / "rewards.json"
+        if not compared.is_file():
+            samples = self.folder / "samples.jsonl"
+            instructgpt_measures.sample(
+                self.out, self.folder / "sft", samples, number=RESPONSES, seed=self.seed
+            )
+            instructions.main([f"--rank={samples}", f"--output={compared}", f"--seed={self.seed}"])
+        own = {"data.settings.train": compared, "data.objective_settings.responses": RESPONSES}
+        own |= {"data.batch_size": 32, **_lengths(), **_rate(3e-4)}
+        self._train("reward", f"configs/instructgpt.py:reward:{self.folder}/sft", 150, **own)
+        if not rewards.is_file():
+            _command(
+                "evaluate",
+                f"--config=configs/instructgpt.py:rewards:{self.folder}/reward",
+                f"--config.data.settings.validation={self.out}/demonstrations.jsonl",
+                *_flags(_lengths()),
+                f"--output={rewards}",
+            )
+
+    def _optimize(self) -> None:
+        every = max(1, int(100 * self.scale) // 5)
+        shared = {
+            "data.settings.prompts": self.out / "prompts.jsonl",
+            "data.batch_size": 128,
+            "train.minibatches": 4,
+            **_rate(1e-4),
+            "optimizer.start_learning_rate": 1e-5,
+            **{"checkpoint.every": every, "checkpoint.keep": 9, "evaluate.every": every},
+        }
+        alone = {"loss.gamma_ptx": 0.0, "data.objective_settings.pretraining_rows": 0}
+        mixed = {"loss.gamma_ptx": 1.0, "data.objective_settings.pretraining_rows": 2}
+        mixed["data.settings.pretraining"] = self.out / "texts.jsonl"
+        arms = {f"ppo_{beta}": {**alone, "loss.beta": beta} for beta in BETAS}
+        arms[PTX] = {**mixed, "loss.beta": _PTX_BETA}
+        config = f"configs/ppo.py:{self.folder}/sft:{self.folder}/reward"
+        for name, own in arms.items():
+            self._train(name, config, 100, **shared, **own)
+
+    def _train(self, name: str, config: str, steps: int, **changes: object) -> None:
+        """A training run, unless its last checkpoint is there."""
+        total = max(4, int(steps * self.scale))
+        if total in checkpoints.checkpoint_steps(self.folder / name / "checkpoints"):
             return
         settings = {
-            "workdir": folder / name,
-            **{f"{part}.seed": seed for part in ("train", "data")},
+            "workdir": self.folder / name,
+            **{f"{part}.seed": self.seed for part in ("train", "data")},
             "train.steps": total,
             "train.log_every": max(1, total // 20),
             "optimizer.warmup_steps": total // 15,
@@ -101,65 +187,12 @@ def _run(out: Path, folder: Path, seed: int, *, scale: float) -> None:
         }
         _command("train", f"--config={config}", *_flags(settings))
 
-    texts = {
-        "data.module": "data/grain_files.py",
-        "data.task": "grain_files",
-        "data.settings.files": out / "texts.jsonl",
-        "data.vocabulary": out / "vocabulary",
-        "data.batch_size": 32,
-    }
-    for name, network, rate in (("lm", _SMALL, 2e-3), ("large", _LARGE, 1e-3)):
-        model = {f"model.{key}": value for key, value in network.items()}
-        train(name, "configs/gpt2.py:demo", 1000, **texts, **model, **_rate(rate))
-    _fine_tune(out, folder, seed, train)
-    prompts = {"data.settings.prompts": out / "prompts.jsonl"}
-    shared = {"data.batch_size": 128, "train.minibatches": 4, **_rate(1e-4), **prompts}
-    shared["optimizer.start_learning_rate"] = 1e-5
-    config = f"configs/ppo.py:{folder}/sft:{folder}/reward"
-    every = max(1, int(100 * scale) // 5)
-    points = {"checkpoint.every": every, "checkpoint.keep": 9, "evaluate.every": every}
-    for beta in BETAS:
-        alone = {"loss.gamma_ptx": 0.0, "data.objective_settings.pretraining_rows": 0}
-        train(f"ppo_{beta}", config, 100, **shared, **points, **alone, **{"loss.beta": beta})
-    mixed = {"loss.gamma_ptx": 1.0, "data.objective_settings.pretraining_rows": 2}
-    mixed |= {"data.settings.pretraining": out / "texts.jsonl", "loss.beta": _PTX_BETA}
-    train(PTX, config, 100, **shared, **points, **mixed)
-    if not (folder / "measured.json").is_file():
-        instructgpt_measures.measure(out, folder, policies(), seed=seed)
+
+def _lengths() -> dict[str, object]:
+    return {f"data.lengths.{name}": size for name, size in LENGTHS.items()}
 
 
-def _fine_tune(out: Path, folder: Path, seed: int, train: Callable[..., None]) -> None:
-    """Supervised fine-tuning, comparisons of its responses, and the reward model."""
-    lengths = {f"data.lengths.{name}": size for name, size in instructgpt_measures.LENGTHS.items()}
-    demonstrations = {"data.settings.train": out / "demonstrations.jsonl"}
-    own = {
-        **lengths,
-        "model.dropout": 0.0,
-        "decode.max_new_tokens": instructgpt_measures.LENGTHS["targets"],
-    }
-    train("sft", f"configs/instructgpt.py:sft:{folder}/lm", 600, **demonstrations, **own, **_rate())
-    if not (folder / "compared.jsonl").is_file():
-        samples = folder / "samples.jsonl"
-        instructgpt_measures.sample(out, folder / "sft", samples, number=RESPONSES, seed=seed)
-        instructions.main(
-            [f"--rank={samples}", f"--output={folder}/compared.jsonl", f"--seed={seed}"]
-        )
-    compared = {"data.settings.train": folder / "compared.jsonl"}
-    compared |= {"data.objective_settings.responses": RESPONSES, "data.batch_size": 32, **lengths}
-    reward = f"configs/instructgpt.py:reward:{folder}/sft"
-    train("reward", reward, 150, **compared, **_rate(3e-4))
-    rewards = folder / "reward" / "rewards.json"
-    if not rewards.is_file():
-        _command(
-            "evaluate",
-            f"--config=configs/instructgpt.py:rewards:{folder}/reward",
-            f"--config.data.settings.validation={out}/demonstrations.jsonl",
-            *_flags(lengths),
-            f"--output={rewards}",
-        )
-
-
-def _rate(rate: float = 1e-3) -> dict[str, object]:
+def _rate(rate: float) -> dict[str, object]:
     return {"optimizer.learning_rate": rate}
 
 
