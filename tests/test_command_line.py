@@ -144,7 +144,8 @@ COMMANDS = (
     *("t5x_like.scaling", "t5x_like.study", "launch.gke"),
     *("data.quality_filter", "data.deduplicate", "data.decontaminate", "data.pyglue_baselines"),
     *("data.augment", "benchmarks.beside_pytorch", "benchmarks.data_pipeline", "benchmarks.plans"),
-    *("benchmarks.sparse_overhead", "benchmarks.switch_vs_dense", "benchmarks.train_step"),
+    *("benchmarks.instructgpt", "benchmarks.sparse_overhead", "benchmarks.switch_vs_dense"),
+    "benchmarks.train_step",
 )
 
 
