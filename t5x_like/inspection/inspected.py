@@ -50,6 +50,7 @@ class Inspected:
             "system": self.pretrained.system,
             "kind": self.kind,
             "lens": self.states.has_lens and self.kind not in ("states", "replaced"),
+            "routes": self.states.routes,
             "mask": mask,
             "most": self.states.most,
         }
@@ -159,6 +160,36 @@ class Inspected:
             for row in zip(ids[..., 0].tolist(), probabilities[..., 0].tolist(), strict=True)
         ]
         return {"tokens": self._shown(tokens if targets is None else targets), "layers": layers}
+
+    def experts(
+        self, tokens: Sequence[int], targets: Sequence[int] | None, *, side: str, layer: int
+    ) -> dict[str, Any]:
+        """The experts that compute each token in one sparse layer; none of a dropped token.
+
+        Args:
+            side: `encoder` or `decoder`; "" for the first that has sparse layers.
+            layer: among the sparse layers of the side.
+
+        Raises:
+            ValueError: the model has no such layer.
+        """
+        found = self._states(tokens, targets).experts
+        side = side or next(iter(found), "")
+        if side not in found:
+            raise ValueError(f"this {self.pretrained.system} has no experts on the side {side!r}")
+        layers, _, number = found[side].shape
+        if not 0 <= layer < layers:
+            raise ValueError(f"sparse layer {layer}: there are {layers}")
+        shown = self._shown(self._sides(tokens, targets)[side][0])
+        for one, own in zip(shown, found[side][layer], strict=True):
+            one["experts"] = np.flatnonzero(own).tolist()
+        return {
+            "sides": list(found),
+            "side": side,
+            "layers": layers,
+            "experts": number,
+            "tokens": shown,
+        }
 
     def _states(self, tokens: Sequence[int], targets: Sequence[int] | None) -> Any:
         for row in (tokens, targets or [0]):

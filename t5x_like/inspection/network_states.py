@@ -10,9 +10,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from t5x_like.models.blocks.shared import Collected
+from t5x_like.models.feed_forward import moe
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
@@ -33,11 +34,14 @@ class States:
         attention: the weights by their kind (`encoder`, `decoder`, `cross`): [N, H, T, S].
         hidden: the input of the first layer and the output of all, [N + 1, T, D], of the side that
             the output layer reads; None where the layers carry something else.
+        experts: which of E experts compute each token in each of M sparse layers, by side: [M, T,
+            E]; empty where no tokens are routed.
     """
 
     logits: Float[np.ndarray, "T ..."] | None
     attention: dict[str, Float[np.ndarray, "N H T S"]]
     hidden: Float[np.ndarray, "N+1 T D"] | None
+    experts: dict[str, Bool[np.ndarray, "M T E"]]
 
 
 class NetworkStates:
@@ -45,6 +49,7 @@ class NetworkStates:
 
     Attributes:
         most: the largest number of tokens of a side.
+        routes: tokens are routed to experts.
         pads: rows are padded to `LENGTHS`; not where tokens are routed, since padding would take
             slots of experts.
     """
@@ -54,7 +59,8 @@ class NetworkStates:
         self.most = min(LENGTHS[-1], pretrained.config.get("positions") or LENGTHS[-1])
         self._kept: collections.OrderedDict[Any, States] = collections.OrderedDict()
         self.pads = False  # to look whether it may
-        self.pads = not self._routes()
+        self.routes = self._routes()
+        self.pads = not self.routes
         self._collect = self._collectable()
 
     @functools.cached_property
@@ -102,7 +108,7 @@ class NetworkStates:
     def _computed(self, tokens: Sequence[int], targets: Sequence[int] | None) -> States:
         batch = self._batch(tokens, targets)
         with self.pretrained.layout():
-            outputs, collected = self._run(self.pretrained.params, batch)
+            outputs, collected, assignment = self._run(self.pretrained.params, batch)
         sizes = {"encoder": len(tokens), "decoder": len(tokens if targets is None else targets)}
         attention = {}
         for tower in (name for name in sizes if name in collected):
@@ -123,7 +129,13 @@ class NetworkStates:
             logits = None
         if hidden is not None:
             hidden = np.asarray(hidden, np.float32)[:, 0, :size]
-        return States(logits, attention, hidden)
+        experts = {
+            # One row, one group.
+            side: np.asarray(moe.collect({side: assignment[side]})["computed_by"])[:, 0]
+            for side in self.pretrained.module.sides
+            if side in assignment
+        }
+        return States(logits, attention, hidden, experts)
 
     def _batch(self, tokens: Sequence[int], targets: Sequence[int] | None) -> dict[str, np.ndarray]:
         sides = self.pretrained.module.sides
@@ -148,7 +160,7 @@ class NetworkStates:
 
     def _routes(self) -> bool:
         """Whether tokens are routed to experts."""
-        run = functools.partial(self.pretrained.module.apply, mutable=["routing"])
+        run = functools.partial(self.pretrained.module.apply, mutable=["assignment"])
         batch = self._batch(*self._example())
         _, written = jax.eval_shape(run, {"params": self.pretrained.params}, batch)
         return bool(jax.tree.leaves(written))
@@ -173,11 +185,15 @@ class NetworkStates:
 
     @functools.cached_property
     def _run(self) -> Any:
-        def run(params: PyTree, batch: Any) -> tuple[Any, dict[str, Collected]]:
+        apply = functools.partial(self.pretrained.module.apply, mutable=["assignment"])
+
+        def run(params: PyTree, batch: Any) -> tuple[Any, dict[str, Collected], PyTree]:
             variables = {"params": params}
-            if not self._collect:
-                return self.pretrained.module.apply(variables, batch), {}
-            return self.pretrained.module.apply(variables, batch, collect=self._collect)
+            if self._collect:
+                (outputs, collected), sown = apply(variables, batch, collect=self._collect)
+            else:
+                (outputs, sown), collected = apply(variables, batch), {}
+            return outputs, collected, sown.get("assignment", {})
 
         return jax.jit(run)
 

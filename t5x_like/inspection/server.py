@@ -63,10 +63,10 @@ def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> 
     """
     if path == "/api/about":
         return [model.about() for model in models]
-    place = asked.get("model", 0)
-    if type(place) is not int or not 0 <= place < len(models):
-        raise ValueError(f"model={place!r}: 0 to {len(models) - 1} allowed")
-    model = models[place]
+    number = asked.get("model", 0)
+    if type(number) is not int or not 0 <= number < len(models):
+        raise ValueError(f"model={number!r}: 0 to {len(models) - 1} allowed")
+    model = models[number]
     if path == "/api/look" and "text" in asked:
         return model.look(model.read(_of(asked, "text", str)))
     tokens, targets = _of(asked, "tokens", list), asked.get("targets")
@@ -76,9 +76,11 @@ def answer(models: Sequence[Inspected], path: str, asked: Mapping[str, Any]) -> 
         return model.look(tokens, targets)
     if path == "/api/lens":
         return model.lens(tokens, targets)
-    choose("the path", path, dict.fromkeys(["/api/attention"]))
-    layer, head = _of(asked, "layer", int), _of(asked, "head", int)
-    return model.attention(tokens, targets, side=_of(asked, "side", str), layer=layer, head=head)
+    choose("the path", path, dict.fromkeys(["/api/attention", "/api/experts"]))
+    place = {"side": _of(asked, "side", str), "layer": _of(asked, "layer", int)}
+    if path == "/api/experts":
+        return model.experts(tokens, targets, **place)
+    return model.attention(tokens, targets, **place, head=_of(asked, "head", int))
 
 
 def _of(asked: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -23,6 +23,7 @@ def models(tmp_path_factory):
     words = ["the", "cat", "sat"]
     paths = [tiny_writer.write(folder / one, tiny_writer.settings(one)) for one in ("gpt2", "t5")]
     paths.append(tiny_encoder.write(folder / "bert", "bert", words=words))
+    paths.append(tiny_writer.write(folder / "switch", tiny_writer.settings("switch")))
     return [inspected.load(str(path)) for path in paths]
 
 
@@ -32,7 +33,7 @@ def opened(models):
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
         browser.open(f"http://127.0.0.1:{made.server_port}/")
-        browser.until("return document.querySelectorAll('section').length === 3")
+        browser.until("return document.querySelectorAll('section').length === 4")
         yield browser
         made.shutdown()
         thread.join()
@@ -45,7 +46,7 @@ def done(browser):
 def look(browser, text):
     browser.press(*text)
     browser.press(ENTER, holding=CONTROL)
-    browser.until("return document.querySelectorAll('.open-attention').length === 3")
+    browser.until("return document.querySelectorAll('.open-attention').length === 4")
     done(browser)
 
 
@@ -53,7 +54,7 @@ def test_the_page_shows_the_models_numbers_and_no_markup_of_the_text(models, ope
     look(opened, TEXT)
     assert opened.run("return document.querySelectorAll('#models b').length") == 0
     found = models[0].look(models[0].read(TEXT))
-    decoder, generated, _ = opened.run(TITLES)
+    decoder, generated, *_ = opened.run(TITLES)
     assert opened.run(TEXTS)[0][1:] == [one["text"] for one in found["tokens"][1:]]
     expected = [f"{one['bits']:.2f} bits" for one in found["tokens"][1:]]
     assert [title.split(",")[0] for title in decoder[1:]] == expected
@@ -107,6 +108,28 @@ def test_a_token_is_masked_and_filled_in(models, opened):
     tokens[2] = models[2].about()["mask"]
     best = models[2].look(tokens)["tokens"][2]["top"][0]["probability"]
     assert shown == f"{100 * best:.2f}%"
+
+
+def test_tokens_are_coloured_by_expert_and_dropped_ones_are_marked(models, opened):
+    look(opened, TEXT)
+    opened.run("document.querySelector('section .open-experts').focus()")
+    opened.press(ENTER)
+    routed = "[...document.querySelectorAll('.routed')]"
+    opened.until(f"return {routed}.length > 0")
+    done(opened)
+    model = models[3]
+    tokens = model.read(TEXT)
+    targets = [one["id"] for one in model.look(tokens)["targets"]]
+    found = model.experts(tokens, targets, side="", layer=0)
+    by = [", ".join(f"expert {n}" for n in one["experts"]) for one in found["tokens"]]
+    assert opened.run(f"return {routed}.map(t => t.title)") == [one or "dropped" for one in by]
+    marked = opened.run(f"return {routed}.map(t => t.classList.contains('dropped'))")
+    assert marked == [not one["experts"] for one in found["tokens"]]
+    colours = opened.run(f"return {routed}.map(t => t.style.backgroundColor)")
+    expected = {one: colour for one, colour in zip(by, colours, strict=True) if one}
+    assert len(set(expected.values())) == len(expected) > 1
+    counts = opened.run("return document.querySelector('.counts').textContent")
+    assert f"expert {found['tokens'][0]['experts'][0]}: " in counts
 
 
 def test_a_text_that_is_too_long_is_one_line(opened):

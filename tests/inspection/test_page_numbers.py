@@ -5,6 +5,7 @@ import pytest
 
 from t5x_like import page
 from t5x_like.inspection import inspected, server
+from t5x_like.models.feed_forward import moe
 from tests.programs import tiny_encoder, tiny_writer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog"]
@@ -147,6 +148,38 @@ def test_what_an_encoder_decoder_generates(models, system):
         (8, True),
         (1, False),
     ]
+
+
+def test_experts_of_each_token(models):
+    model = models("switch")
+    assert model.about()["routes"]
+    tokens, targets = model.read("The cat sat on a mat"), [0, 7, 8, 9]
+    batch = {
+        f"{side}_{name}": np.array([row if name == "input_tokens" else [1] * len(row)])
+        for side, row in (("encoder", tokens), ("decoder", targets))
+        for name in ("input_tokens", "segment_ids")
+    }
+    params = {"params": model.pretrained.params}
+    _, sown = model.pretrained.module.apply(params, batch, mutable=["routing"])
+    routing = moe.collect(sown["routing"])  # the encoder's layers first
+    asked = {"tokens": tokens, "targets": targets, "layer": 0}
+    layer = 0
+    for side, row in (("encoder", tokens), ("decoder", targets)):
+        found = server.answer([model], "/api/experts", {**asked, "side": side})
+        assert (found["sides"], found["side"]) == (["encoder", "decoder"], side)
+        assert [one["id"] for one in found["tokens"]] == row
+        computed = [expert for one in found["tokens"] for expert in one["experts"]]
+        counts = np.bincount(computed, minlength=found["experts"])
+        chosen = np.round(np.asarray(routing["load"][layer]) * len(row))
+        assert (counts <= chosen).all()
+        dropped = sum(not one["experts"] for one in found["tokens"])
+        assert dropped == (chosen - counts).sum() == round(routing["dropped"][layer] * len(row))
+        layer += found["layers"]
+    assert layer == len(routing["load"])
+    with pytest.raises(ValueError, match="sparse layer 9: there are"):
+        server.answer([model], "/api/experts", {**asked, "side": "", "layer": 9})
+    with pytest.raises(ValueError, match="this gpt2 has no experts on the side ''"):
+        server.answer([models("gpt2")], "/api/experts", {"tokens": [3], "side": "", "layer": 0})
 
 
 @pytest.mark.slow

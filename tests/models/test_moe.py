@@ -62,6 +62,7 @@ def test_the_output_is_that_of_a_loop_over_tokens(gated, dense):
     one_expert = jax.jit(dense(hidden=F, activation=nn.relu).apply)
     probabilities = np.asarray(jax.jit(jax.nn.softmax)(X @ params["router"]["kernel"]))
     expected, dropped = np.zeros(X.shape, np.float32), 0
+    computed = np.zeros((B, L, E), bool)
     experts = jax.device_get(params["experts"])
     for b in range(B):
         taken = np.zeros(E, int)
@@ -71,12 +72,32 @@ def test_the_output_is_that_of_a_loop_over_tokens(gated, dense):
             taken[e] += 1
             dropped += taken[e] > 3
             if taken[e] <= 3:
+                computed[b, t, e] = True
                 own = jax.tree.map(lambda x, e=e: x[e], experts)
                 expected[b, t] = one_expert({"params": own}, X[b, t]) * probability[e]
     np.testing.assert_allclose(y, expected, atol=1e-5)  # float32 sums in another order
     assert 0 < dropped < B * L
     np.testing.assert_allclose(routing["dropped"], [dropped / (B * L)], atol=1e-6)
     assert np.all(np.asarray(y)[expected == 0] == 0)  # the residual path alone
+    np.testing.assert_array_equal(assignment(module, params), computed)
+
+
+def assignment(module, params):
+    """Which experts compute each token: [G, T, E]."""
+    _, sown = jax.jit(functools.partial(module.apply, mutable=["assignment"]))(
+        {"params": params}, X
+    )
+    (found,) = moe.collect(sown["assignment"])["computed_by"]
+    return found
+
+
+@pytest.mark.parametrize("router", [routers.SwitchRouter, routers.Top2Router])
+def test_without_drops_both_dispatches_have_the_same_experts(router):
+    slots = sparse(router, eval_capacity_factor=float(E))
+    params = initial(slots)
+    found = assignment(slots, params)
+    np.testing.assert_array_equal(found, assignment(sparse(router, dispatch="dropless"), params))
+    assert (found.sum(axis=2) >= 1).all()
 
 
 @pytest.mark.parametrize("router", [routers.SwitchRouter, routers.Top2Router])

@@ -43,6 +43,18 @@ function shade(element, share, hue) {
   element.style.backgroundColor = `hsl(${hue} 90% ${light}%)`;
 }
 
+function numbers(count) {
+  return Array.from({ length: count }, (_, n) => String(n));
+}
+
+// A list to choose from, with its label.
+function pick(label, options, value, act) {
+  return make("label", {}, `${label} `, make(
+    "select", { class: `pick-${label.toLowerCase()}`, onchange: (event) => shown(() => act(event.target.value)) },
+    ...options.map((one) => make("option", { value: one, textContent: one, selected: one === value })),
+  ));
+}
+
 async function shown(work) {
   statusLine.className = "";
   statusLine.textContent = "computing (the first text of a length compiles)";
@@ -105,13 +117,16 @@ class View {
     if (kind === "masks") this.showMasks(parts);
     this.attentionBox = make("div", {});
     this.lensBox = make("div", {});
+    this.expertsBox = make("div", {});
     parts.push(make("h3", { textContent: "Inside" }), make(
       "div", { class: "controls" },
       make("button", { type: "button", textContent: "Attention", className: "open-attention",
         onclick: () => shown(() => this.attention("", 0, 0)) }),
       ...(this.about.lens ? [make("button", { type: "button", textContent: "Logit lens",
         className: "open-lens", onclick: () => shown(() => this.lens()) })] : []),
-    ), this.attentionBox, this.lensBox);
+      ...(this.about.routes ? [make("button", { type: "button", textContent: "Experts",
+        className: "open-experts", onclick: () => shown(() => this.experts("", 0)) })] : []),
+    ), this.attentionBox, this.lensBox, this.expertsBox);
     this.body.replaceChildren(...parts);
   }
 
@@ -182,11 +197,6 @@ class View {
 
   async attention(side, layer, head) {
     const found = await ask("/api/attention", this.question({ side, layer, head }));
-    const numbers = (count) => Array.from({ length: count }, (_, n) => String(n));
-    const pick = (label, options, value, act) => make("label", {}, `${label} `, make(
-      "select", { class: `pick-${label.toLowerCase()}`, onchange: (event) => shown(() => act(event.target.value)) },
-      ...options.map((one) => make("option", { value: one, textContent: one, selected: one === value })),
-    ));
     const cell = (weight, place) => {
       const made = make("td", { title: `${visible(found.keys[place].text)}: ${percent(weight)}` });
       shade(made, weight, 215);
@@ -202,6 +212,30 @@ class View {
         make("thead", {}, make("tr", {}, make("th", {}), ...found.keys.map((one) => make("th", { textContent: visible(one.text) })))),
         make("tbody", {}, ...found.weights.map((row, n) => make("tr", {},
           make("th", { textContent: visible(found.queries[n].text) }), ...row.map(cell)))))),
+    );
+  }
+
+  async experts(side, layer) {
+    const found = await ask("/api/experts", this.question({ side, layer }));
+    const token = (one) => {
+      const by = one.experts.map((n) => `expert ${n}`).join(", ") || "dropped";
+      const made = make("span", { class: "token routed", title: by },
+        visible(one.text), make("sub", { textContent: one.experts.join(",") || "dropped" }));
+      if (one.experts.length) shade(made, 0.6, (360 * one.experts[0]) / found.experts);
+      else made.classList.add("dropped");
+      return made;
+    };
+    const all = numbers(found.experts).map((name) => [
+      `expert ${name}`, found.tokens.filter((one) => one.experts.includes(Number(name))).length,
+    ]);
+    all.push(["dropped", found.tokens.filter((one) => !one.experts.length).length]);
+    this.expertsBox.replaceChildren(
+      make("div", { class: "controls" },
+        pick("Side", found.sides, found.side, (one) => this.experts(one, 0)),
+        pick("Layer", numbers(found.layers), String(layer), (n) => this.experts(found.side, Number(n)))),
+      make("p", { class: "note", textContent: "Each token by the expert that computes it in this sparse layer; a dropped one skips the layer" }),
+      make("div", { class: "tokens" }, ...found.tokens.map(token)),
+      make("p", { class: "counts", textContent: all.filter(([, count]) => count).map(([name, count]) => `${name}: ${count}`).join("; ") }),
     );
   }
 

@@ -70,7 +70,8 @@ class Stack(nn.Module):
         if self.loop == "scan":
             scanned = nn.scan(
                 apply,
-                variable_axes={"params": 0, "routing": 0},  # "routing" is what routers sow
+                # "routing" and "assignment" are what sparse layers sow.
+                variable_axes={"params": 0, "routing": 0, "assignment": 0},
                 split_rngs={"params": True, "dropout": True},
                 in_axes=(nn.broadcast, 0),
                 length=self.layers,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.blocks.residual import constrain
 from t5x_like.models.dropout import make_dropout
@@ -114,7 +114,8 @@ class SparseFeedForward(nn.Module):
     In each group an expert takes C = ceil(factor * T / E) tokens; dropped tokens have only the
     residual path. A group is one or several rows of the batch.
 
-    Statistics of the routing are sown in the collection "routing", see `collect`.
+    Statistics of the routing are sown in the collection "routing", and in "assignment" which
+    experts compute each token, see `collect`.
 
     Attributes:
         make_router, make_experts: factories of a `Router` and of `Experts`, of the same E.
@@ -175,6 +176,9 @@ class SparseFeedForward(nn.Module):
         self.sow("routing", "dropped", dropped)
         self.sow("routing", "balance", routed.balance)
         self.sow("routing", "z", routed.z)
+        if self.is_mutable_collection("assignment"):  # an array of the size of the tokens
+            own = assigned(routed, length=groups[1], experts=router.experts)
+            self.sow("assignment", "computed_by", own)
         return y.reshape(x.shape)
 
     def _capacity(self, length: int, *, experts: int, deterministic: bool) -> int:
@@ -226,16 +230,26 @@ def compute_all(
     return y.reshape(x.shape), sizes / jnp.sum(sizes)
 
 
+def assigned(routed: Choice | Slots, *, length: int, experts: int) -> Bool[Array, "G T E"]:
+    """Which experts compute each token of a group; none of them a dropped one."""
+    if isinstance(routed, Choice):
+        return jnp.any(jax.nn.one_hot(routed.expert, experts, dtype=bool), axis=2)
+    in_slot = routed.token[..., None] == jnp.arange(length)  # an empty slot has T
+    return jnp.swapaxes(jnp.any(in_slot, axis=2), 1, 2)
+
+
 def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
-    """The routing statistics of all M sparse layers in order, the encoder's first.
+    """What all M sparse layers have sown, in their order, the encoder's first.
 
     Args:
-        routing: the collection "routing" of scanned or looped layers, in groups or not.
+        routing: the collection "routing" of scanned or looped layers, in groups or not; or the
+            collection "assignment", of one side.
 
     Returns:
         `load` [M, E], the share of the choices of each expert, with or without a slot; `dropped`
         [M], the share of the choices without a slot; `balance` [M] and `z` [M], the losses of
-        `routers.load_balance` and `routers.z_loss`.
+        `routers.load_balance` and `routers.z_loss`. Of "assignment" `computed_by` [M, G, T, E], see
+        `assigned`.
 
     Raises:
         ValueError: the network has no sparse layers.
@@ -244,7 +258,7 @@ def collect(routing: Mapping[str, PyTree]) -> dict[str, Array]:
     for path, value in jax.tree.leaves_with_path(routing):
         keys = [key.key for key in path if hasattr(key, "key")]
         name, place = keys[-1], "/".join(map(str, keys[:-1]))
-        alone = 1 if name == "load" else 0
+        alone = {"load": 1, "computed_by": 3}.get(name, 0)
         numbers = [int(n) for n in re.findall(r"(?:layer|block)_(\d+)", place)]
         layers = value if value.ndim > alone else value[None]
         for n, layer in enumerate(layers):
