@@ -39,8 +39,12 @@ PARALLEL := -n logical --maxprocesses=8 --dist=loadfile --max-worker-restart=0
 test: $(READY)  ## the tests, but for the slow ones
 	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser" $(PARALLEL)
 
+# The tests of the page need a browser, which is no Python package.
+BROWSER = $(if $(shell command -v chromedriver), or browser)
+
 test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
-	@$(PYTHON_IN_VENV) -m pytest -m slow $(PARALLEL) --timeout=1200 -o faulthandler_timeout=1260
+	@$(if $(BROWSER),,echo "without the tests of the page: there is no chromedriver (make test-page)")
+	@$(PYTHON_IN_VENV) -m pytest -m "slow$(BROWSER)" $(PARALLEL) --timeout=1200 -o faulthandler_timeout=1260
 
 test-page: $(READY)  ## the page in headless Chromium (apt-get install chromium chromium-driver)
 	@$(PYTHON_IN_VENV) -m pytest -m browser
