@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import checkpoints, config
+from t5x_like import checkpoints, config, systems
 from t5x_like.experiment import command_line, reporting
 from t5x_like.names import hint
 from t5x_like.studies.definition import Changes, Study
@@ -209,6 +209,9 @@ def _has_changed(run: CellRun) -> bool:
     if not planned.is_file():
         return False
     # Read as a config, a setting that is newer than the run has its default.
-    if config.to_dict(config.load(planned)) != json.loads(run.text):
+    before = config.to_dict(config.load(planned))
+    if before["system"]:
+        before["model"] = systems.complete(before["system"], before["model"])
+    if before != json.loads(run.text):
         return True
     return run.after is not None and _has_changed(run.after)

@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from t5x_like import study as command
+from t5x_like import systems
 from t5x_like.experiment import training_processes
 from t5x_like.studies import (
     Arm,
@@ -150,6 +151,26 @@ def test_a_changed_arm_is_refused_or_trained_anew_with_what_starts_from_it(tmp_p
     assert [run.is_finished() for run in runs] == ["shallow" in run.folder.parts for run in runs]
     stored = json.loads((runs[2].folder / "config.json").read_text())
     assert stored["model"]["d_ff"] == 64
+
+
+def test_a_run_that_is_older_than_a_setting_is_not_another_one(tmp_path):
+    _, found = made(tmp_path)
+    runs = cells.runs_of(found)
+    cells.write(runs, again=lambda run: False)
+    planned = runs[0].folder / "planned.json"
+    settings = json.loads(planned.read_text())
+    later = systems.find(settings["system"]).later
+    known = {name: value for name, value in later.items() if settings["model"].get(name) == value}
+    assert known
+    for name in known:
+        del settings["model"][name]
+    del settings["train"]["compiler"]
+    planned.write_text(json.dumps(settings))
+    cells.write(runs, again=lambda run: False)
+    settings["model"]["d_ff"] += 1
+    planned.write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match="has a run of other settings"):
+        cells.write(runs, again=lambda run: False)
 
 
 def test_a_run_is_finished_with_its_last_checkpoint_and_its_numbers(tmp_path):
