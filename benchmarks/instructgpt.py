@@ -10,7 +10,7 @@ each seed, in OUT/SEED:
     samples, compared   four responses of sft to each instruction, ranked by a noisy labeler
     reward              sft as a reward model of these comparisons, normalized on demonstrations
     ppo_...             sft, trained for the rewards with three beta, and PPO-ptx with one of them
-    measured.json       what the labeler and the reward model say of responses to the test's
+    measured.json       labels and rewards of the responses to the test's
 
 A stage that is finished is not run again, so that a killed command goes on; processes with other
 seeds may run beside it. Then the table is written from all seeds that are measured.

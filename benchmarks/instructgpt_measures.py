@@ -1,6 +1,5 @@
 """What benchmarks/instructgpt.py measures: responses to instructions, their scores and rewards."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,6 @@ _TEXTS = 800
 Row = Mapping[str, Any]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON Lines file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def sample(out: Path, run: Path, file: Path, *, number: int, seed: int) -> None:
     """Write several responses of a model to each instruction of OUT/compared.jsonl.
 
@@ -40,11 +34,11 @@ def sample(out: Path, run: Path, file: Path, *, number: int, seed: int) -> None:
         number: of responses.
         seed: of sampling.
     """
-    model, rows = _model(run), read(out / "compared.jsonl")
+    model, rows = _model(run), instructions.read(out / "compared.jsonl")
     found = [_respond(model, rows, seed=[seed, n]) for n in range(number)]
     for row, own in zip(rows, zip(*found, strict=True), strict=True):
         row["responses"] = [f" {model.text(tokens).strip()}" for tokens in own]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    instructions.write(file, rows)
 
 
 def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> None:
@@ -53,8 +47,8 @@ def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> N
     It has for each model the scores, the judgements and the held-out loss (`models`), for each
     policy what it was at its checkpoints (`curves`), and the best of n of sft (`best_of`).
     """
-    rows = read(out / "test.jsonl")
-    texts = [row["text"] for row in read(out / "held_out_texts.jsonl")[:_TEXTS]]
+    rows = instructions.read(out / "test.jsonl")
+    texts = [row["text"] for row in instructions.read(out / "held_out_texts.jsonl")[:_TEXTS]]
     sft, judge = _model(folder / "sft"), Rewards(folder / "reward")
     models = {
         name: _judged(_model(folder / name), rows, texts, seed=seed, shots=shots)
@@ -154,16 +148,13 @@ def _prompted(out: Path) -> dict[str, str]:
     """The models that were not fine-tuned, and the demonstrations that they are shown."""
     good = [
         row
-        for row in read(out / "demonstrations.jsonl")
-        if instructions.score(row, row["response"]) == sum(w for w in _POSITIVE)
+        for row in instructions.read(out / "demonstrations.jsonl")
+        if instructions.score(row, row["response"]) == instructions.BEST
     ]
     kinds = list(instructions.QUESTIONS)[:_SHOTS]
     shown = [next(row for row in good if row["kind"] == kind) for kind in kinds]
     text = "".join(f"{row['prompt']}{row['response']}\n" for row in shown)
     return {"lm": text, "large": text}
-
-
-_POSITIVE = [weight for weight in instructions.WEIGHTS.values() if weight > 0]
 
 
 def _judged(

@@ -91,7 +91,7 @@ def _study(policies: Sequence[str], seeds: Sequence[int]) -> Study:
                 than="large",
             ),
             Claim(
-                text="PPO-ptx says fewer banned words.", measure="banned", arm=INSTRUCT, than="sft"
+                text="PPO-ptx has fewer banned words.", measure="banned", arm=INSTRUCT, than="sft"
             ),
             Claim(text="PPO costs held-out loss.", measure="held_out", arm="sft", than="ppo_0.1"),
             Claim(

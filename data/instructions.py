@@ -62,6 +62,7 @@ QUESTIONS = {"package": "which package is it from?", "first": "which word is the
 ANSWERS = {"package": "It is from {}.", "first": "The first word is {}."}
 BANNED = ("simply", "obviously", "clearly", "just")
 WEIGHTS = {"answers": 1, "right": 2, "short": 1, "banned": -1}
+BEST = sum(weight for weight in WEIGHTS.values() if weight > 0)
 _FORMS = {"package": re.compile(r"\bfrom (\w+)"), "first": re.compile(r"\bword is (\w+)")}
 _LONG = (
     "I have read the whole text twice to be sure of that.",
@@ -200,7 +201,13 @@ def compare(samples: Sequence[Mapping[str, Any]], *, seed: int) -> tuple[list[Ro
     return made, agreed / max(pairs, 1)
 
 
-def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def read(path: Path) -> list[Row]:
+    """The rows of one of the files."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows of one of the files."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -218,15 +225,14 @@ def main(arguments: Sequence[str]) -> None:
 
 def _rank(given: argparse.Namespace, output: Path) -> None:
     try:
-        samples = [json.loads(line) for line in Path(given.rank).read_text().splitlines()]
-        made, agreement = compare(samples, seed=given.seed)
+        made, agreement = compare(read(Path(given.rank)), seed=given.seed)
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(
             f"--rank={given.rank!r} has no instructions with sampled responses: {problem}"
         ) from error
     output.parent.mkdir(parents=True, exist_ok=True)
-    _write(output, made)
+    write(output, made)
     sys.stdout.write(f"{output}: {len(made)} comparisons; agreement {agreement:.3f}\n")
 
 
@@ -234,7 +240,7 @@ def _write_all(folder: Path, *, seed: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     made = _files(seed)
     for name, rows in made.items():
-        _write(folder / f"{name}.jsonl", rows)
+        write(folder / f"{name}.jsonl", rows)
     sizes = ", ".join(f"{name}.jsonl ({len(rows)})" for name, rows in made.items())
     sys.stdout.write(f"{folder}: {sizes}\n")
 

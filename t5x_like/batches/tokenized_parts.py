@@ -94,7 +94,12 @@ def write(text: Text, folder: str, *, processes: int) -> Iterator[tuple[int, int
         (place / part.file).parent.mkdir(parents=True, exist_ok=True)
     missing = [part for part in parts if not (place / part.file).exists()]
     whole = len(parts) - len(missing)
-    written = _written(text, missing, place, processes=min(processes, max(1, len(missing))))
+    processes = min(processes, len(missing))
+    written = (
+        _in_processes(text, missing, place, processes)
+        if processes > 1
+        else _in_this_process(opened, missing, place)
+    )
     for number, _ in enumerate(written, whole + 1):
         yield number, len(parts)
     if other := difference(made, text.open().identity):
@@ -146,16 +151,17 @@ def _is_whole(
     return False
 
 
-def _written(
-    text: Text, parts: Sequence[Part], place: pathlib.Path, *, processes: int
-) -> Iterator[None]:
+def _in_this_process(opened: Opened, parts: Sequence[Part], place: pathlib.Path) -> Iterator[None]:
     """Write the files, and return after each."""
-    if processes == 1:
-        opened = text.open()
-        for part in parts:
-            _write_whole(opened, part, place)
-            yield
-        return
+    for part in parts:
+        _write_whole(opened, part, place)
+        yield
+
+
+def _in_processes(
+    text: Text, parts: Sequence[Part], place: pathlib.Path, processes: int
+) -> Iterator[None]:
+    """The same in other processes."""
     # Threads of this process may hold locks, which a fork would copy.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(

@@ -125,9 +125,7 @@ class Inspected:
             ValueError: the model has no such weights.
         """
         weights = self._states(tokens, targets).attention
-        side = side or next(iter(weights), "")
-        if side not in weights:
-            raise ValueError(f"this {self.pretrained.system} has no attention weights {side!r}")
+        side = self._choose_side(side, weights, "attention weights")
         layers, heads = weights[side].shape[:2]
         if not (0 <= layer < layers and 0 <= head < heads):
             raise ValueError(
@@ -174,9 +172,7 @@ class Inspected:
             ValueError: the model has no such layer.
         """
         found = self._states(tokens, targets).experts
-        side = side or next(iter(found), "")
-        if side not in found:
-            raise ValueError(f"this {self.pretrained.system} has no experts on the side {side!r}")
+        side = self._choose_side(side, found, "experts on the side")
         layers, _, number = found[side].shape
         if not 0 <= layer < layers:
             raise ValueError(f"sparse layer {layer}: there are {layers}")
@@ -190,6 +186,13 @@ class Inspected:
             "experts": number,
             "tokens": shown,
         }
+
+    def _choose_side(self, side: str, found: Mapping[str, Any], what: str) -> str:
+        """The side that is asked for, "" for the first; raises ValueError if there is none."""
+        side = side or next(iter(found), "")
+        if side not in found:
+            raise ValueError(f"this {self.pretrained.system} has no {what} {side!r}")
+        return side
 
     def _states(self, tokens: Sequence[int], targets: Sequence[int] | None) -> Any:
         for row in (tokens, targets or [0]):

@@ -32,7 +32,7 @@ Features = Mapping[str, Mapping[str, Any]]  # by name, "shape" and "dtype", as i
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a config says of the examples of all tasks.
+    """What a config sets for the examples of all tasks.
 
     Attributes:
         vocabulary: of the tokens.

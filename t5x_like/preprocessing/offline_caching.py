@@ -80,7 +80,7 @@ class OpenedTasks:
 
     Attributes:
         tasks: by name.
-        origin: what a config says of their examples.
+        origin: what a config sets for their examples.
     """
 
     tasks: Mapping[str, seqio.Task]

@@ -3,10 +3,6 @@
 import collections
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +15,8 @@ from t5x_like.experiment import text_data
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.offline_caching import TextOfTasks
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
+from tests.programs import tokenize_command
+from tests.programs.tokenize_command import assert_equal, take
 
 ROOT = Path(__file__).parents[2]
 TEXT_FILES = "data/text_files.py"
@@ -82,18 +80,6 @@ def read(made, tokenized="", *, converter="encoder_decoder", lengths=LENGTHS, **
     )
     reading = {"split": "train", "batch_size": 4, "seed": 3, "shuffle_buffer": 20, **reading}
     return tasks.batches(made.tasks[0], lengths=lengths, converter=converter, **reading)
-
-
-def take(batches, number):
-    return [next(batches) for _ in range(number)]
-
-
-def assert_equal(found, expected):
-    assert len(found) == len(expected) > 0
-    for one, other in zip(found, expected, strict=True):
-        assert {name: (rows.dtype, rows.tobytes()) for name, rows in one.items()} == {
-            name: (rows.dtype, rows.tobytes()) for name, rows in other.items()
-        }
 
 
 @pytest.fixture(scope="module")
@@ -331,21 +317,6 @@ def test_nothing_before_the_cache_depends_on_lengths_or_seeds(name, caplog):
     assert "but occurs before" not in caplog.text
 
 
-def command(source, output, *more):
-    return [
-        *(sys.executable, "-m", "t5x_like", "tokenize", "--config=configs/t5.py:small"),
-        *(f"--output={output}", f"--config.data.module={TEXT_FILES}", "--config.data.task=c"),
-        *(f"--config.data.settings.{k}={v}" for k, v in text(source).settings.items()),
-        *("--config.data.vocabulary=bytes", *more),
-    ]
-
-
-def run(*arguments):
-    return subprocess.run(
-        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-
-
 @pytest.mark.slow
 def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
     generator = np.random.default_rng(0)
@@ -354,21 +325,10 @@ def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
         rows = "".join(json.dumps({"text": line}) + "\n" for line in lines)
         (tmp_path / f"{number:02d}.jsonl").write_text(rows)
     output = tmp_path / "folder"
-    killed = subprocess.Popen(
-        command(tmp_path, output, "--processes=2"), cwd=ROOT, stdout=subprocess.DEVNULL
+    own = text(tmp_path).settings
+    tokenize_command.run_twice(
+        TEXT_FILES, own, output, pattern="*.tfrecord-000??-of-000??", files=13
     )
-    names = "*.tfrecord-000??-of-000??"
-    while killed.poll() is None and not list(output.rglob(names)):
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    assert not (output / "tokenized.json").exists()
-    time.sleep(2)  # its processes end with it
-    left = len(list(output.rglob(names)))
-    assert 0 < left < 13
-    done = run(tmp_path, output, "--processes=2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{left + 1} of 13 files\n")
     made = text(tmp_path)
     assert_equal(
         take(read(made, output, shards=12, batch_size=12), 5),
@@ -387,8 +347,6 @@ def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
     ],
 )
 def test_a_mistake_is_one_line(two_files, tmp_path, more, message):
-    done = run(two_files, tmp_path / "folder", more)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "folder").exists()
+    output = tmp_path / "folder"
+    done = tokenize_command.run(TEXT_FILES, text(two_files).settings, output, more)
+    tokenize_command.assert_one_line(done, message, output=output)

@@ -2,10 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +11,8 @@ from t5x_like import vocabularies
 from t5x_like.batches import converters, data_modules, tokenized_parts
 from t5x_like.grain_pipeline import tokenized_documents, tokenized_writing
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
+from tests.programs import tokenize_command
+from tests.programs.tokenize_command import assert_equal, take
 
 ROOT = Path(__file__).parents[2]
 MODULE = str(ROOT / "data" / "grain_files.py")
@@ -73,18 +71,6 @@ def read(source, tokenized="", *, objective="span_corruption", vocabulary="bytes
     kind = "decoder" if objective == "language_modeling" else "encoder_decoder"
     reading = {"split": "train", "batch_size": 4, "shards": 2, "seed": 3, **reading}
     return made.batches("c", lengths=LENGTHS, converter=converters.build(kind), **reading)
-
-
-def take(batches, number):
-    return [next(batches) for _ in range(number)]
-
-
-def assert_equal(found, expected):
-    assert len(found) == len(expected) > 0
-    for one, other in zip(found, expected, strict=True):
-        assert {name: (rows.dtype, rows.tobytes()) for name, rows in one.items()} == {
-            name: (rows.dtype, rows.tobytes()) for name, rows in other.items()
-        }
 
 
 @pytest.mark.parametrize("pieces", [[], [[]], [[7]], [[1, 2], [], [3]]])
@@ -185,21 +171,6 @@ def test_documents_that_change_meanwhile_make_no_folder(tmp_path):
         read(tmp_path, tmp_path / "folder")
 
 
-def command(source, output, *more):
-    return [
-        *(sys.executable, "-m", "t5x_like", "tokenize", "--config=configs/t5.py:small"),
-        *(f"--output={output}", f"--config.data.module={MODULE}", "--config.data.task=c"),
-        *(f"--config.data.settings.{key}={value}" for key, value in settings(source).items()),
-        *("--config.data.vocabulary=bytes", *more),
-    ]
-
-
-def run(*arguments):
-    return subprocess.run(
-        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-
-
 @pytest.mark.slow
 def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
     generator = np.random.default_rng(0)
@@ -207,20 +178,8 @@ def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
     text = "".join(json.dumps({"text": line}) + "\n" for line in lines)
     (tmp_path / "a.jsonl").write_text(text)
     output = tmp_path / "folder"
-    killed = subprocess.Popen(
-        command(tmp_path, output, "--processes=2"), cwd=ROOT, stdout=subprocess.DEVNULL
-    )
-    while killed.poll() is None and not list(output.rglob("*.array_record")):
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    assert not (output / "tokenized.json").exists()
-    time.sleep(1)  # its processes end with it
-    left = len(list(output.rglob("*.array_record")))
-    assert 0 < left < 12
-    done = run(tmp_path, output, "--processes=2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{left + 1} of 12 files\n")
+    own = settings(tmp_path)
+    tokenize_command.run_twice(MODULE, own, output, pattern="*.array_record", files=12)
     assert_equal(take(read(tmp_path, output), 5), take(read(tmp_path), 5))
 
 
@@ -235,8 +194,6 @@ def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
     ],
 )
 def test_a_mistake_is_one_line(source, tmp_path, more, message):
-    done = run(source, tmp_path / "folder", more)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "folder").exists()
+    output = tmp_path / "folder"
+    done = tokenize_command.run(MODULE, settings(source), output, more)
+    tokenize_command.assert_one_line(done, message, output=output)
