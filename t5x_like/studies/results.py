@@ -162,7 +162,7 @@ def _to_json(study: Study, values: Values, judged: Sequence[Verdict]) -> dict[st
 def draw(study: Study, values: Values, path: pathlib.Path) -> None:
     """Draw each seed of each arm, and our means against the paper's numbers, a row per measure.
 
-    The second column is left out where the paper has no numbers.
+    The latter is left out where the paper has no numbers.
     """
     import matplotlib.figure  # takes a second that errors need not wait for
 
@@ -196,5 +196,6 @@ def _draw_paper(panel: Any, study: Study, values: Values, name: str) -> None:
             point = (settings.paper[name], _center(study, own))
             panel.plot(*point, "o", color="tab:blue")
             panel.annotate(arm, point, fontsize=6)
+    panel.set_visible(bool(panel.lines))
     in_paper = study.measures[name].in_paper or "the paper's number"
     panel.set(xlabel=f"{in_paper} in the paper", ylabel=f"{name} here")
