@@ -275,10 +275,10 @@ class KeyedAttention(Attention):
     """A bias for each key, which the key itself predicts (as in content-based biases)."""
 
     def prepare_scores(self, query, keys_values, bias, *, mask, extra):
-        key = keys_values.key  # [B, S, H, K]
+        key = keys_values.key  # [B, H, S, K]
         init = nn.with_logical_partitioning(nn.initializers.normal(0.1), ("heads", "kv"))
-        vector = self.param("key_bias", init, key.shape[2:])
-        own = jnp.einsum("BSHK,HK->BHS", key, vector)[:, :, None]
+        vector = self.param("key_bias", init, key.shape[1::2])
+        own = jnp.einsum("BHSK,HK->BHS", key, vector)[:, :, None]
         return query, own if bias is None else bias + own
 
 

@@ -13,7 +13,7 @@ from t5x_like.pretrained.model import Pretrained
 LLAMA = {"layers": 2, "d_model": 16, "d_ff": 24, "heads": 4, "kv_heads": 2, "head_width": 4}
 PALM = {"layers": 2, "d_model": 16, "d_ff": 24, "heads": 4, "head_width": 4}
 T5 = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "d_ff": 24, "heads": 4, "d_kv": 4}
-# Of the keys and values, [B, S, G, K]: rows over data and fsdp, heads over model.
+# Of the keys and values, [B, G, S, K]: rows over data and fsdp, heads over model.
 BY_HEADS, BY_ROWS = {None, "model"}, {None}
 TINY = {"llama": (LLAMA, BY_HEADS), "palm": (PALM, BY_ROWS), "t5": (T5, BY_HEADS)}
 MESH = {"data": 2, "fsdp": 2, "model": 2}
@@ -67,6 +67,6 @@ def test_a_cache_is_cut_as_the_model_is(models):
     with partitioning.layout(model.mesh):
         _, cache = model.generator.prefill(arguments, cache_length=10)
     for x in jax.tree.leaves([dataclasses.asdict(layer)["own"] for layer in cache.layers]):
-        rows, _, heads, _ = (*x.sharding.spec, None, None, None)[:4]
+        rows, heads, *_ = (*x.sharding.spec, None, None, None)[:4]
         assert set(rows) == {"data", "fsdp"}
         assert heads in TINY[model.system][1]

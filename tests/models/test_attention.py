@@ -21,25 +21,23 @@ def draw(*shape, seed=0):
 def test_dense_core_is_equation_1_of_vaswani():
     query = draw(BATCH, TARGETS, HEADS, WIDTH)
     keys_values = KeyValues(
-        key=draw(BATCH, SOURCES, HEADS, WIDTH, seed=1),
-        value=draw(BATCH, SOURCES, HEADS, WIDTH, seed=2),
+        key=draw(BATCH, HEADS, SOURCES, WIDTH, seed=1),
+        value=draw(BATCH, HEADS, SOURCES, WIDTH, seed=2),
     )
     bias = draw(1, HEADS, TARGETS, SOURCES, seed=3)
     out = dense_core(query, keys_values, bias=bias, mask=AttentionMask(), scale=0.5)
     for b in range(BATCH):
         for h in range(HEADS):
-            scores = 0.5 * query[b, :, h] @ keys_values.key[b, :, h].T + bias[0, h]
+            scores = 0.5 * query[b, :, h] @ keys_values.key[b, h].T + bias[0, h]
             weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
             # Float32 sums of 5 terms of order 1.
-            np.testing.assert_allclose(
-                out[b, :, h], weights @ keys_values.value[b, :, h], atol=1e-5
-            )
+            np.testing.assert_allclose(out[b, :, h], weights @ keys_values.value[b, h], atol=1e-5)
 
 
 def test_grouped_heads_are_heads_with_repeated_keys():
     query = draw(BATCH, TARGETS, HEADS, WIDTH)
-    grouped = KeyValues(draw(BATCH, SOURCES, 2, WIDTH, seed=1), draw(BATCH, SOURCES, 2, WIDTH))
-    repeated = jax.tree.map(lambda x: jnp.repeat(x, HEADS // 2, axis=2), grouped)
+    grouped = KeyValues(draw(BATCH, 2, SOURCES, WIDTH, seed=1), draw(BATCH, 2, SOURCES, WIDTH))
+    repeated = jax.tree.map(lambda x: jnp.repeat(x, HEADS // 2, axis=1), grouped)
     one = dense_core(query, grouped, bias=None, mask=AttentionMask(), scale=1.0)
     other = dense_core(query, repeated, bias=None, mask=AttentionMask(), scale=1.0)
     np.testing.assert_allclose(one, other, atol=1e-6)
@@ -49,7 +47,7 @@ def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():
     mask = AttentionMask(query_segments=jnp.array([[1, 0, 2]]), key_segments=jnp.array([[1, 1, 0]]))
 
     def total(query):
-        keys_values = KeyValues(draw(1, 3, HEADS, WIDTH), draw(1, 3, HEADS, WIDTH))
+        keys_values = KeyValues(draw(1, HEADS, 3, WIDTH), draw(1, HEADS, 3, WIDTH))
         return dense_core(query, keys_values, bias=None, mask=mask, scale=1.0).sum()
 
     value, gradient = jax.value_and_grad(total)(draw(1, 3, HEADS, WIDTH))
@@ -74,7 +72,7 @@ def test_masks_allow_the_pairs_they_should():
 
 
 def test_dropout_drops_about_its_rate_and_keeps_the_mean():
-    keys_values = KeyValues(jnp.zeros((1, 4000, 1, 2)), jnp.ones((1, 4000, 1, 2)))
+    keys_values = KeyValues(jnp.zeros((1, 1, 4000, 2)), jnp.ones((1, 1, 4000, 2)))
     out = dense_core(
         jnp.zeros((1, 1, 1, 2)),
         keys_values,
@@ -97,7 +95,7 @@ def test_cores_by_name():
     with pytest.raises(ValueError, match="bfloat16"):
         cudnn_core(
             draw(1, 2, 1, 4),
-            KeyValues(draw(1, 2, 1, 4), draw(1, 2, 1, 4)),
+            KeyValues(draw(1, 1, 2, 4), draw(1, 1, 2, 4)),
             bias=None,
             mask=AttentionMask(),
             scale=1.0,

@@ -75,7 +75,7 @@ def test_attention_drops_the_same_keys_for_all_queries_or_for_none(broadcast):
     def attend(query, values, key):
         return dense_core(
             query,
-            KeyValues(key=values, value=values),
+            KeyValues.from_positions(values, values),
             bias=None,
             mask=AttentionMask(),
             scale=1.0,

@@ -55,7 +55,7 @@ def attend(core, mask, query, key, value, table, *, distance=128, dropout=0.0):
                 bias = bias.dense(queries=queries, keys=keys, dtype=query.dtype)
         out = core(
             query,
-            KeyValues(key, value),
+            KeyValues.from_positions(key, value),
             bias=bias,
             mask=mask,
             scale=0.7,
@@ -186,20 +186,22 @@ BIAS = RelativeBias(TABLE)
 def test_what_the_kernel_cannot_do_is_refused(given, message):
     settings = {"bias": BIAS, "mask": AttentionMask(), "scale": 1.0} | given
     with pytest.raises(ValueError, match=f"{message}.* set model.attention='dense'"):
-        relative_flash_core(QUERY, KeyValues(KEY, VALUE), **settings)
+        relative_flash_core(QUERY, KeyValues.from_positions(KEY, VALUE), **settings)
 
 
 def test_grouped_heads_are_refused():
     settings = {"bias": BIAS, "mask": AttentionMask(), "scale": 1.0}
     with pytest.raises(ValueError, match="no grouped heads"):
-        relative_flash_core(QUERY, KeyValues(KEY[:, :, :1], VALUE[:, :, :1]), **settings)
+        relative_flash_core(
+            QUERY, KeyValues.from_positions(KEY[:, :, :1], VALUE[:, :, :1]), **settings
+        )
 
 
 def test_a_few_queries_after_a_cache_get_dense_attention():
     mask = AttentionMask(offset=7, visibility="causal")
     bias = RelativeBias(TABLE, offset=7, bidirectional=False)
     settings = {"mask": mask, "scale": 1.0}
-    query, keys_values = QUERY[:, :1], KeyValues(KEY[:, :9], VALUE[:, :9])
+    query, keys_values = QUERY[:, :1], KeyValues.from_positions(KEY[:, :9], VALUE[:, :9])
     dense = bias.dense(queries=1, keys=9, dtype=jnp.float32)
     np.testing.assert_array_equal(
         relative_flash_core(query, keys_values, bias=bias, **settings),

@@ -37,7 +37,9 @@ def attend(core, mask, real, query, key, value):
     """The values at real queries, and the gradients of a sum of them."""
 
     def run(query, key, value):
-        out = core(query, KeyValues(key, value), bias=None, mask=mask, scale=WIDTH**-0.5)
+        out = core(
+            query, KeyValues.from_positions(key, value), bias=None, mask=mask, scale=WIDTH**-0.5
+        )
         out = jnp.where(real[..., None, None], out, 0.0)
         return jnp.sum(out * jnp.cos(jnp.arange(WIDTH))), out
 
@@ -106,13 +108,13 @@ def test_no_array_has_all_scores():
 def test_what_the_kernel_cannot_do_is_refused(given, message):
     settings = {"bias": None, "mask": AttentionMask(), "scale": 1.0} | given
     with pytest.raises(ValueError, match=f"{message}.*: set model.attention='dense'"):
-        splash_core(QUERY, KeyValues(KEY, VALUE), **settings)
+        splash_core(QUERY, KeyValues.from_positions(KEY, VALUE), **settings)
 
 
 def test_a_few_queries_after_a_cache_get_dense_attention():
     mask = AttentionMask(offset=7, visibility="causal")
     settings = {"bias": None, "mask": mask, "scale": 1.0}
-    keys_values, query = KeyValues(KEY[:, :9], VALUE[:, :9]), QUERY[:, :1]
+    keys_values, query = KeyValues.from_positions(KEY[:, :9], VALUE[:, :9]), QUERY[:, :1]
     np.testing.assert_array_equal(
         splash_core(query, keys_values, **settings), dense_core(query, keys_values, **settings)
     )

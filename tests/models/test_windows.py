@@ -40,7 +40,7 @@ def packed(length):
 
 def qkv(length):
     key, value = draw(2, 2, length, 2, 5, seed=1)
-    return draw(2, length, 4, 5, seed=0), KeyValues(key=key, value=value)
+    return draw(2, length, 4, 5, seed=0), KeyValues.from_positions(key, value)
 
 
 @pytest.mark.parametrize("length", [7, 9, 10, 17])
@@ -125,7 +125,7 @@ def test_a_ring_of_keys_is_as_good_as_all(loop, prompt, at_once):
         decoder_mask=real,
         cache_length=13 + padding,
     )
-    sizes = {x.shape[-3] for x in jax.tree.leaves(cache.layers)}
+    sizes = {x.shape[-2] for x in jax.tree.leaves(cache.layers)}
     assert sizes == {13 + padding, WINDOW}
     np.testing.assert_allclose(logits, full[:, prompt - 1], atol=ROUNDING)
     extend = jitted(loop, "extend")

@@ -150,7 +150,7 @@ def test_step_by_step_over_a_cache_is_as_at_once():
 def test_one_head_of_keys_serves_all_queries():
     module = palm.build(TINY)
     cache = module.make_decoder(parent=None).empty_cache(batch=5, slots=7)
-    assert cache.own.key.shape == (2, 5, 7, 1, 32)
+    assert cache.own.key.shape == (2, 5, 1, 7, 32)
 
 
 def test_the_loss_adds_the_square_of_the_log_of_the_normalizer():

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 
 
@@ -21,7 +22,7 @@ def banded(core: Any, *, window: int) -> Any:
 
 def _banded(
     query: Float[Array, "B T H K"],
-    keys_values: Any,
+    keys_values: KeyValues,
     *,
     bias: None,
     mask: AttentionMask,
@@ -52,9 +53,7 @@ def _banded(
     distance = window + jnp.arange(window)[:, None] - jnp.arange(2 * window)[None, :]
     band = (distance >= 0) & (distance < window)
     allowed = band & (reading[:, :, None] == read[:, None, :]) & (read[:, None, :] > 0)
-    pairs = type(keys_values)(
-        key=with_previous(keys_values.key), value=with_previous(keys_values.value)
-    )
+    pairs = KeyValues.from_positions(*map(with_previous, keys_values.by_position()))
     out = core(
         own(query), pairs, bias=None, mask=ComputedMask(allowed=allowed[:, None]), **settings
     )

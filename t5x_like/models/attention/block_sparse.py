@@ -107,7 +107,7 @@ def _block_sparse(
 
     segments = mask.key_segments
     assert segments is not None  # encoders have them
-    key, value = blocks(keys_values.key), blocks(keys_values.value)
+    key, value = map(blocks, keys_values.by_position())
     segments = blocks(segments)
     own = None if mask.query_segments is None else blocks(mask.query_segments)
     queries = blocks(query)
@@ -124,7 +124,7 @@ def _block_sparse(
         chosen = _Chosen(pattern, random_blocks)
         return core(
             rows(query),
-            KeyValues(key=rows(chosen.keys(key)), value=rows(chosen.keys(value))),
+            KeyValues.from_positions(rows(chosen.keys(key)), rows(chosen.keys(value))),
             mask=ComputedMask(allowed=rows(chosen.masks(segments, own))),
             dropout_rng=None if rngs[0] is None else jax.random.fold_in(rngs[0], number),
             **settings,

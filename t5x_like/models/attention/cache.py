@@ -10,40 +10,60 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.attention.masks import AttentionMask, Visibility
 
-KEY_AXES = ("activation_batch", "activation_length", "activation_kv_heads", None)
+KEY_AXES = ("activation_batch", "activation_kv_heads", "activation_length", None)
 
 
 @flax.struct.dataclass
 class KeyValues:
-    """Keys and values of one layer, also as this layer's cache."""
+    """Keys and values of one layer, also as this layer's cache.
 
-    key: Float[Array, "B S G K"]
-    value: Float[Array, "B S G K"]
+    Heads come first, as the products read them: a cache that lies otherwise is copied at each token
+    that is generated.
+    """
+
+    key: Float[Array, "B G S K"]
+    value: Float[Array, "B G S K"]
+
+    @classmethod
+    def from_positions(
+        cls, key: Float[Array, "B S G K"], value: Float[Array, "B S G K"]
+    ) -> "KeyValues":
+        """Keys and values that lie position by position."""
+        return cls(key=jnp.swapaxes(key, 1, 2), value=jnp.swapaxes(value, 1, 2))
+
+    def by_position(self) -> tuple[Float[Array, "B S G K"], Float[Array, "B S G K"]]:
+        """The keys and the values, position by position."""
+        return jnp.swapaxes(self.key, 1, 2), jnp.swapaxes(self.value, 1, 2)
+
+    @property
+    def length(self) -> int:
+        """S."""
+        return self.key.shape[2]
 
     def write(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
         """A copy with `new` (one or more slots) written from `slot` on."""
 
         def update(old: Array, fresh: Array) -> Array:
-            old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=1)
+            old = jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=2)
             return nn.with_logical_constraint(old, KEY_AXES)
 
         return jax.tree.map(update, self, new)
 
     def write_ring(self, new: "KeyValues", *, slot: int | Int[Array, ""]) -> "KeyValues":
         """A copy with `new` written to these W slots as a ring: slot s is at place s modulo W."""
-        size, length = self.key.shape[1], new.key.shape[1]
+        size, length = self.length, new.length
         kept = min(size, length)
         places = (slot + length - kept + jnp.arange(kept)) % size
 
         def update(old: Array, fresh: Array) -> Array:
-            old = old.at[:, places].set(fresh[:, length - kept :].astype(old.dtype))
+            old = old.at[:, :, places].set(fresh[:, :, length - kept :].astype(old.dtype))
             return nn.with_logical_constraint(old, KEY_AXES)
 
         return jax.tree.map(update, self, new)
 
     def append(self, new: "KeyValues") -> "KeyValues":
         """These slots, then the new ones."""
-        return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)], 1), self, new)
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)], 2), self, new)
 
 
 @flax.struct.dataclass
@@ -74,13 +94,13 @@ class LayerCache:
         """
 
         def take(x: Array) -> Array:
-            if x.shape[-3] != slots.shape[1]:
+            if x.shape[-2] != slots.shape[1]:
                 raise ValueError(
-                    f"a layer with a window keeps {x.shape[-3]} of {slots.shape[1]} slots, and "
+                    f"a layer with a window keeps {x.shape[-2]} of {slots.shape[1]} slots, and "
                     "its rows cannot be moved: use a model without a window"
                 )
-            places = slots.reshape((1,) * (x.ndim - 4) + (*slots.shape, 1, 1))
-            return jnp.take_along_axis(x, places, axis=x.ndim - 3)
+            places = slots.reshape((1,) * (x.ndim - 4) + (len(slots), 1, -1, 1))
+            return jnp.take_along_axis(x, places, axis=x.ndim - 2)
 
         return LayerCache(own=jax.tree.map(take, self.own), memory=self.memory)
 
@@ -93,8 +113,8 @@ class Cache:
     token of each row.
 
     Attributes:
-        layers: keys and values: [N, B, S, G, K] for a scanned stack; for a looped one a tuple of
-            [B, S, G, K], which are updated in place.
+        layers: keys and values: [N, B, G, S, K] for a scanned stack; for a looped one a tuple of
+            [B, G, S, K], which are updated in place.
         real: slots that hold a token and no padding.
         starts: the slot of each row's first token.
         length: the number of slots in use.

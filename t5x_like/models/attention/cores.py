@@ -62,7 +62,7 @@ class Core:
             dropout_rng: None for no dropout.
             dropout_broadcast: all queries of a head have the same dropout mask.
         """
-        queries, keys = query.shape[1], keys_values.key.shape[1]
+        queries, keys = query.shape[1], keys_values.length
         compute = self.compute
         dense = self.leaves_to_dense is not None and self.leaves_to_dense(
             queries=queries, keys=keys, bias=bias, mask=mask
@@ -123,12 +123,12 @@ def masked_scores(
 ) -> Float[Array, "B H T S"]:
     """The float32 scores before the softmax: scale * q k^T + bias, and `MASKED` under the mask."""
     batch, targets, heads, width = query.shape
-    sources, groups = keys_values.key.shape[1:3]
+    groups, sources = keys_values.key.shape[1:3]
     # Scaling the query is T*H*K products; scaling the scores would be T*S*H.
     query = (query if scale == 1.0 else query * scale).reshape(
         batch, targets, groups, heads // groups, width
     )
-    scores = product("BTGRK,BSGK->BGRTS", query, keys_values.key)
+    scores = product("BTGRK,BGSK->BGRTS", query, keys_values.key)
     scores = scores.reshape(batch, heads, targets, sources)
     if bias is not None:
         scores = scores + bias.astype(scores.dtype)
@@ -147,14 +147,14 @@ def weighted_values(
 ) -> Float[Array, "B T H K"]:
     """The values weighted by the softmax of the scores, in `dtype`."""
     batch, heads, targets, sources = scores.shape
-    groups, width = keys_values.value.shape[2:]
+    groups, width = keys_values.value.shape[1], keys_values.value.shape[3]
     weights = jax.nn.softmax(scores, axis=-1).astype(dtype)
     if dropout_rng is not None and dropout > 0.0:
         shape = (batch, heads, 1 if dropout_broadcast else targets, sources)
         keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
         weights = weights * keep.astype(weights.dtype) / (1.0 - dropout)
     weights = weights.reshape(batch, groups, heads // groups, targets, sources)
-    out = jnp.einsum("BGRTS,BSGK->BTGRK", weights, keys_values.value)
+    out = jnp.einsum("BGRTS,BGSK->BTGRK", weights, keys_values.value)
     return out.reshape(batch, targets, heads, width)
 
 
@@ -193,11 +193,12 @@ def _cudnn(
             "model.attention='cudnn' has no dropout: set model.dropout=0.0 or "
             "model.attention='dense'"
         )
-    allowed = mask.dense(queries=query.shape[1], keys=keys_values.key.shape[1])
+    key, value = keys_values.by_position()
+    allowed = mask.dense(queries=query.shape[1], keys=keys_values.length)
     return jax.nn.dot_product_attention(
         query,
-        keys_values.key,
-        keys_values.value,
+        key,
+        value,
         bias=None if bias is None else bias.astype(query.dtype),
         mask=allowed,
         scale=scale,

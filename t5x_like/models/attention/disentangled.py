@@ -93,7 +93,7 @@ class DisentangledAttention(Attention):
     ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"] | None]:
         """The query, and the scaled position terms plus `bias`."""
         del mask
-        key = keys_values.key
+        key, _ = keys_values.by_position()
         targets, sources = query.shape[1], key.shape[1]
         rows = self.make_rows(np.arange(targets - 1, -sources, -1))
         parts = [] if bias is None else [bias]

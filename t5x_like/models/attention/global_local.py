@@ -197,7 +197,7 @@ def _attend_from_text(
     )
     out = dense_core(
         rows(blocks(query)),
-        KeyValues(key=keys(keys_values.key), value=keys(keys_values.value)),
+        KeyValues.from_positions(*map(keys, keys_values.by_position())),
         bias=bias,
         mask=ComputedMask(allowed=rows(jnp.concatenate([same, seen], axis=-1))[:, None]),
         **settings,

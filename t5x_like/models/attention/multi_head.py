@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int, PyTree
@@ -97,15 +98,15 @@ class Attention(nn.Module):
         key, value = self.key(context), self.value(context)
         if self.position is not None:
             key = self.position(key, positions)
-        return KeyValues(
-            key=checkpoint_name(nn.with_logical_constraint(key, KEY_AXES), KEPT),
-            value=checkpoint_name(nn.with_logical_constraint(value, KEY_AXES), KEPT),
+        return jax.tree.map(
+            lambda x: checkpoint_name(nn.with_logical_constraint(x, KEY_AXES), KEPT),
+            KeyValues.from_positions(key, value),
         )
 
     def empty_cache(self, *, batch: int, slots: int) -> KeyValues:
         """An empty cache, at most as long as the window; needs no parameters."""
         slots = min(slots, self.window or slots)
-        shape = (batch, slots, self.kv_heads or self.heads, self.width)
+        shape = (batch, self.kv_heads or self.heads, slots, self.width)
         return KeyValues(key=jnp.zeros(shape, self.dtype), value=jnp.zeros(shape, self.dtype))
 
     def update_cache(
@@ -132,7 +133,7 @@ class Attention(nn.Module):
             return new, mask, kept
         # The new keys follow the ring here, since in the ring they could overwrite keys that the
         # first new query still attends to.
-        size, length = cache.key.shape[1], new.key.shape[1]
+        size, length = cache.length, new.length
         before = mask.offset - 1 - (mask.offset - 1 - jnp.arange(size)) % size
         mask = mask.at_slots(jnp.concatenate([before, mask.offset + jnp.arange(length)]))
         return cache.append(new), mask, kept

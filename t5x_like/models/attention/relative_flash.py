@@ -44,7 +44,7 @@ def _relative_flash(
         ValueError: a bias, dropout or a mask that the kernel does not have, grouped heads, or more
             queries or distances than fit on the chip.
     """
-    queries, keys = query.shape[1], keys_values.key.shape[1]
+    queries, keys = query.shape[1], keys_values.length
     drops = dropout_rng is not None and dropout > 0.0
     _check(query, keys_values, bias, mask, drops_singly=drops and not dropout_broadcast)
     assert bias is None or isinstance(bias, RelativeBias)
@@ -53,13 +53,13 @@ def _relative_flash(
         assert dropout_rng is not None
         shape = (query.shape[0], query.shape[2], 1, keys)  # as `dense_core` draws it
         keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
-        value = value * jnp.moveaxis(keep, 3, 1).astype(value.dtype) / (1.0 - dropout)
+        value = value * jnp.swapaxes(keep, 2, 3).astype(value.dtype) / (1.0 - dropout)
     settings, table = _settings(bias, heads=query.shape[2], causal=mask.visibility == "causal")
     _check_fits(settings, query)
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     out = _on_shards(
         settings,
-        _positions_last(query * scale),
+        _positions_last(jnp.swapaxes(query * scale, 1, 2)),
         _positions_last(keys_values.key),
         _positions_last(value),
         table.astype(query.dtype).astype(jnp.float32),  # the numbers that dense attention adds
@@ -92,7 +92,7 @@ def _check(
     problem = ""
     if not isinstance(bias, RelativeBias | None):
         problem = "adds T5's relative position bias alone to the scores, and this network another"
-    elif query.shape[2] != keys_values.key.shape[2]:
+    elif query.shape[2] != keys_values.key.shape[1]:
         problem = "has no grouped heads: there must be as many of keys as of queries"
     elif drops_singly:
         problem = "has dropout of the attention weights only where model.dropout_broadcast=True"
@@ -106,9 +106,9 @@ def _check(
         raise ValueError(f"model.attention='relative_flash' {problem}: set model.attention='dense'")
 
 
-def _positions_last(x: Float[Array, "B T H K"]) -> Float[Array, "B H K t"]:
+def _positions_last(x: Float[Array, "B H T K"]) -> Float[Array, "B H K t"]:
     """The array as the kernel takes it, padded to whole tiles."""
-    return jnp.pad(x.transpose(0, 2, 3, 1), [(0, 0)] * 3 + [(0, -x.shape[1] % LANES)])
+    return jnp.pad(jnp.swapaxes(x, 2, 3), [(0, 0)] * 3 + [(0, -x.shape[2] % LANES)])
 
 
 def _settings(

@@ -85,7 +85,7 @@ class BiasedAttention(Attention):
         """The query, and its bias plus `bias`."""
         own = self.relative_position_bias(
             queries=query.shape[1],
-            keys=keys_values.key.shape[1],
+            keys=keys_values.length,
             offset=mask.offset,
             bidirectional=mask.visibility != "causal",
         )

@@ -40,12 +40,12 @@ def _splash(
         ValueError: a bias, dropout of the attention weights or a mask that the kernel does not
             have.
     """
-    queries, keys = query.shape[1], keys_values.key.shape[1]
+    queries, keys = query.shape[1], keys_values.length
     _check(bias, mask, dropout=0.0 if dropout_rng is None else dropout)
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     # A query of padding attends to padding, since the kernel needs a key for each query.
     padding = -queries % _LANES
-    rows = (query * scale, keys_values.key, keys_values.value)
+    rows = (query * scale, *keys_values.by_position())
     out = _on_shards(
         *(jnp.pad(x, [(0, 0), (0, padding), (0, 0), (0, 0)]) for x in rows),
         *(jnp.pad(x, [(0, 0), (0, padding)], constant_values=_PADDING) for x in (own, read)),

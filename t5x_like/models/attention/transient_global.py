@@ -172,7 +172,7 @@ def _attend_near(
 
     out = core(
         rows(queries),
-        KeyValues(key=rows(seen.key), value=rows(seen.value)),
+        KeyValues.from_positions(rows(seen.key), rows(seen.value)),
         bias=rows(seen.bias),
         mask=ComputedMask(allowed=rows(seen.allowed)[:, None]),
         **settings,
@@ -217,9 +217,10 @@ def _near_keys(
     terms = dataclasses.replace(bias, offset=block).dense(
         queries=block, keys=3 * block, dtype=dtype
     )
+    key, value = (with_neighbors(into_blocks(x, block)) for x in keys_values.by_position())
     return _Seen(
-        key=with_neighbors(into_blocks(keys_values.key, block)),
-        value=with_neighbors(into_blocks(keys_values.value, block)),
+        key=key,
+        value=value,
         allowed=in_radius & (own[..., None] == near) & (near > 0),
         bias=terms[None],
     )
@@ -234,9 +235,10 @@ def _global_keys(found: Globals, own: Int[Array, "B n W"], *, block: int) -> _Se
     def for_blocks(x: Float[Array, "B G H K"]) -> Float[Array, "B n G H K"]:
         return jnp.broadcast_to(x[:, None], (x.shape[0], own.shape[1], *x.shape[1:]))
 
+    key, value = map(for_blocks, found.keys_values.by_position())
     return _Seen(
-        key=for_blocks(found.keys_values.key),
-        value=for_blocks(found.keys_values.value),
+        key=key,
+        value=value,
         allowed=(own[..., None] == segments) & (segments > 0),
         bias=jnp.moveaxis(into_blocks(terms, block), 2, 3),
     )

@@ -119,7 +119,7 @@ class TwoSidedAttention(Attention):
         """The query plus u, and the scaled scores of distances and segments plus `bias`."""
         del mask
         sides: Sides = extra
-        scores = self._distance_scores(query, sides, keys=keys_values.key.shape[1])
+        scores = self._distance_scores(query, sides, keys=keys_values.length)
         if sides.query_types is not None and sides.key_types is not None:
             differ = sides.query_types[:, :, None] != sides.key_types[:, None, :]
             scores = scores + self._segment_scores(query, differ)
