@@ -43,7 +43,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "head_dropout": 0.1,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

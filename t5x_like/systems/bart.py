@@ -55,7 +55,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

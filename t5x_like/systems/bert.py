@@ -49,7 +49,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "layer_features": "last",
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

@@ -31,7 +31,7 @@ def size(layers: int, d_model: int, *, heads: int, head_width: int) -> dict[str,
         "head_width": head_width,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

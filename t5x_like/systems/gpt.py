@@ -42,7 +42,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "labels": 2,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

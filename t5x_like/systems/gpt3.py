@@ -27,7 +27,7 @@ def _size(layers: int, d_model: int, heads: int, head_width: int) -> dict[str, A
         "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

@@ -27,7 +27,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "eos_id": 50_256,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

@@ -46,7 +46,7 @@ def _size(layers: int, d_model: int, heads: int, **changes: Any) -> dict[str, An
         "eos_id": 0,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     } | changes

@@ -46,7 +46,7 @@ def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> d
         "attention": "auto",
         "dtype": "float32",
         "quantization": "none",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     } | changes

@@ -29,7 +29,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "dropout_broadcast": False,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

@@ -40,7 +40,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "eos_id": 2,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

@@ -34,7 +34,7 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
         "dropout_broadcast": True,
         "attention": "auto",
         "dtype": "float32",
-        "loop": "scan",
+        "loop": "auto",
         "remat": "none",
         "embedding_lookup": "gather",
     }

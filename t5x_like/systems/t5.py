@@ -48,7 +48,7 @@ _COMMON: dict[str, Any] = {
     "attention": "auto",
     "dtype": "float32",
     "quantization": "none",
-    "loop": "scan",
+    "loop": "auto",
     "remat": "none",
     "embedding_lookup": "gather",
     "scale_tied_logits": True,

@@ -37,7 +37,7 @@ _BASE: dict[str, Any] = {
     "positions": 1024,
     "attention": "auto",
     "dtype": "float32",
-    "loop": "scan",
+    "loop": "auto",
     "remat": "none",
     "embedding_lookup": "gather",
 }

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from t5x_like.models.attention.cache import KeyValues, LayerCache
 from t5x_like.models.blocks.residual import PostNormBlock, self_attend
 from t5x_like.models.blocks.shared import Collected, Shared
-from t5x_like.models.blocks.stack import REMAT_POLICIES
+from t5x_like.models.blocks.stack import REMAT_POLICIES, unrolls
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.types import Activation
 from t5x_like.names import choose
@@ -134,6 +134,7 @@ class MaskDecoderStack(nn.Module):
 
         Linen's scan runs all layers of a stack, so the block is applied as a function.
         """
+        in_a_row = unrolls(self.stack.loop, self.stack.layers)
         block = self.stack.make_block(parent=None)
         params = nn.unbox(self.stack.variables["params"])
         keys = None
@@ -146,10 +147,10 @@ class MaskDecoderStack(nn.Module):
 
         if self.stack.remat != "none":
             policy = choose("model.remat", self.stack.remat, {"none": None, **REMAT_POLICIES})
-            apply = jax.checkpoint(apply, policy=policy, prevent_cse=self.stack.loop != "scan")
-        if self.stack.loop == "scan":
+            apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
+        if "block" in params:
             own = jax.tree.map(lambda p: p[begin:end], params["block"])
-            return jax.lax.scan(lambda x, layer: apply(x, *layer), x, (own, keys))
+            return jax.lax.scan(lambda x, layer: apply(x, *layer), x, (own, keys), unroll=in_a_row)
         outs = []
         for n in range(begin, end):
             x, out = apply(x, params[f"layer_{n}"], None if keys is None else keys[n - begin])

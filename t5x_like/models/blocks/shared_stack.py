@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from t5x_like.models.blocks.stack import REMAT_POLICIES
+from t5x_like.models.blocks.stack import REMAT_POLICIES, Loop, unrolls
 from t5x_like.names import choose
 
 
@@ -29,7 +29,8 @@ class SharedStack(nn.Module):
         groups: G, which divides N.
         inner: I, the number of blocks in a layer, each with parameters of its own.
         parts: the submodules of the block that are shared.
-        loop: `scan` compiles one layer, `unroll` each; the parameters have the same shapes.
+        loop: `scan` compiles one layer, `unroll` each, `auto` what is faster (`stack.unrolls`); the
+            parameters have the same shapes.
         remat: what the backward pass recomputes: `none`, or a name in stack.REMAT_POLICIES.
     """
 
@@ -38,7 +39,7 @@ class SharedStack(nn.Module):
     parts: tuple[str, ...]
     groups: int = 1
     inner: int = 1
-    loop: Literal["scan", "unroll"] = "scan"
+    loop: Loop = "auto"
     remat: str = "none"
 
     @nn.compact
@@ -81,11 +82,11 @@ class SharedStack(nn.Module):
 
     def _run(self, apply: Callable[..., Any], carry: PyTree, params: PyTree, xs: PyTree) -> Any:
         """Run the blocks in nested loops over groups, layers and the blocks of a layer."""
-        choose("model.loop", self.loop, {"scan": None, "unroll": None})
+        in_a_row = unrolls(self.loop, self.layers * self.inner)
         if self.remat != "none":
             policy = choose("model.remat", self.remat, {"none": None, **REMAT_POLICIES})
-            apply = jax.checkpoint(apply, policy=policy, prevent_cse=self.loop != "scan")
-        scan = functools.partial(jax.lax.scan, unroll=self.loop == "unroll")
+            apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
+        scan = functools.partial(jax.lax.scan, unroll=in_a_row)
         own = {
             part: jax.tree.map(lambda x: x.reshape(self.groups, -1, *x.shape[1:]), tree)
             for part, tree in params.items()

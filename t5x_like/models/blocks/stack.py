@@ -8,8 +8,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from t5x_like import partitioning
 from t5x_like.models.attention.cores import KEPT
 from t5x_like.names import choose
+
+Loop = Literal["auto", "scan", "unroll"]
+LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
+
+# On a CPU layers in a row take a tenth to a fifth less time than a loop, and compiling each still
+# takes seconds for as many (docs/performance.md).
+_FEW = 24
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # keep the layer's input alone
@@ -34,13 +42,14 @@ class Stack(nn.Module):
         make_block: factory of the block.
         layers: N.
         loop: `scan` compiles one layer and stacks the parameters, N first; `unroll` compiles
-            each layer and names them layer_0, layer_1, ...
+            each layer and names them layer_0, layer_1, ...; `auto` stacks the parameters as `scan`
+            does, and compiles each layer where that is faster (`unrolls`).
         remat: what the backward pass recomputes: `none`, or a name in REMAT_POLICIES.
     """
 
     make_block: Callable[..., nn.Module]
     layers: int
-    loop: Literal["scan", "unroll"] = "scan"
+    loop: Loop = "auto"
     remat: str = "none"
 
     @nn.compact
@@ -49,9 +58,9 @@ class Stack(nn.Module):
 
         Args:
             carry, shared: any trees of arrays.
-            per_layer: None, or any tree of arrays whose first axis is N for `scan`, where each
-                layer's part is copied, and a tuple of N trees for `unroll`, where it is not.
-                `split` makes either of an array for all layers.
+            per_layer: None, or any tree of arrays whose first axis is N for `scan` and `auto`,
+                where each layer's part is copied, and a tuple of N trees for `unroll`, where it is
+                not. `split` makes either of an array for all layers.
 
         Returns:
             The outputs per layer have the form of `per_layer`.
@@ -59,6 +68,7 @@ class Stack(nn.Module):
         Raises:
             ValueError: an unknown `loop` or `remat`, or a `per_layer` of other than N trees.
         """
+        in_a_row = unrolls(self.loop, self.layers)
 
         def apply(block: nn.Module, carry: Any, shared: Any, per_layer: Any) -> Any:
             return block(carry, shared, per_layer)
@@ -66,8 +76,8 @@ class Stack(nn.Module):
         if self.remat != "none":
             # Inside a scan the compiler cannot merge the two computations anyway.
             policy = choose("model.remat", self.remat, {"none": None, **REMAT_POLICIES})
-            apply = nn.remat(apply, policy=policy, prevent_cse=self.loop != "scan")
-        if self.loop == "scan":
+            apply = nn.remat(apply, policy=policy, prevent_cse=in_a_row)
+        if self.loop != "unroll":
             scanned = nn.scan(
                 apply,
                 # "routing" and "assignment" are what sparse layers sow.
@@ -75,10 +85,10 @@ class Stack(nn.Module):
                 split_rngs={"params": True, "dropout": True},
                 in_axes=(nn.broadcast, 0),
                 length=self.layers,
+                unroll=self.layers if in_a_row else 1,
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
             return scanned(self.make_block(name="block"), carry, shared, per_layer)
-        choose("model.loop", self.loop, {"scan": None, "unroll": None})
         outs = []
         layers = (None,) * self.layers if per_layer is None else per_layer
         if type(layers) is not tuple or len(layers) != self.layers:
@@ -93,7 +103,7 @@ class Stack(nn.Module):
 
     def split(self, stacked: PyTree) -> PyTree:
         """A tree of arrays with a first axis of N in the form of `per_layer`."""
-        if self.loop == "scan":
+        if self.loop != "unroll":
             return stacked
         return tuple(jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.layers))
 
@@ -103,6 +113,21 @@ class Stack(nn.Module):
         if self.loop == "unroll":
             return (layer,) * self.layers
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.layers, *x.shape)), layer)
+
+
+def unrolls(loop: Loop, layers: int) -> bool:
+    """Whether a stack compiles each of its layers, in place of one for all.
+
+    `auto` does so on a CPU for up to 24 layers. It decides while a function is traced, by the
+    devices of the mesh.
+
+    Raises:
+        ValueError: an unknown `loop`.
+    """
+    choose("model.loop", loop, LOOPS)
+    if loop == "auto":
+        return layers <= _FEW and partitioning.platform() == "cpu"
+    return loop == "unroll"
 
 
 def unstack_layers(params: PyTree, *, layers: int) -> PyTree:
