@@ -13,9 +13,9 @@ def count(fn: Callable[..., Any], *args: Any) -> int:
     """Count the FLOPs of the matrix products and convolutions of `fn(*args)`, 2 a multiply-add.
 
     For a forward pass these are the model FLOPs of Chowdhery et al. 2022 (PaLM), appendix B:
-    attention counts all pairs of positions, masked or not; element-wise operations, gathers and
-    rematerialization do not count. Nothing is computed; the arguments may be
-    `jax.ShapeDtypeStruct`s.
+    attention counts all pairs of positions, masked or not, also where a core skips masked ones;
+    element-wise operations, gathers and rematerialization do not count. Nothing is computed; the
+    arguments may be `jax.ShapeDtypeStruct`s.
 
     A scan counts its body times its length, a `cond` its most expensive branch. Shapes are global:
     the body of a `shard_map` counts once a device.
@@ -91,6 +91,8 @@ def _of_equation(equation: core.JaxprEqn) -> int:
     name, params = equation.primitive.name, equation.params
     if name in _PRODUCTS:
         return _PRODUCTS[name](equation)
+    if name == "jit" and params["name"] == "blockwise_attention":
+        return _blockwise_attention(equation)
     inner = [_of_jaxpr(jaxpr) for jaxpr in _jaxprs(params)]
     if name == "cond":
         return max(inner)
@@ -145,6 +147,12 @@ def _cudnn_attention(equation: core.JaxprEqn) -> int:
     query, key = _shape(equation.invars[0]), _shape(equation.invars[1])
     heads_first = equation.params["layout"]  # 0: [B, L, H, K], 1: [B, H, L, K]
     return 2 * 2 * math.prod(query) * key[2 if heads_first else 1]
+
+
+def _blockwise_attention(equation: core.JaxprEqn) -> int:
+    # Two products over all pairs of positions, where causal blocks leave out almost half.
+    query, key, value = (_shape(variable) for variable in equation.invars[:3])
+    return 2 * math.prod(query[:3]) * key[2] * (key[3] + value[3])
 
 
 def _shape(variable: Any) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from t5x_like.models.attention.blockwise import blockwise_core, unfused_core
 from t5x_like.models.attention.cores import Core, cudnn_core, dense_core
 from t5x_like.models.attention.relative_flash import relative_flash_core
 from t5x_like.models.attention.splash import splash_core
@@ -12,6 +13,7 @@ from t5x_like.names import choose
 
 _CORES: dict[str, Core] = {
     "dense": dense_core,
+    "blockwise": blockwise_core,
     "cudnn": cudnn_core,
     "splash": splash_core,
     "relative_flash": relative_flash_core,
@@ -21,12 +23,13 @@ _CORES: dict[str, Core] = {
 def select_core(name: str, *, dtype: Any, dropout: float) -> Core:
     """The core with this name in `_CORES`, or `auto` for one by the device.
 
-    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `dense` elsewhere.
+    `auto` is `cudnn` on an NVIDIA GPU for 16-bit types without dropout, `blockwise` on a CPU for
+    float32, `dense` elsewhere.
 
     Raises:
         ValueError: an unknown name.
     """
     if name == "auto":
         fused = jax.default_backend() == "gpu" and jnp.dtype(dtype).itemsize == 2 and dropout == 0.0
-        return cudnn_core if fused else dense_core
-    return choose("model.attention", name, {"auto": dense_core, **_CORES})
+        return cudnn_core if fused else unfused_core
+    return choose("model.attention", name, {"auto": unfused_core, **_CORES})

@@ -1,0 +1,161 @@
+"""Attention one head after the other, in blocks of queries where it is causal, for CPUs."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from t5x_like import partitioning
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.cores import Core, dense_core
+from t5x_like.models.attention.masks import AttentionMask, ComputedMask
+
+_QUERIES = 128  # of a block
+
+
+def _blockwise(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    bias: Float[Array, "B H T S"] | None,
+    mask: AttentionMask,
+    scale: float,
+    dropout: float = 0.0,
+    dropout_rng: Array | None = None,
+    dropout_broadcast: bool = False,
+) -> Float[Array, "B T H K"]:
+    """Attention with the scores of one head of each device, computed anew to differentiate.
+
+    They stay in a CPU's caches, where those of all heads do not. Under a causal mask a block of 128
+    queries has the scores of the keys up to its end alone: almost half are never computed.
+
+    Dropout with one mask for all queries of a head, T5's, is dropout of the values: the weights of
+    a dropped key are dropped for every query. With a mask for each query attention is dense.
+    """
+    settings: dict[str, Any] = {"bias": bias, "mask": mask, "scale": scale}
+    drops = dropout_rng is not None and dropout > 0.0
+    grouped = query.shape[2] != keys_values.key.shape[1]
+    if drops and (grouped or not dropout_broadcast):
+        return dense_core(
+            query,
+            keys_values,
+            **settings,
+            dropout=dropout,
+            dropout_rng=dropout_rng,
+            dropout_broadcast=dropout_broadcast,
+        )
+    if drops:
+        assert dropout_rng is not None
+        shape = (*query.shape[::2], 1, keys_values.length)  # as `dense_core` draws it
+        keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
+        value = keys_values.value * jnp.swapaxes(keep, 2, 3).astype(query.dtype) / (1.0 - dropout)
+        keys_values = dataclasses.replace(keys_values, value=value)
+    allowed = mask.dense(queries=query.shape[1], keys=keys_values.length)
+    return blockwise_attention(
+        query, keys_values, bias, allowed, scale=scale, causal=_is_causal(query, keys_values, mask)
+    )
+
+
+def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask) -> bool:
+    """One block of queries or fewer: the scores are few."""
+    del keys, bias, mask
+    return queries <= _QUERIES
+
+
+blockwise_core = Core(_blockwise, has_scores=True, leaves_to_dense=_leaves_to_dense)
+
+
+def _by_device(query: Float[Array, "B T H K"], *rest: Any, **settings: Any) -> Array:
+    on_cpu = partitioning.platform() == "cpu" and query.dtype == jnp.float32
+    return (blockwise_core if on_cpu else dense_core)(query, *rest, **settings)
+
+
+# `blockwise_core` for float32 on a CPU, where it is faster, and `dense_core` elsewhere. Which it is
+# depends on the devices that a program is traced for.
+unfused_core = Core(_by_device, has_scores=True)
+
+
+def _is_causal(query: Array, keys_values: KeyValues, mask: AttentionMask) -> bool:
+    """Whether no query attends to a key of a later slot, where query t and key t are in slot t."""
+    return (
+        type(mask) is AttentionMask
+        and mask.visibility == "causal"
+        and mask.key_slots is None
+        and isinstance(mask.offset, int)
+        and mask.offset == 0
+        and query.shape[1] == keys_values.length
+    )
+
+
+# A program with a name of its own, by which `training.flops` counts all pairs of positions.
+@functools.partial(jax.jit, static_argnames=("scale", "causal"))
+def blockwise_attention(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    bias: Float[Array, "B H T S"] | None,
+    allowed: Bool[Array, "B H T S"] | None,
+    *,
+    scale: float,
+    causal: bool,
+) -> Float[Array, "B T H K"]:
+    """The weighted values, one head of keys of each device after the other.
+
+    Args:
+        bias, allowed: an axis may be 1.
+        causal: nothing is allowed after the slot of a query.
+    """
+    groups = keys_values.key.shape[1]
+    at_once = partitioning.parts("activation_kv_heads")
+    at_once = at_once if groups % at_once == 0 else groups
+
+    def apart(x: Array, axis: int) -> Array:
+        heads = x.shape[axis] // groups * at_once
+        x = x.reshape(*x.shape[:axis], -1, heads, *x.shape[axis + 1 :])
+        return jnp.moveaxis(x, axis, 0)
+
+    terms = {"bias": bias, "allowed": allowed}
+    same = {name: x for name, x in terms.items() if x is None or x.shape[1] == 1}
+    by_head = {name: apart(x, 1) for name, x in terms.items() if x is not None and name not in same}
+
+    def attend(step: Any) -> Float[Array, "B T h K"]:
+        query, keys_values, terms = step
+        return _in_blocks(query, keys_values, **same, **terms, scale=scale, causal=causal)
+
+    steps = (apart(query, 2), jax.tree.map(lambda x: apart(x, 1), keys_values), by_head)
+    out = jax.lax.map(jax.checkpoint(attend), steps)
+    out = jnp.moveaxis(out, 0, 2)
+    return out.reshape(*query.shape[:3], -1)
+
+
+def _in_blocks(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    bias: Float[Array, "B H T S"] | None,
+    allowed: Bool[Array, "B H T S"] | None,
+    scale: float,
+    causal: bool,
+) -> Float[Array, "B T H K"]:
+    length = query.shape[1]
+    size = _QUERIES if causal else length
+    outs = []
+    for begin in range(0, length, size):
+        end = min(begin + size, length)
+        keys = end if causal else keys_values.length
+
+        def cut(x: Any, begin: int = begin, end: int = end, keys: int = keys) -> Any:
+            x = x if x.shape[2] == 1 else x[:, :, begin:end]
+            return x if x.shape[3] == 1 else x[..., :keys]
+
+        out = dense_core(
+            query[:, begin:end],
+            jax.tree.map(lambda x, keys=keys: x[:, :, :keys], keys_values),
+            bias=None if bias is None else cut(bias),
+            mask=AttentionMask() if allowed is None else ComputedMask(allowed=cut(allowed)),
+            scale=scale,
+        )
+        outs.append(out)
+    return jnp.concatenate(outs, axis=1)
