@@ -35,7 +35,7 @@ With --harness the tasks of the package lm-eval are run in place of the config's
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import command_line
+    from t5x_like.experiment import allocator, command_line
 
     CONFIG = command_line.read(
         __doc__,
@@ -49,6 +49,7 @@ if __name__ == "__main__":
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
         harness_limit=(0, "examples of each task of --harness, the first ones; 0: all"),
     )
+    allocator.use()
     command_line.keep_compiled_programs(CONFIG)
 
 import functools

@@ -33,7 +33,7 @@ without the label; a line of text is `text_a`, or the `words` of a tagger.
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import command_line
+    from t5x_like.experiment import allocator, command_line
 
     CONFIG = command_line.read(
         __doc__,
@@ -47,6 +47,7 @@ if __name__ == "__main__":
         stream=(False, "show answers token by token"),
         log_probs=(False, "add the generated tokens and their log p"),
     )
+    allocator.use()
     command_line.keep_compiled_programs(CONFIG)
 
 import contextlib

@@ -13,9 +13,10 @@ The workdir then contains checkpoints/, config.json, metrics.jsonl, tensorboard/
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
-    from t5x_like.experiment import command_line
+    from t5x_like.experiment import allocator, command_line
 
     CONFIG = command_line.read(__doc__)
+    allocator.use()
     command_line.keep_compiled_programs(CONFIG)
 
 import contextlib
@@ -36,6 +37,7 @@ from t5x_like.evaluation import run_report
 from t5x_like.evaluation.best_so_far import BestSoFar
 from t5x_like.evaluation.while_training import Evaluator, Schedule
 from t5x_like.experiment import (
+    allocator,
     completion,
     data_side,
     fingerprints,
@@ -227,6 +229,8 @@ def _begin(
     """Write the config of a run that begins or goes on, and print what has changed in it."""
     if jax.process_index() != 0:
         return
+    if library := allocator.in_use():
+        print(f"memory is allocated by {library}", flush=True)
     if stored is not None:
         for line in run_folder.changed_settings(stored.config, config.to_dict(settings)):
             print(f"changed since step {stored.step}: {line}", flush=True)
