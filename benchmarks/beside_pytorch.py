@@ -1,178 +1,191 @@
-"""Decoding and training beside Hugging Face's PyTorch models, in one process, on random weights.
+"""Training and generation beside Hugging Face's networks in PyTorch: ratios, with their spread.
 
     pip install torch transformers      # for this benchmark alone
-    python benchmarks/beside_pytorch.py decode [--systems gpt2 llama t5] [--repeats 3]
-    python benchmarks/beside_pytorch.py train [--systems gpt2 llama]
+    python benchmarks/beside_pytorch.py [--rows train_t5 t5_greedy] [--repeats 5] [--json FILE]
 
-Both sides have the same weights and the same tokens, in float32, and take turns; figures are
-medians, and the ratio is ours to theirs. Decoding is greedy with a cache, without an end token; the
-tokens that the two write are compared as well, and so are the losses of the first training step.
+Each side of a row has a process of its own, which holds the same weights and tokens in float32, and
+they take turns: PyTorch eager and compiled; here with the layers scanned, and as `model.loop=auto`
+has them. Training is forward pass, backward pass and AdamW, fused in PyTorch; the losses of the
+first step are printed, and the share of the generated tokens that are equal. Processes of ours have
+tcmalloc where it is installed, as the commands do; --preload gives a library to all.
+
+A row begins when the load of the machine is below 1. Figures are medians, with the least and the
+most of the repeats; a ratio is PyTorch's eager time by the other side's, and CPU seconds are those
+of all threads of a process. Nothing else may run meanwhile: PyTorch's threads wait for each other
+beside other work, which flatters this side.
 """
 
 if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
     import importlib.util
+    import pathlib
+    import sys
 
+    sys.path[0] = str(
+        pathlib.Path(__file__).resolve().parents[1]
+    )  # for `benchmarks`, from its file
+
+    from benchmarks.beside_pytorch_rows import ROWS
     from t5x_like.experiment.command_line import ArgumentParser, count
 
     PARSER = ArgumentParser(__doc__, prog="python benchmarks/beside_pytorch.py")
-    PARSER.add_argument("what", choices=("decode", "train"))
-    PARSER.add_argument("--systems", nargs="+", default=None, choices=("gpt2", "llama", "t5"))
-    PARSER.add_argument("--repeats", type=count, default=3)
-    PARSER.add_argument("--batches", type=count, nargs="+", default=[1, 8])
+    PARSER.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    PARSER.add_argument("--repeats", type=count, default=5)
+    PARSER.add_argument("--json", metavar="FILE", help="JSON file for the figures")
+    PARSER.add_argument("--preload", metavar="FILE", help="a library that all sides preload")
+    PARSER.add_argument("--no-compiled", action="store_true", help="leave torch.compile out")
     ARGUMENTS = PARSER.parse_args()
     if None in map(importlib.util.find_spec, ("torch", "transformers")):
         PARSER.error("torch or transformers is not there: pip install torch transformers")
 
 import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
-import numpy as np
-import torch
-import transformers
+from benchmarks.beside_pytorch_rows import ROWS, Row
+from t5x_like.experiment import allocator, command_line
 
-from t5x_like import systems
-from t5x_like.pretrained import Pretrained, from_pretrained
-from t5x_like.training import optimizers, state, step
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+WARM_UP = 2
+_QUIET = 1.0  # the load of a machine on which nothing else runs
+_PYTORCH = ("eager", "compiled")
 
-# The published shapes of T5 small and of GPT-2's smallest; LLaMA's parts at about 100M.
-SHAPES: dict[str, Callable[[], Any]] = {
-    "gpt2": lambda: transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    ),
-    "llama": lambda: transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            vocab_size=32000,
-            hidden_size=640,
-            intermediate_size=1728,
-            num_hidden_layers=12,
-            num_attention_heads=10,
-        )
-    ),
-    "t5": lambda: transformers.T5ForConditionalGeneration(
-        transformers.T5Config(
-            vocab_size=32128, dropout_rate=0.0, decoder_start_token_id=0, use_cache=True
-        )
-    ),
-}
-PROMPT, NEW = 32, 64
-ROWS, LENGTH = 4, 128  # of a training batch
+
+@dataclasses.dataclass
+class Side:
+    """A process with one side of a row.
+
+    Attributes:
+        name: eager, compiled, scan or auto.
+        times, cpu: seconds of the measured calls.
+        first: what the first call computed, a loss or tokens.
+    """
+
+    name: str
+    process: subprocess.Popen[str]
+    times: list[float] = dataclasses.field(default_factory=list)
+    cpu: list[float] = dataclasses.field(default_factory=list)
+    first: Any = None
+
+    def take(self, *, counts: bool) -> None:
+        """Call the side once."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise ChildProcessError(f"the side {self.name} has ended: see above")
+        found = json.loads(line)
+        self.first = found["value"] if self.first is None else self.first
+        if counts:
+            self.times.append(found["seconds"])
+            self.cpu.append(found["cpu"])
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Prints the figures."""
-    default = list(SHAPES) if arguments.what == "decode" else ["gpt2", "llama"]
-    for system in arguments.systems or default:
-        torch.manual_seed(0)
-        theirs = SHAPES[system]().eval()
-        with tempfile.TemporaryDirectory() as folder:
-            theirs.save_pretrained(folder)
-            loop = "unroll" if arguments.what == "decode" else "scan"
-            ours = from_pretrained(folder, loop=loop)
-        millions = sum(x.numel() for x in theirs.parameters()) / 1e6
-        if arguments.what == "train":
-            print(f"{system}, {millions:.0f}M, training on {ROWS} x {LENGTH}: ", end="", flush=True)
-            print(train(ours, theirs, repeats=arguments.repeats))
-            continue
-        for rows in arguments.batches:
-            print(f"{system}, {millions:.0f}M, {rows} rows, {NEW} new tokens: ", end="", flush=True)
-            print(decode(ours, theirs, rows=rows, repeats=arguments.repeats))
+    """Print a line for each side of each row."""
+    if arguments.json:
+        command_line.check_file("--json", arguments.json)
+    results = []
+    for name in arguments.rows:
+        row, load = ROWS[name], wait_until_quiet()
+        names = ["eager", *(["compiled"] if row.compiled else []), *row.ours]
+        if arguments.no_compiled:
+            names = [one for one in names if one != "compiled"]
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            started(row, names, folder, preload=arguments.preload) as sides,
+        ):
+            for number in range(WARM_UP + arguments.repeats):
+                for side in sides:
+                    side.take(counts=number >= WARM_UP)
+        print(f"{row.title} (load {load:.2f} before; {agreement(row, sides)})", flush=True)
+        results.append({"row": name, "load": load, "sides": report(row, sides)})
+    if arguments.json:
+        command_line.write_json(arguments.json, results)
 
 
-def decode(ours: Pretrained, theirs: Any, *, rows: int, repeats: int) -> str:
-    """Tokens per second of a whole call of `generate`, its prompt counted in the time."""
-    prompt = np.random.default_rng(0).integers(2, 32000, (rows, PROMPT))
-    as_tensor = torch.tensor(prompt)
-    limits = {"max_new_tokens": NEW, "min_new_tokens": NEW}
-
-    def their_tokens() -> np.ndarray:
-        with torch.inference_mode():
-            return theirs.generate(
-                as_tensor, attention_mask=torch.ones_like(as_tensor), do_sample=False, **limits
-            ).numpy()
-
-    def our_tokens() -> np.ndarray:
-        return ours.generate(prompt, np.ones_like(prompt), **limits)
-
-    same = np.mean(our_tokens()[:, -NEW:] == their_tokens()[:, -NEW:])
-    rates = compare(our_tokens, their_tokens, tokens=rows * NEW, repeats=repeats)
-    return f"{rates}, {same:.0%} of the tokens equal"
+def wait_until_quiet() -> float:
+    """Wait for a load below 1, and return it."""
+    while (load := os.getloadavg()[0]) >= _QUIET:
+        time.sleep(2)
+    return load
 
 
-def train(ours: Pretrained, theirs: Any, *, repeats: int) -> str:
-    """Tokens per second of forward pass, backward pass and AdamW."""
-    tokens = np.random.default_rng(0).integers(2, 32000, (ROWS, LENGTH + 1))
-    as_tensor = torch.tensor(tokens)
-    theirs.train()
-    adamw = torch.optim.AdamW(theirs.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
-
-    def their_step() -> float:
-        adamw.zero_grad()
-        logits = theirs(as_tensor[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), as_tensor[:, 1:].flatten())
-        loss.backward()
-        adamw.step()
-        return float(loss.detach())
-
-    our_step = make_step(ours, tokens)
-    losses = our_step(), their_step()
-    rates = compare(our_step, their_step, tokens=ROWS * LENGTH, repeats=repeats)
-    return f"{rates}; first losses {losses[0]:.4f} and {losses[1]:.4f}"
-
-
-def make_step(ours: Pretrained, tokens: np.ndarray) -> Callable[[], float]:
-    """A training step of the trainer's own, on the same batch every time."""
-    batch = {
-        "decoder_input_tokens": jnp.asarray(tokens[:, :-1]),
-        "decoder_target_tokens": jnp.asarray(tokens[:, 1:]),
-        "decoder_loss_weights": jnp.ones((ROWS, LENGTH)),
-    }
-    boxed = jax.eval_shape(lambda: ours.module.init(jax.random.key(0), ours.module.example_batch()))
-    optimizer, schedule = optimizers.build(
-        {
-            "name": "adamw",
-            "b2": 0.95,
-            "weight_decay": 0.1,
-            "learning_rate": 1e-4,
-            "schedule": "constant",
-        },
-        axes=nn.get_partition_spec(boxed)["params"],
-    )
-    loss = systems.find(ours.system).task(ours.config).loss
-
-    def apply(params: Any, batch: Mapping[str, Any], rng: Any) -> Any:
-        return loss(ours.module, params, batch, rng)
-
-    make = step.make_train_step(apply, optimizer, schedule=schedule, microbatches=1)
-    compiled = jax.jit(make, donate_argnums=0)
-    held = [state.create(ours.params, optimizer=optimizer, seed=0)]
-
-    def take() -> float:
-        held[0], metrics = compiled(held[0], batch)
-        return float(metrics["loss"].compute())
-
-    return take
+@contextlib.contextmanager
+def started(
+    row: Row, names: Sequence[str], folder: str, *, preload: str | None
+) -> Iterator[list[Side]]:
+    """The processes of the sides; the first one writes the weights that the others read."""
+    sides: list[Side] = []
+    try:
+        for name in names:
+            library = preload or (None if name in _PYTORCH else allocator.find())
+            extra = {"LD_PRELOAD": str(library)} if library else {}
+            command = [sys.executable, "-m", "benchmarks.beside_pytorch_side"]
+            process = subprocess.Popen(
+                [*command, name, row.name, folder],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | extra,
+            )
+            sides.append(Side(name, process))
+            sides[-1].take(counts=False)
+        yield sides
+    finally:
+        for side in sides:
+            side.process.kill()
+            side.process.wait()
 
 
-def compare(
-    ours: Callable[[], Any], theirs: Callable[[], Any], *, tokens: int, repeats: int
-) -> str:
-    """Tokens per second of both, in turn."""
-    seconds: dict[Callable[[], Any], list[float]] = {ours: [], theirs: []}
-    for _ in range(repeats):
-        for run, times in seconds.items():
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-    mine, others = (tokens / statistics.median(times) for times in seconds.values())
-    return f"{mine:.1f} tokens/s, theirs {others:.1f}, ratio {mine / others:.2f}"
+def agreement(row: Row, sides: Sequence[Side]) -> str:
+    """What shows that the sides compute the same."""
+    eager, ours = sides[0].first, sides[-1].first
+    if row.what == "train":
+        return f"first losses {eager:.4f}, {ours:.4f}"
+    if row.what == "generate":
+        pairs = [
+            (a, b) for x, y in zip(eager, ours, strict=True) for a, b in zip(x, y, strict=False)
+        ]
+        return f"{statistics.mean(a == b for a, b in pairs):.0%} of the tokens equal"
+    return "the same product"
+
+
+def report(row: Row, sides: Sequence[Side]) -> dict[str, Any]:
+    """Print the figures of each side, and return them."""
+    eager, found = sides[0].times, {}
+    for side in sides:
+        ratios = [a / b for a, b in zip(eager, side.times, strict=True)]
+        ratio = statistics.median(eager) / statistics.median(side.times)
+        seconds, cpu = statistics.median(side.times), statistics.median(side.cpu)
+        found[side.name] = {
+            "rate": row.work / seconds,
+            "seconds": seconds,
+            "spread": [min(side.times), max(side.times)],
+            "cpu": cpu,
+            "ratio": ratio,
+            "ratios": [min(ratios), max(ratios)],
+        }
+        print(
+            f"  {side.name:9} {row.work / seconds:8.1f} {row.unit}"
+            f"  {seconds:6.3f} s ({min(side.times):.3f} to {max(side.times):.3f}), {cpu:6.2f} CPU-s"
+            f"  ratio {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            flush=True,
+        )
+    return found
 
 
 if __name__ == "__main__":

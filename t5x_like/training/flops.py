@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
+from t5x_like.models.attention.blockwise import blocks
+
 
 def count(fn: Callable[..., Any], *args: Any) -> int:
     """Count the FLOPs of the matrix products and convolutions of `fn(*args)`, 2 a multiply-add.
@@ -91,9 +93,9 @@ def _of_equation(equation: core.JaxprEqn) -> int:
     name, params = equation.primitive.name, equation.params
     if name in _PRODUCTS:
         return _PRODUCTS[name](equation)
-    if name == "jit" and params["name"] == "blockwise_attention":
-        return _blockwise_attention(equation)
     inner = [_of_jaxpr(jaxpr) for jaxpr in _jaxprs(params)]
+    if name == "jit" and params["name"] == "causal_blocks":
+        return _of_all_pairs(sum(inner), equation)
     if name == "cond":
         return max(inner)
     if name == "while" and any(inner):
@@ -149,10 +151,12 @@ def _cudnn_attention(equation: core.JaxprEqn) -> int:
     return 2 * 2 * math.prod(query) * key[2 if heads_first else 1]
 
 
-def _blockwise_attention(equation: core.JaxprEqn) -> int:
-    # Two products over all pairs of positions, where causal blocks leave out almost half.
-    query, key, value = (_shape(variable) for variable in equation.invars[:3])
-    return 2 * math.prod(query[:3]) * key[2] * (key[3] + value[3])
+def _of_all_pairs(count: int, equation: core.JaxprEqn) -> int:
+    """The FLOPs for all pairs of positions, from those for each block of queries."""
+    if count == 0:  # a part of the program that makes masks alone
+        return 0
+    length = _shape(equation.outvars[0])[1]
+    return count * length**2 // sum((end - begin) * end for begin, end in blocks(length))
 
 
 def _shape(variable: Any) -> tuple[int, ...]:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
@@ -54,9 +55,8 @@ def _blockwise(
         value = keys_values.value * jnp.swapaxes(keep, 2, 3).astype(query.dtype) / (1.0 - dropout)
         keys_values = dataclasses.replace(keys_values, value=value)
     allowed = mask.dense(queries=query.shape[1], keys=keys_values.length)
-    return blockwise_attention(
-        query, keys_values, bias, allowed, scale=scale, causal=_is_causal(query, keys_values, mask)
-    )
+    attend = causal_blocks if _is_causal(query, keys_values, mask) else _dense
+    return _by_head(attend, query, keys_values, {"bias": bias, "allowed": allowed}, scale=scale)
 
 
 def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask) -> bool:
@@ -90,22 +90,18 @@ def _is_causal(query: Array, keys_values: KeyValues, mask: AttentionMask) -> boo
     )
 
 
-# A program with a name of its own, by which `training.flops` counts all pairs of positions.
-@functools.partial(jax.jit, static_argnames=("scale", "causal"))
-def blockwise_attention(
+def _by_head(
+    attend: Callable[..., Array],
     query: Float[Array, "B T H K"],
     keys_values: KeyValues,
-    bias: Float[Array, "B H T S"] | None,
-    allowed: Bool[Array, "B H T S"] | None,
+    terms: Mapping[str, Array | None],
     *,
     scale: float,
-    causal: bool,
 ) -> Float[Array, "B T H K"]:
-    """The weighted values, one head of keys of each device after the other.
+    """Attention for one head of keys of each device after the other.
 
     Args:
-        bias, allowed: an axis may be 1.
-        causal: nothing is allowed after the slot of a query.
+        terms: arrays [B, H, T, S], of which an axis may be 1.
     """
     groups = keys_values.key.shape[1]
     at_once = partitioning.parts("activation_kv_heads")
@@ -116,46 +112,55 @@ def blockwise_attention(
         x = x.reshape(*x.shape[:axis], -1, heads, *x.shape[axis + 1 :])
         return jnp.moveaxis(x, axis, 0)
 
-    terms = {"bias": bias, "allowed": allowed}
     same = {name: x for name, x in terms.items() if x is None or x.shape[1] == 1}
     by_head = {name: apart(x, 1) for name, x in terms.items() if x is not None and name not in same}
 
-    def attend(step: Any) -> Float[Array, "B T h K"]:
+    def one(step: Any) -> Float[Array, "B T h K"]:
         query, keys_values, terms = step
-        return _in_blocks(query, keys_values, **same, **terms, scale=scale, causal=causal)
+        return attend(query, keys_values, same | terms, scale=scale)
 
     steps = (apart(query, 2), jax.tree.map(lambda x: apart(x, 1), keys_values), by_head)
-    out = jax.lax.map(jax.checkpoint(attend), steps)
-    out = jnp.moveaxis(out, 0, 2)
+    out = jnp.moveaxis(jax.lax.map(jax.checkpoint(one), steps), 0, 2)
     return out.reshape(*query.shape[:3], -1)
 
 
-def _in_blocks(
+def _dense(
     query: Float[Array, "B T H K"],
     keys_values: KeyValues,
+    terms: Mapping[str, Array | None],
     *,
-    bias: Float[Array, "B H T S"] | None,
-    allowed: Bool[Array, "B H T S"] | None,
     scale: float,
-    causal: bool,
 ) -> Float[Array, "B T H K"]:
-    length = query.shape[1]
-    size = _QUERIES if causal else length
+    allowed = terms["allowed"]
+    mask = AttentionMask() if allowed is None else ComputedMask(allowed=allowed)
+    return dense_core(query, keys_values, bias=terms["bias"], mask=mask, scale=scale)
+
+
+# A program with a name of its own, by which `training.flops` counts the pairs that it leaves out.
+@functools.partial(jax.jit, static_argnames="scale")
+def causal_blocks(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    terms: Mapping[str, Array | None],
+    *,
+    scale: float,
+) -> Float[Array, "B T H K"]:
+    """Attention of blocks of queries to the keys up to the end of each."""
     outs = []
-    for begin in range(0, length, size):
-        end = min(begin + size, length)
-        keys = end if causal else keys_values.length
+    for begin, end in blocks(query.shape[1]):
 
-        def cut(x: Any, begin: int = begin, end: int = end, keys: int = keys) -> Any:
+        def cut(x: Array | None, begin: int = begin, end: int = end) -> Array | None:
+            if x is None:
+                return None
             x = x if x.shape[2] == 1 else x[:, :, begin:end]
-            return x if x.shape[3] == 1 else x[..., :keys]
+            return x if x.shape[3] == 1 else x[..., :end]
 
-        out = dense_core(
-            query[:, begin:end],
-            jax.tree.map(lambda x, keys=keys: x[:, :, :keys], keys_values),
-            bias=None if bias is None else cut(bias),
-            mask=AttentionMask() if allowed is None else ComputedMask(allowed=cut(allowed)),
-            scale=scale,
-        )
-        outs.append(out)
+        before = jax.tree.map(lambda x, end=end: x[:, :, :end], keys_values)
+        cuts = {name: cut(x) for name, x in terms.items()}
+        outs.append(_dense(query[:, begin:end], before, cuts, scale=scale))
     return jnp.concatenate(outs, axis=1)
+
+
+def blocks(length: int) -> list[tuple[int, int]]:
+    """Where each block of queries begins and ends, for this many queries."""
+    return [(begin, min(begin + _QUERIES, length)) for begin in range(0, length, _QUERIES)]

@@ -1,0 +1,133 @@
+"""The rows of benchmarks/beside_pytorch.py: shapes of networks, batches and prompts."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+MASKED = 0.15  # of BERT's tokens
+
+# Settings of Hugging Face's configs: the published shapes, but for LLaMA, which has GPT-2's depth
+# and width, and Switch Transformer, whose width and depth are those of T5 v1.0 small.
+_T5 = {"vocab_size": 32128, "dropout_rate": 0.0, "decoder_start_token_id": 0}
+NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "t5": ("T5Config", "T5ForConditionalGeneration", _T5),
+    "t5_v1_1": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        _T5
+        | {"d_ff": 1024, "num_heads": 6, "num_layers": 8, "num_decoder_layers": 8}
+        | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    ),
+    "bert": (
+        "BertConfig",
+        "BertForMaskedLM",
+        {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    ),
+    "llama": (
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048}
+        | {"num_hidden_layers": 12, "num_attention_heads": 12, "tie_word_embeddings": False},
+    ),
+    "gpt2": (
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    ),
+    "switch": (
+        "SwitchTransformersConfig",
+        "SwitchTransformersForConditionalGeneration",
+        _T5
+        | {"d_model": 512, "d_ff": 2048, "num_heads": 8, "num_experts": 8}
+        | {"num_layers": 6, "num_decoder_layers": 6, "router_jitter_noise": 0.0}
+        | {"num_sparse_encoder_layers": 3, "num_sparse_decoder_layers": 3},
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Something that all sides compute.
+
+    Attributes:
+        what: train, generate or product.
+        network: a name in NETWORKS.
+        rows, inputs, targets: the shape of a batch; `targets` are new tokens where it generates,
+            and `inputs` is 0 for a decoder that trains.
+        beams: 1 is greedy.
+        settings: of our network, besides those of the folder.
+        ours: our sides: values of `model.loop`.
+        compiled: whether PyTorch is compiled too.
+    """
+
+    name: str
+    title: str
+    what: str
+    network: str = ""
+    rows: int = 1
+    inputs: int = 0
+    targets: int = 0
+    beams: int = 1
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ours: tuple[str, ...] = ("scan", "auto")
+    compiled: bool = True
+
+    @property
+    def work(self) -> float:
+        """Tokens of a call, inputs and targets where it trains; GFLOP of a product."""
+        if self.what == "product":
+            return 2 * self.rows**3 / 1e9
+        return self.rows * (self.targets + (self.inputs if self.what == "train" else 0))
+
+    @property
+    def unit(self) -> str:
+        """The unit of `work` in a second."""
+        return "GFLOP/s" if self.what == "product" else "tokens/s"
+
+    def tokens(self, name: str) -> np.ndarray:
+        """Random tokens [rows, inputs] or [rows, targets + 1], the same on all sides."""
+        length = {"inputs": self.inputs, "targets": self.targets + 1}[name]
+        draw = np.random.default_rng(["inputs", "targets"].index(name))
+        return draw.integers(2, 30000, (self.rows, length))
+
+    def masked(self) -> np.ndarray:
+        """Which tokens [rows, inputs] BERT predicts: as many in each row."""
+        order = np.argsort(np.random.default_rng(2).random((self.rows, self.inputs)), axis=1)
+        return order < round(MASKED * self.inputs)
+
+
+def _training(name: str, title: str, network: str, rows: int, **more: Any) -> Row:
+    more = {"settings": _NO_DROPOUT} | more
+    return Row(f"train_{name}", f"train {title}", "train", network, rows, **more)
+
+
+def _generation(name: str, title: str, network: str, **more: Any) -> Row:
+    return Row(name, title, "generate", network, targets=64, ours=("auto",), compiled=False, **more)
+
+
+_NO_DROPOUT: dict[str, Any] = {"dropout": 0.0}
+_LONG: dict[str, Any] = {"inputs": 512, "targets": 114}
+_ALL = (
+    _training("t5", "T5 1.1 small, 4 x (512 + 114)", "t5_v1_1", 4, **_LONG),
+    _training("bert", "BERT base, 4 x 128, masked places only", "bert", 4, inputs=128),
+    _training("llama", "LLaMA 134M, 2 x 512", "llama", 2, targets=512, settings={}),
+    _training("gpt2", "GPT-2 124M, 4 x 128", "gpt2", 4, targets=128),
+    _training("switch", "Switch, 6 + 6 layers, 8 experts, 4 x (512 + 114)", "switch", 4, **_LONG),
+    _training(
+        "dropless",
+        "the same, dropless here",
+        "switch",
+        4,
+        **_LONG,
+        settings=_NO_DROPOUT | {"dispatch": "dropless"},
+        compiled=False,
+    ),
+    _generation("t5_greedy", "T5 small, 8 rows, 256 in, 64 out", "t5", rows=8, inputs=256),
+    _generation("t5_beams", "the same, 4 beams", "t5", rows=8, inputs=256, beams=4),
+    _generation("gpt2_1", "GPT-2, 32 in, 64 out, 1 row", "gpt2", rows=1, inputs=32),
+    _generation("gpt2_8", "the same, 8 rows", "gpt2", rows=8, inputs=32),
+    Row("product", "2048^3", "product", rows=2048, ours=("auto",), compiled=False),
+)
+ROWS = {row.name: row for row in _ALL}

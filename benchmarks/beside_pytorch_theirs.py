@@ -1,0 +1,93 @@
+"""PyTorch's side of benchmarks/beside_pytorch.py: Hugging Face's networks."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+
+from benchmarks.beside_pytorch_rows import NETWORKS, Row
+
+
+def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
+    """A training step on one batch, which returns its loss."""
+    network = _network(row, folder).train()
+    adamw = torch.optim.AdamW(
+        network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
+    logits = _masked_logits if row.network == "bert" else _logits
+    compute = torch.compile(logits) if side == "compiled" else logits
+    inputs, targets = _batch(row)
+
+    def take() -> float:
+        adamw.zero_grad()
+        loss = torch.nn.functional.cross_entropy(compute(network, *inputs), targets)
+        loss.backward()
+        adamw.step()
+        return float(loss.detach())
+
+    return take
+
+
+def generate(row: Row, side: str, folder: pathlib.Path) -> Callable[[], list[list[int]]]:
+    """Generation of as many tokens for each prompt, without an end token."""
+    del side
+    network = _network(row, folder).eval()
+    prompt = torch.tensor(row.tokens("inputs"))
+
+    def take() -> list[list[int]]:
+        with torch.inference_mode():
+            found = network.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                do_sample=False,
+                num_beams=row.beams,
+                max_new_tokens=row.targets,
+                min_new_tokens=row.targets,
+            )
+        return found[:, -row.targets :].tolist()
+
+    return take
+
+
+def product(row: Row, side: str, folder: pathlib.Path) -> Callable[[], None]:
+    """A product of square matrices."""
+    del side, folder
+    matrix = torch.ones(row.rows, row.rows)
+
+    def take() -> None:
+        torch.matmul(matrix, matrix)
+
+    return take
+
+
+def _network(row: Row, folder: pathlib.Path) -> Any:
+    """The network with the weights in the folder, which the first side writes."""
+    config, kind, settings = NETWORKS[row.network]
+    if not any(folder.iterdir()):
+        torch.manual_seed(0)
+        made = getattr(transformers, kind)(getattr(transformers, config)(**settings))
+        made.save_pretrained(folder)
+    return getattr(transformers, kind).from_pretrained(folder)
+
+
+def _batch(row: Row) -> tuple[tuple[Any, ...], Any]:
+    """The arguments of the logits, and the targets."""
+    if row.network == "bert":
+        tokens, masked = torch.tensor(row.tokens("inputs")), torch.tensor(row.masked())
+        return (tokens, masked.nonzero(as_tuple=True)), tokens[masked]
+    tokens = torch.tensor(row.tokens("targets"))
+    inputs = {"input_ids": tokens[:, :-1]}
+    if row.inputs:
+        inputs = {"input_ids": torch.tensor(row.tokens("inputs"))}
+        inputs["decoder_input_ids"] = tokens[:, :-1]
+    return (inputs,), tokens[:, 1:].flatten()
+
+
+def _logits(network: Any, inputs: dict[str, Any]) -> Any:
+    return network(**inputs, use_cache=False).logits.flatten(0, 1)
+
+
+def _masked_logits(network: Any, tokens: Any, places: Any) -> Any:
+    return network.cls(network.bert(tokens).last_hidden_state[places])
