@@ -1,14 +1,13 @@
 """Model FLOPs of a function, counted from its jaxpr, and the peak FLOP/s of known devices."""
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
-
-from t5x_like.models.attention.blockwise import blocks
 
 
 def count(fn: Callable[..., Any], *args: Any) -> int:
@@ -85,6 +84,10 @@ _PEAKS = (
 )
 
 
+# Programs of `models.attention.blockwise`: blocks of so many queries have the keys up to their end.
+_CAUSAL_BLOCKS = re.compile(r"causal_blocks_of_(\d+)")
+
+
 def _of_jaxpr(jaxpr: Any) -> int:
     return sum(_of_equation(equation) for equation in jaxpr.eqns)
 
@@ -94,8 +97,8 @@ def _of_equation(equation: core.JaxprEqn) -> int:
     if name in _PRODUCTS:
         return _PRODUCTS[name](equation)
     inner = [_of_jaxpr(jaxpr) for jaxpr in _jaxprs(params)]
-    if name == "jit" and params["name"] == "causal_blocks":
-        return _of_all_pairs(sum(inner), equation)
+    if name == "jit" and (blocks := _CAUSAL_BLOCKS.fullmatch(params["name"])):
+        return _of_all_pairs(sum(inner), equation, queries=int(blocks[1]))
     if name == "cond":
         return max(inner)
     if name == "while" and any(inner):
@@ -151,12 +154,14 @@ def _cudnn_attention(equation: core.JaxprEqn) -> int:
     return 2 * 2 * math.prod(query) * key[2 if heads_first else 1]
 
 
-def _of_all_pairs(count: int, equation: core.JaxprEqn) -> int:
-    """The FLOPs for all pairs of positions, from those for each block of queries."""
+def _of_all_pairs(count: int, equation: core.JaxprEqn, *, queries: int) -> int:
+    """The FLOPs for all pairs of positions, from those for each block of so many queries."""
     if count == 0:  # a part of the program that makes masks alone
         return 0
     length = _shape(equation.outvars[0])[1]
-    return count * length**2 // sum((end - begin) * end for begin, end in blocks(length))
+    ends = [min(begin + queries, length) for begin in range(0, length, queries)]
+    pairs = sum((end - begin) * end for begin, end in zip([0, *ends], ends, strict=False))
+    return count * length**2 // pairs
 
 
 def _shape(variable: Any) -> tuple[int, ...]:

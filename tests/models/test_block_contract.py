@@ -166,7 +166,7 @@ class Disentangled(Attention):
         place = jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH)[None, :] + LENGTH - 1
         of_key, of_query = self.key(table)[place], self.query(table)[place]
         content_to_position = jnp.einsum("BTHK,TSHK->BHTS", query, of_key)
-        position_to_content = jnp.einsum("BSHK,TSHK->BHTS", keys_values.key, of_query)
+        position_to_content = jnp.einsum("BHSK,TSHK->BHTS", keys_values.key, of_query)
         return query, (content_to_position + position_to_content) * self.scale_factor
 
 

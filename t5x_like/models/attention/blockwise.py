@@ -1,7 +1,6 @@
 """Attention one head after the other, in blocks of queries where it is causal, for CPUs."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,7 +54,7 @@ def _blockwise(
         value = keys_values.value * jnp.swapaxes(keep, 2, 3).astype(query.dtype) / (1.0 - dropout)
         keys_values = dataclasses.replace(keys_values, value=value)
     allowed = mask.dense(queries=query.shape[1], keys=keys_values.length)
-    attend = causal_blocks if _is_causal(query, keys_values, mask) else _dense
+    attend = _causal_blocks if _is_causal(query, keys_values, mask) else _dense
     return _by_head(attend, query, keys_values, {"bias": bias, "allowed": allowed}, scale=scale)
 
 
@@ -136,9 +135,7 @@ def _dense(
     return dense_core(query, keys_values, bias=terms["bias"], mask=mask, scale=scale)
 
 
-# A program with a name of its own, by which `training.flops` counts the pairs that it leaves out.
-@functools.partial(jax.jit, static_argnames="scale")
-def causal_blocks(
+def _attend_to_blocks(
     query: Float[Array, "B T H K"],
     keys_values: KeyValues,
     terms: Mapping[str, Array | None],
@@ -147,7 +144,8 @@ def causal_blocks(
 ) -> Float[Array, "B T H K"]:
     """Attention of blocks of queries to the keys up to the end of each."""
     outs = []
-    for begin, end in blocks(query.shape[1]):
+    for begin in range(0, query.shape[1], _QUERIES):
+        end = min(begin + _QUERIES, query.shape[1])
 
         def cut(x: Array | None, begin: int = begin, end: int = end) -> Array | None:
             if x is None:
@@ -161,6 +159,6 @@ def causal_blocks(
     return jnp.concatenate(outs, axis=1)
 
 
-def blocks(length: int) -> list[tuple[int, int]]:
-    """Where each block of queries begins and ends, for this many queries."""
-    return [(begin, min(begin + _QUERIES, length)) for begin in range(0, length, _QUERIES)]
+# `training.flops` knows the program by its name, and counts the pairs that it leaves out.
+_attend_to_blocks.__name__ = f"causal_blocks_of_{_QUERIES}"
+_causal_blocks = jax.jit(_attend_to_blocks, static_argnames="scale")
