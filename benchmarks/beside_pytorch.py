@@ -5,9 +5,10 @@
 
 Each side of a row has a process of its own, which holds the same weights and tokens in float32, and
 they take turns: PyTorch eager and compiled; here with the layers scanned, and as `model.loop=auto`
-has them. Training is forward pass, backward pass and AdamW, fused in PyTorch; the losses of the
-first step are printed, and the share of the generated tokens that are equal. Processes of ours have
-tcmalloc where it is installed, as the commands do; --preload gives a library to all.
+has them. Training is forward pass, backward pass, and AdamW (fused in PyTorch) or Adafactor; the
+losses of the first step are printed, and the share of the generated tokens that are equal.
+Processes of ours have tcmalloc where it is installed, as the commands do; --preload gives a library
+to all.
 
 A row begins when the load of the machine is below 1. Figures are medians, with the least and the
 most of the repeats; a ratio is PyTorch's eager time by the other side's, and CPU seconds are those

@@ -13,7 +13,10 @@ from benchmarks.beside_pytorch_rows import Row
 from t5x_like import from_pretrained, systems
 from t5x_like.training import optimizers, state, step
 
-_ADAMW = {"name": "adamw", "b2": 0.95, "weight_decay": 0.1}
+_OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
+    "adamw": {"name": "adamw", "b2": 0.95, "weight_decay": 0.1},
+    "adafactor": {"name": "adafactor"},
+}
 _RATE = {"learning_rate": 1e-4, "schedule": "constant"}
 
 
@@ -23,7 +26,7 @@ def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
     module = model.module
     boxed = jax.eval_shape(lambda: module.init(jax.random.key(0), module.example_batch()))
     axes = nn.get_partition_spec(boxed)["params"]
-    optimizer, schedule = optimizers.build({**_ADAMW, **_RATE}, axes=axes)
+    optimizer, schedule = optimizers.build({**_OPTIMIZERS[row.optimizer], **_RATE}, axes=axes)
     loss = systems.find(model.system).task(model.config).loss
 
     def apply(params: Any, batch: Mapping[str, Any], rng: Any) -> Any:

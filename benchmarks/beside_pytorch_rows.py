@@ -20,6 +20,13 @@ NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         | {"d_ff": 1024, "num_heads": 6, "num_layers": 8, "num_decoder_layers": 8}
         | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     ),
+    "t5_v1_1_narrow": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        _T5
+        | {"d_model": 256, "d_ff": 512, "num_heads": 4, "num_layers": 4, "num_decoder_layers": 4}
+        | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    ),
     "bert": (
         "BertConfig",
         "BertForMaskedLM",
@@ -57,6 +64,7 @@ class Row:
         rows, inputs, targets: the shape of a batch; `targets` are new tokens where it generates,
             and `inputs` is 0 for a decoder that trains.
         beams: 1 is greedy.
+        optimizer: adamw or adafactor.
         settings: of our network, besides those of the folder.
         ours: our sides: values of `model.loop`.
         compiled: whether PyTorch is compiled too.
@@ -70,6 +78,7 @@ class Row:
     inputs: int = 0
     targets: int = 0
     beams: int = 1
+    optimizer: str = "adamw"
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ours: tuple[str, ...] = ("scan", "auto")
     compiled: bool = True
@@ -123,6 +132,15 @@ _ALL = (
         **_LONG,
         settings=_NO_DROPOUT | {"dispatch": "dropless"},
         compiled=False,
+    ),
+    _training(
+        "narrow",
+        "T5 1.1, width 256, 4 + 4 layers, 8 x (256 + 64), Adafactor",
+        "t5_v1_1_narrow",
+        8,
+        inputs=256,
+        targets=64,
+        optimizer="adafactor",
     ),
     _generation("t5_greedy", "T5 small, 8 rows, 256 in, 64 out", "t5", rows=8, inputs=256),
     _generation("t5_beams", "the same, 4 beams", "t5", rows=8, inputs=256, beams=4),

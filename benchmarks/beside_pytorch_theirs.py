@@ -1,5 +1,6 @@
 """PyTorch's side of benchmarks/beside_pytorch.py: Hugging Face's networks."""
 
+import functools
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -9,22 +10,25 @@ import transformers
 
 from benchmarks.beside_pytorch_rows import NETWORKS, Row
 
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": functools.partial(torch.optim.AdamW, betas=(0.9, 0.95), weight_decay=0.1, fused=True),
+    "adafactor": torch.optim.Adafactor,
+}
+
 
 def train(row: Row, side: str, folder: pathlib.Path) -> Callable[[], float]:
     """A training step on one batch, which returns its loss."""
     network = _network(row, folder).train()
-    adamw = torch.optim.AdamW(
-        network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
-    )
+    optimizer = _OPTIMIZERS[row.optimizer](network.parameters(), lr=1e-4)
     logits = _masked_logits if row.network == "bert" else _logits
     compute = torch.compile(logits) if side == "compiled" else logits
     inputs, targets = _batch(row)
 
     def take() -> float:
-        adamw.zero_grad()
+        optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(compute(network, *inputs), targets)
         loss.backward()
-        adamw.step()
+        optimizer.step()
         return float(loss.detach())
 
     return take

@@ -138,9 +138,10 @@ def _update(
     total, memory = _accumulate(
         sums, (batch, memory), key, params=state.params, microbatches=microbatches
     )
-    # Where nothing has a weight the sum is 0 as well.
-    divisor = jnp.where(total.weight == 0, 1.0, total.weight)
-    gradient = _sharded(jax.tree.map(lambda g: g / divisor, total.gradient), shardings)
+    gradient = total.gradient
+    if microbatches > 1:
+        gradient = jax.tree.map(lambda g: g * _share(total.weight), gradient)
+    gradient = _sharded(gradient, shardings)
     updates, opt_state = optimize(gradient, state.opt_state, state.params, task=task)
     params = optax.apply_updates(state.params, updates)
     metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
@@ -282,7 +283,7 @@ def _apply(
 
 
 class _Total(NamedTuple):
-    """Sums over a batch: gradient (of the loss sum, float32), loss, weight, metrics."""
+    """Sums over a batch: gradient (of the loss sum or its mean, float32), loss, weight, metrics."""
 
     gradient: Any
     loss: Float[Array, ""]
@@ -291,18 +292,34 @@ class _Total(NamedTuple):
 
 
 def _sums(
-    loss: Loss, params: Any, shardings: PyTree, rows: tuple[Batch, PyTree], key: Array
+    loss: Loss,
+    params: Any,
+    shardings: PyTree,
+    rows: tuple[Batch, PyTree],
+    key: Array,
+    *,
+    mean: bool,
 ) -> tuple[_Total, PyTree]:
-    """Sums over some rows, with the memory before them, and the memory after them."""
+    """Sums over some rows, with the memory before them, and the memory after them.
+
+    With `mean` the gradient is that of the mean loss. The loss is divided rather than its gradient,
+    which would be read and written once more.
+    """
     batch, memory = rows
 
     def loss_sum(params: Any):
         (value, weight, sums), after = _apply(loss, params, batch, key, memory)
         return value, (weight, sums, jax.lax.stop_gradient(after))
 
-    (value, (weight, sums, after)), gradient = jax.value_and_grad(loss_sum, has_aux=True)(params)
+    value, pull_back, (weight, sums, after) = jax.vjp(loss_sum, params, has_aux=True)
+    [gradient] = pull_back(_share(weight).astype(value.dtype) if mean else jnp.ones_like(value))
     gradient = _sharded(jax.tree.map(lambda g: g.astype(jnp.float32), gradient), shardings)
     return _Total(gradient, value, weight, sums), after
+
+
+def _share(weight: Float[Array, ""]) -> Float[Array, ""]:
+    """1 / weight. Where nothing has a weight the sum is 0 as well."""
+    return 1.0 / jnp.where(weight == 0, 1.0, weight)
 
 
 def _sharded(gradient: Any, shardings: PyTree) -> Any:
@@ -310,20 +327,23 @@ def _sharded(gradient: Any, shardings: PyTree) -> Any:
 
 
 def _accumulate(
-    sums: Callable[[PyTree, Array], tuple[_Total, PyTree]],
+    sums: Callable[..., tuple[_Total, PyTree]],
     rows: PyTree,
     key: Array,
     *,
     params: Any,
     microbatches: int,
 ) -> tuple[_Total, PyTree]:
-    """Sums over the microbatches, one at a time, so that only one's activations are alive."""
+    """Sums over the microbatches, one at a time, so that only one's activations are alive.
+
+    The gradient of a single one is that of the mean loss.
+    """
     if microbatches == 1:
-        return sums(rows, key)
+        return sums(rows, key, mean=True)
     split = _split(rows, microbatches)
 
     def add(gradient: Any, xs: tuple[PyTree, Array]) -> tuple[Any, Any]:
-        total, after = sums(*xs)
+        total, after = sums(*xs, mean=False)
         return jax.tree.map(jnp.add, gradient, total.gradient), (total[1:], after)
 
     zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
