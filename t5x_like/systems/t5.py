@@ -197,7 +197,8 @@ def tower(
 
 def _core(config: Mapping[str, Any]) -> Core:
     dtype = jnp.dtype(config["dtype"])
-    return select_core(config["attention"], dtype=dtype, dropout=config["dropout"])
+    dropout = {name: config[name] for name in ("dropout", "dropout_broadcast")}
+    return select_core(config["attention"], dtype=dtype, **dropout)
 
 
 def attention_settings(

@@ -86,6 +86,8 @@ _PEAKS = (
 
 # Programs of `models.attention.blockwise`: blocks of so many queries have the keys up to their end.
 _CAUSAL_BLOCKS = re.compile(r"causal_blocks_of_(\d+)")
+# Programs of `models.attention.cudnn`: so many features of each head are the mask.
+_BESIDE_FEATURES = re.compile(r"attention_beside_(\d+)_features")
 
 
 def _of_jaxpr(jaxpr: Any) -> int:
@@ -99,6 +101,9 @@ def _of_equation(equation: core.JaxprEqn) -> int:
     inner = [_of_jaxpr(jaxpr) for jaxpr in _jaxprs(params)]
     if name == "jit" and (blocks := _CAUSAL_BLOCKS.fullmatch(params["name"])):
         return _of_all_pairs(sum(inner), equation, queries=int(blocks[1]))
+    if name == "jit" and (features := _BESIDE_FEATURES.fullmatch(params["name"])):
+        width = _shape(equation.outvars[0])[-1]
+        return sum(inner) * width // (width + int(features[1]))
     if name == "cond":
         return max(inner)
     if name == "while" and any(inner):

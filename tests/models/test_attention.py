@@ -7,7 +7,8 @@ import pytest
 
 from t5x_like.models.attention.blockwise import unfused_core
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import cudnn_core, dense_core
+from t5x_like.models.attention.cores import dense_core
+from t5x_like.models.attention.cudnn import cudnn_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.selection import select_core

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.attention.cores import MASKED, cudnn_core, masked_as_zero
+from t5x_like.models.attention.cores import MASKED, masked_as_zero
+from t5x_like.models.attention.cudnn import cudnn_core
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.residual import PostNormBlock, constrain, self_attend
 from t5x_like.models.blocks.stack import Stack, unstack_layers

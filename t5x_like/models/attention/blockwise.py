@@ -1,6 +1,5 @@
 """Attention one head after the other, in blocks of queries where it is causal, for CPUs."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from jaxtyping import Array, Float
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import Core, dense_core
+from t5x_like.models.attention.cores import Core, dense_core, drop_keys
 from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 
 _QUERIES = 128  # of a block
@@ -49,10 +48,8 @@ def _blockwise(
         )
     if drops:
         assert dropout_rng is not None
-        shape = (*query.shape[::2], 1, keys_values.length)  # as `dense_core` draws it
-        keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
-        value = keys_values.value * jnp.swapaxes(keep, 2, 3).astype(query.dtype) / (1.0 - dropout)
-        keys_values = dataclasses.replace(keys_values, value=value)
+        heads = query.shape[2]
+        keys_values = drop_keys(keys_values, heads=heads, rate=dropout, rng=dropout_rng)
     allowed = mask.dense(queries=query.shape[1], keys=keys_values.length)
     attend = _causal_blocks if _is_causal(query, keys_values, mask) else _dense
     return _by_head(attend, query, keys_values, {"bias": bias, "allowed": allowed}, scale=scale)

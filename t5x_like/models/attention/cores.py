@@ -158,52 +158,21 @@ def weighted_values(
     return out.reshape(batch, targets, heads, width)
 
 
+def drop_keys(keys_values: KeyValues, *, heads: int, rate: float, rng: Array) -> KeyValues:
+    """Dropout with one mask for all queries of a head, T5's, as dropout of the values.
+
+    The weights of a dropped key are dropped for every query. The draws are those of `dense_core`;
+    keys have as many heads as queries.
+    """
+    batch, _, keys, _ = keys_values.key.shape
+    keep = jax.random.bernoulli(rng, 1.0 - rate, (batch, heads, 1, keys))
+    value = keys_values.value * jnp.swapaxes(keep, 2, 3).astype(keys_values.value.dtype)
+    return dataclasses.replace(keys_values, value=value / (1.0 - rate))
+
+
 def masked_as_zero(scores: Float[Array, "..."]) -> Float[Array, "..."]:
     """The scores with 0 at the places that are masked, as TinyBERT compares them.
 
     Jiao et al. 2019, section 3.1, equation 7, and the authors' code.
     """
     return jnp.where(scores > MASKED / 2, scores, 0.0)
-
-
-def _cudnn(
-    query: Float[Array, "B T H K"],
-    keys_values: KeyValues,
-    *,
-    bias: Float[Array, "B H T S"] | None,
-    mask: AttentionMask,
-    scale: float,
-    dropout: float = 0.0,
-    dropout_rng: Array | None = None,
-    dropout_broadcast: bool = False,
-) -> Float[Array, "B T H K"]:
-    """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
-
-    Raises:
-        ValueError: float32, which the kernel does not support, or dropout of the attention weights,
-            whose random numbers the kernel would sample differently on every layout.
-    """
-    if query.dtype not in (jnp.bfloat16, jnp.float16):
-        raise ValueError(
-            f"model.attention='cudnn' needs model.dtype='bfloat16', not {query.dtype}; "
-            "use model.attention='dense' for float32"
-        )
-    if dropout_rng is not None and dropout > 0.0:
-        raise ValueError(
-            "model.attention='cudnn' has no dropout: set model.dropout=0.0 or "
-            "model.attention='dense'"
-        )
-    key, value = keys_values.by_position()
-    allowed = mask.dense(queries=query.shape[1], keys=keys_values.length)
-    return jax.nn.dot_product_attention(
-        query,
-        key,
-        value,
-        bias=None if bias is None else bias.astype(query.dtype),
-        mask=allowed,
-        scale=scale,
-        implementation="cudnn",
-    )
-
-
-cudnn_core = Core(_cudnn)

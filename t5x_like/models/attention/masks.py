@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 Visibility = Literal["full", "causal", "prefix"]
+Padding = Literal["anywhere", "at_end"]
 
 
 @flax.struct.dataclass
@@ -24,6 +25,8 @@ class AttentionMask:
     Attributes:
         key_slots: the slots of the keys where these are not 0, 1, ...; below 0 there is no key.
         window: a query attends only to the keys of this many slots, its own the last; None: all.
+        padding: `at_end` promises that no key of a row is after its first one with segment 0, so
+            that a core may read a length for it.
     """
 
     query_segments: Int[Array, "B T"] | None = None
@@ -33,6 +36,7 @@ class AttentionMask:
     key_slots: Int[Array, "S"] | None = None
     window: int | None = flax.struct.field(pytree_node=False, default=None)
     visibility: Visibility = flax.struct.field(pytree_node=False, default="full")
+    padding: Padding = flax.struct.field(pytree_node=False, default="anywhere")
 
     def keys(self, queries: int) -> int:
         """S, for self-attention with that many queries."""

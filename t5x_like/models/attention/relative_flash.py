@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import Core
+from t5x_like.models.attention.cores import Core, drop_keys
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.attention.relative_flash_kernel import attend
@@ -48,12 +48,10 @@ def _relative_flash(
     drops = dropout_rng is not None and dropout > 0.0
     _check(query, keys_values, bias, mask, drops_singly=drops and not dropout_broadcast)
     assert bias is None or isinstance(bias, RelativeBias)
-    value = keys_values.value
     if drops:
         assert dropout_rng is not None
-        shape = (query.shape[0], query.shape[2], 1, keys)  # as `dense_core` draws it
-        keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
-        value = value * jnp.swapaxes(keep, 2, 3).astype(value.dtype) / (1.0 - dropout)
+        heads = query.shape[2]
+        keys_values = drop_keys(keys_values, heads=heads, rate=dropout, rng=dropout_rng)
     settings, table = _settings(bias, heads=query.shape[2], causal=mask.visibility == "causal")
     _check_fits(settings, query)
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
@@ -61,7 +59,7 @@ def _relative_flash(
         settings,
         _positions_last(jnp.swapaxes(query * scale, 1, 2)),
         _positions_last(keys_values.key),
-        _positions_last(value),
+        _positions_last(keys_values.value),
         table.astype(query.dtype).astype(jnp.float32),  # the numbers that dense attention adds
         jnp.pad(own, [(0, 0), (0, -queries % LANES)]),
         jnp.pad(read, [(0, 0), (0, -keys % LANES)]),

@@ -60,8 +60,9 @@ class Encoder(nn.Module):
         """The outputs of the head, and on request the hidden states and scores of the layers.
 
         Args:
-            batch: `encoder_input_tokens` and `encoder_segment_ids` [B, L] (0 is padding; tokens
-                attend within their segment), and the fields that embeddings and head read. For
+            batch: `encoder_input_tokens` and `encoder_segment_ids` [B, L] (0 is padding, after
+                the tokens unless `encoder_positions` are there; tokens attend within their
+                segment), and the fields that embeddings and head read. For
                 multiple choice [B, C, L], a row for each choice: the head gets hidden states
                 [B * C, L, D], and the batch as it is.
             collect: `hidden_states` or `attention_scores`, or both.
@@ -106,9 +107,10 @@ class Encoder(nn.Module):
     def mask(self, batch: Batch) -> AttentionMask:
         """The attention mask: all tokens of a document attend to each other."""
         segments = batch["encoder_segment_ids"]
+        if "encoder_positions" in batch:  # the row is packed
+            return AttentionMask(query_segments=segments, key_segments=segments)
         # With one document in a row padding may attend to it: no segments to compare.
-        packed = "encoder_positions" in batch
-        return AttentionMask(query_segments=segments if packed else None, key_segments=segments)
+        return AttentionMask(key_segments=segments, padding="at_end")
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:

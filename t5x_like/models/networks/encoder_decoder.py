@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.models.attention.cache import Cache, open_cache
-from t5x_like.models.attention.masks import AttentionMask, Visibility
+from t5x_like.models.attention.masks import AttentionMask, Padding, Visibility
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.embeddings.positions import positions_of
 from t5x_like.models.types import Batch
@@ -83,7 +83,9 @@ class EncoderDecoder(nn.Module):
             positions=positions_of(batch, "decoder", tokens),
             tokens=tokens,
             memory=memory,
-            memory_mask=AttentionMask(query_segments=own, key_segments=segments),
+            memory_mask=AttentionMask(
+                query_segments=own, key_segments=segments, padding=_padding(batch)
+            ),
             deterministic=deterministic,
             collect=collect,
         )
@@ -93,7 +95,10 @@ class EncoderDecoder(nn.Module):
     def encode(
         self, batch: Batch, *, deterministic: bool = True
     ) -> tuple[Float[Array, "B S D"], Int[Array, "B S"]]:
-        """The encoder's output, and its segments (0 is padding; by default token 0 is)."""
+        """The encoder's output, and its segments (0 is padding).
+
+        By default token 0 is padding, and comes after all others of a row.
+        """
         return self._encode(batch, deterministic=deterministic, collect=())[:2]
 
     def _encode(
@@ -103,9 +108,11 @@ class EncoderDecoder(nn.Module):
         segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
         # Padding attends to the first document, as in Hugging Face's networks: in a sparse layer
         # padding takes slots of experts, so its states matter.
-        readers = jnp.maximum(segments, 1)
+        readers = jnp.maximum(segments, 1) if "encoder_segment_ids" in batch else None
         shared = Shared(
-            mask=AttentionMask(query_segments=readers, key_segments=segments),
+            mask=AttentionMask(
+                query_segments=readers, key_segments=segments, padding=_padding(batch)
+            ),
             positions=positions_of(batch, "encoder", tokens),
             tokens=tokens,
             deterministic=deterministic,
@@ -180,3 +187,8 @@ class EncoderDecoder(nn.Module):
         """Zeros of the fields that `__call__` needs, to shape the parameters."""
         tokens = jnp.zeros((batch, length), jnp.int32)
         return {"encoder_input_tokens": tokens, "decoder_input_tokens": tokens}
+
+
+def _padding(batch: Batch) -> Padding:
+    """Where the padding of the encoder's rows is, as far as it is known while tracing."""
+    return "anywhere" if "encoder_segment_ids" in batch else "at_end"

@@ -1,5 +1,6 @@
 """An encoder-decoder whose decoder states classify the text: BART on labelled text."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -44,13 +45,13 @@ class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]
         """The output of the decoder's last layer."""
         tokens, segments = batch["encoder_input_tokens"], batch["encoder_segment_ids"]
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        seen = AttentionMask(key_segments=segments)
+        seen = AttentionMask(key_segments=segments, padding="at_end")
         shared = Shared(
             mask=seen, positions=positions, deterministic=deterministic, collect=collect
         )
         memory, of_encoder = self.encoder(self.token_embedder(tokens), shared)
         shared = Shared(
-            mask=AttentionMask(key_segments=segments, visibility="causal"),
+            mask=dataclasses.replace(seen, visibility="causal"),
             positions=positions,
             memory=memory,
             memory_mask=seen,

@@ -1,0 +1,172 @@
+"""Attention through cuDNN's fused kernel, for NVIDIA GPUs."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.cores import Core, drop_keys
+from t5x_like.models.attention.masks import AttentionMask
+
+_WIDEST = 128  # heads that the kernel has on every GPU from Ampere on, forward and backward
+_BITS = 12  # of a segment: a row has fewer than 4,096
+_FEATURES = 2 * _BITS
+
+
+def _cudnn(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    bias: Float[Array, "B H T S"] | None,
+    mask: AttentionMask,
+    scale: float,
+    dropout: float = 0.0,
+    dropout_rng: Array | None = None,
+    dropout_broadcast: bool = False,
+) -> Float[Array, "B T H K"]:
+    """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
+
+    The mask is told in the cheapest form that says it, so that a bias [1, H, T, S] and its gradient
+    stay what they are, and no array is larger:
+
+    - causality and a causal window are settings of the kernel;
+    - padding at the end of rows (`AttentionMask.padding`) is a length for each row;
+    - packed rows, and padding elsewhere, are segments: `_attend_within_segments`;
+    - everything else is a matrix [B, 1, T, S] that is added to the scores, and with a bias one of
+      [B, H, T, S]: prefixes, ranges, trees and other masks of their own kind, a cache's slots and
+      offsets, and segments where heads are wider than 104.
+
+    Dropout with one mask for all queries of a head, T5's, is dropout of the values, with the draws
+    of `dense_core`. Dropout of single weights is refused: the seed of JAX's binding is a constant
+    of the program, the same in each step and layer, and cuDNN's numbers depend on how often the
+    kernel ran before, so that a resumed run, or a layer computed again under remat, has others.
+
+    Raises:
+        ValueError: float32, which the kernel does not support; dropout of single weights, or any
+            dropout with grouped heads.
+    """
+    drops = dropout_rng is not None and dropout > 0.0
+    heads, length = query.shape[2], query.shape[1]
+    grouped = heads != keys_values.key.shape[1]
+    _check(query, drops=drops, by_value=dropout_broadcast and not grouped)
+    if drops:
+        assert dropout_rng is not None
+        keys_values = drop_keys(keys_values, heads=heads, rate=dropout, rng=dropout_rng)
+    rows = (query, *keys_values.by_position())
+    bias = None if bias is None else bias.astype(query.dtype)
+    if not _is_plain(mask):
+        allowed = mask.dense(queries=length, keys=keys_values.length)
+        return _kernel(*rows, bias=bias, mask=allowed, scale=scale)
+    settings: dict[str, Any] = {"scale": scale, "is_causal": mask.visibility == "causal"}
+    if mask.window is not None:  # its own slot is not counted here
+        settings["local_window_size"] = (mask.window - 1, 0)
+    if mask.key_segments is None:
+        return _kernel(*rows, bias=bias, **settings)
+    if mask.query_segments is None and mask.padding == "at_end":
+        own, read = _lengths(mask.key_segments, queries=length)
+        settings |= {"query_seq_lengths": own, "key_value_seq_lengths": read}
+        return _kernel(*rows, bias=bias, **settings)
+    if query.shape[-1] + _FEATURES <= _WIDEST:
+        segments = mask.segments(batch=len(query), queries=length, keys=keys_values.length)
+        return _within_segments(*rows, *segments, bias, **settings)
+    allowed = mask.dense(queries=length, keys=keys_values.length)
+    return _kernel(*rows, bias=bias, mask=allowed, scale=scale)
+
+
+def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask) -> bool:
+    """One query, as in decoding, and with a bias odd lengths, which the kernel does not train."""
+    del mask
+    return queries == 1 or (bias is not None and (queries % 2 == 1 or keys % 2 == 1))
+
+
+cudnn_core = Core(_cudnn, knows_windows=True, leaves_to_dense=_leaves_to_dense)
+
+
+def _check(query: Array, *, drops: bool, by_value: bool) -> None:
+    if query.dtype not in (jnp.bfloat16, jnp.float16):
+        raise ValueError(
+            f"model.attention='cudnn' needs model.dtype='bfloat16', not {query.dtype}; "
+            "use model.attention='dense' for float32"
+        )
+    if drops and not by_value:
+        raise ValueError(
+            "model.attention='cudnn' has dropout of the attention weights only where "
+            "model.dropout_broadcast=True and heads are not grouped: set model.dropout=0.0 or "
+            "model.attention='dense'"
+        )
+
+
+def _is_plain(mask: AttentionMask) -> bool:
+    """Whether segments, causality from slot 0 on and a causal window are all of the mask."""
+    return (
+        type(mask) is AttentionMask
+        and mask.prefix is mask.key_slots is None
+        and (mask.visibility == "causal" or (mask.visibility == "full" and mask.window is None))
+        and (mask.visibility == "full" or (isinstance(mask.offset, int) and mask.offset == 0))
+    )
+
+
+def _lengths(
+    segments: Int[Array, "B S"], *, queries: int
+) -> tuple[Int[Array, "B"], Int[Array, "B"]]:
+    """The lengths of the rows' queries, all of them, and of their keys: at least one."""
+    real = jnp.maximum(jnp.sum(segments > 0, axis=1, dtype=jnp.int32), 1)
+    # Divided as the rows are: the kernel of a device reads the lengths of its own rows.
+    return tuple(
+        nn.with_logical_constraint(lengths, ("activation_batch",))
+        for lengths in (jnp.full_like(real, queries), real)
+    )
+
+
+def _attend_within_segments(
+    query: Float[Array, "B T H K"],
+    key: Float[Array, "B S G K"],
+    value: Float[Array, "B S G K"],
+    own: Int[Array, "B T"],
+    read: Int[Array, "B S"],
+    bias: Float[Array, "B H T S"] | None,
+    *,
+    scale: float,
+    **settings: Any,
+) -> Float[Array, "B T H K"]:
+    """Attention where a query attends to the keys of its own segment, without a mask.
+
+    Queries and keys get features of their segment's number: for each bit a pair whose products are
+    all 0 where the bits agree, and far below every score where they do not. So the scores within a
+    segment are exact, and the weights of others are 0.
+
+    JAX's binding has offsets of segments, too. They need their number when the program is compiled
+    and a Hopper GPU, have strides of the queries' heads for grouped keys as well (JAX 0.10.2), and
+    their tests have no bias.
+    """
+    width = query.shape[-1]
+    shifts = jnp.arange(_BITS)
+    asked, kept = ((segments[..., None] >> shifts) & 1 for segments in (own, read))
+    # 2^20 together, and each a number of float16.
+    of_queries = jnp.concatenate([asked, 1 - asked], axis=-1) * (2.0**10 / scale)
+    of_keys = jnp.concatenate([1 - kept, kept], axis=-1) * -(2.0**10)
+
+    def beside(x: Array, features: Array) -> Array:
+        shape = (*x.shape[:3], _FEATURES)
+        features = jnp.broadcast_to(features[:, :, None].astype(x.dtype), shape)
+        return jnp.concatenate([x, features], axis=-1)
+
+    # Values are as wide as keys on every GPU but Hopper, so they get zeros.
+    wide = jnp.pad(value, [(0, 0)] * 3 + [(0, _FEATURES)])
+    return _kernel(
+        beside(query, of_queries), beside(key, of_keys), wide, bias=bias, scale=scale, **settings
+    )[..., :width]
+
+
+# `training.flops` knows the program by its name, and does not count the features.
+_attend_within_segments.__name__ = f"attention_beside_{_FEATURES}_features"
+_within_segments = jax.jit(
+    _attend_within_segments, static_argnames=("scale", "is_causal", "local_window_size")
+)
+
+
+def _kernel(query: Array, key: Array, value: Array, **settings: Any) -> Float[Array, "B T H K"]:
+    return jax.nn.dot_product_attention(query, key, value, implementation="cudnn", **settings)

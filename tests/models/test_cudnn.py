@@ -1,0 +1,261 @@
+"""cuDNN's attention without a GPU: what reaches the kernel, and that it means dense attention."""
+
+import functools
+
+import jax
+import jax._src.cudnn.fused_attention_stablehlo as binding
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.models.attention import cudnn
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.cores import dense_core
+from t5x_like.models.attention.cudnn import cudnn_core
+from t5x_like.models.attention.masks import AttentionMask, ComputedMask
+from t5x_like.models.attention.relative_buckets import RelativeBias
+from t5x_like.models.attention.selection import select_core
+from t5x_like.training import flops
+
+ROWS, LENGTH, HEADS, WIDTH = 3, 28, 4, 8
+# Sums of at most 84 float32 numbers of order 1, in another order.
+ROUNDING = 2e-5
+
+PACKED = np.repeat(np.array([[1, 2, 0], [1, 2, 3], [1, 1, 1]]), [10, 8, 10], axis=1)
+PADDED = (np.arange(LENGTH) < np.array([[LENGTH], [10], [1]])).astype(np.int32)
+LEFT_PADDED = PADDED[:, ::-1]
+MASKS = {
+    "full": AttentionMask(),
+    "causal": AttentionMask(visibility="causal"),
+    "window": AttentionMask(visibility="causal", window=5),
+    "padded": AttentionMask(key_segments=PADDED, padding="at_end"),
+    "padded causal": AttentionMask(key_segments=PADDED, padding="at_end", visibility="causal"),
+    "left-padded": AttentionMask(key_segments=LEFT_PADDED, visibility="causal"),
+    "packed": AttentionMask(query_segments=PACKED, key_segments=PACKED),
+    "packed causal": AttentionMask(
+        query_segments=PACKED, key_segments=PACKED, visibility="causal", window=7
+    ),
+}
+# What JAX calls the masks: NO_MASK, PADDING, CAUSAL, PADDING_CAUSAL.
+KINDS = {
+    "full": 0,
+    "causal": 2,
+    "window": 2,
+    "padded": 1,
+    "padded causal": 3,
+    "left-padded": 2,
+    "packed": 0,
+    "packed causal": 2,
+}
+
+
+def draw(*shape, seed, dtype):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def inputs(*, queries=LENGTH, heads=HEADS, groups=HEADS, width=WIDTH, dtype=jnp.float32):
+    """A query, keys, values, and T5's table of biases."""
+    return (
+        draw(ROWS, queries, heads, width, seed=0, dtype=dtype),
+        draw(ROWS, groups, LENGTH, width, seed=1, dtype=dtype),
+        draw(ROWS, groups, LENGTH, width, seed=2, dtype=dtype),
+        draw(8, heads, seed=3, dtype=jnp.float32),
+    )
+
+
+def seen(mask):
+    """The queries that attend to any key; what the others do does not matter."""
+    with jax.ensure_compile_time_eval():
+        allowed = mask.dense(queries=LENGTH, keys=LENGTH)
+        if allowed is None:
+            return np.ones((ROWS, LENGTH), bool)
+        return np.broadcast_to(np.any(allowed, axis=(1, 3)), (ROWS, LENGTH))
+
+
+def total(core, mask, query, key, value, table, *, biased=True, **settings):
+    """A number of the outputs that matter, to differentiate, and the outputs."""
+    bias = None
+    if biased:
+        bias = RelativeBias(table).dense(queries=query.shape[1], keys=LENGTH, dtype=query.dtype)
+    keys_values = KeyValues(key, value)
+    out = core(query, keys_values, bias=bias, mask=mask, scale=0.25, **settings)
+    out = out.astype(jnp.float32)
+    if query.shape[1] == LENGTH:
+        out = jnp.where(seen(mask)[..., None, None], out, 0.0)
+    return jnp.sum(out * jnp.cos(jnp.arange(out.shape[-1]))), out
+
+
+@pytest.fixture
+def plain_jax(monkeypatch):
+    """JAX's own attention in place of the kernel, with the same arguments, in float32 as well."""
+    monkeypatch.setattr(cudnn, "_check", lambda *_, **__: None)
+    real = jax.nn.dot_product_attention
+
+    def attend(*arguments, implementation, **settings):
+        assert implementation == "cudnn"
+        return real(*arguments, implementation="xla", **settings)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attend)
+    cudnn._within_segments.clear_cache()
+    yield
+    cudnn._within_segments.clear_cache()
+
+
+@pytest.fixture
+def detected(monkeypatch):
+    """A cuDNN to trace for."""
+    monkeypatch.setattr(binding, "check_cudnn_version", lambda: 91200)
+
+
+def assert_same(mask, arguments, **settings):
+    of = {"argnums": (0, 1, 2, 3), "has_aux": True}
+    (_, found), gradients = jax.value_and_grad(functools.partial(total, cudnn_core, mask), **of)(
+        *arguments, **settings
+    )
+    (_, expected), wanted = jax.value_and_grad(functools.partial(total, dense_core, mask), **of)(
+        *arguments, **settings
+    )
+    np.testing.assert_allclose(found, expected, atol=ROUNDING)
+    for one, other in zip(gradients, wanted, strict=True):
+        assert jnp.isfinite(one).all()
+        np.testing.assert_allclose(one, other, atol=ROUNDING, rtol=ROUNDING)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_the_kernel_is_told_is_dense_attention(plain_jax, name):
+    assert_same(MASKS[name], inputs())
+
+
+def test_grouped_heads_and_cross_attention_have_segments_too(plain_jax):
+    assert_same(MASKS["packed causal"], inputs(groups=2), biased=False)
+    mask = AttentionMask(query_segments=PACKED[:, 4:16], key_segments=PACKED)
+    found, expected = (
+        total(core, mask, *inputs(queries=12), biased=False)[1] for core in (cudnn_core, dense_core)
+    )
+    np.testing.assert_allclose(
+        found[mask.query_segments > 0], expected[PACKED[:, 4:16] > 0], atol=ROUNDING
+    )
+
+
+def test_segments_of_any_number_are_apart(plain_jax):
+    segments = np.broadcast_to(np.arange(4096 - LENGTH, 4096), (ROWS, LENGTH))
+    mask = AttentionMask(query_segments=segments, key_segments=segments)
+    query, key, value, table = inputs()
+    # Every query has its own key alone, whose value it gets exactly, however others score.
+    found = total(cudnn_core, mask, 1000 * query, key, value, table, biased=False)[1]
+    np.testing.assert_array_equal(found, jnp.swapaxes(value, 1, 2).astype(jnp.float32))
+
+
+def test_t5s_dropout_has_the_draws_of_dense_attention(plain_jax):
+    dropout = {"dropout": 0.3, "dropout_rng": jax.random.key(5), "dropout_broadcast": True}
+    assert_same(MASKS["padded"], inputs(), **dropout)
+
+
+def test_dropout_of_single_weights_is_refused():
+    dropout = {"dropout": 0.3, "dropout_rng": jax.random.key(5), "dropout_broadcast": True}
+    half = {"dtype": jnp.bfloat16}
+    with pytest.raises(ValueError, match="dropout_broadcast=True"):
+        total(cudnn_core, MASKS["full"], *inputs(**half), **dropout | {"dropout_broadcast": False})
+    with pytest.raises(ValueError, match="heads are not grouped"):
+        total(cudnn_core, MASKS["full"], *inputs(groups=2, **half), **dropout)
+
+
+def equations(jaxpr):
+    """All equations of a program and of those inside."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
+            if hasattr(inner, "eqns"):
+                yield from equations(getattr(inner, "jaxpr", inner))
+
+
+def traced(mask, arguments, **settings):
+    """All equations of the outputs and gradients, and those of the kernel by direction."""
+    run = jax.value_and_grad(
+        functools.partial(total, cudnn_core, mask, **settings), argnums=(0, 1, 2, 3), has_aux=True
+    )
+    found = list(equations(jax.make_jaxpr(run)(*arguments).jaxpr))
+    kernels = [
+        next(e for e in found if e.primitive.name == f"dot_product_attention_{way}_wrapper")
+        for way in ("fwd", "bwd")
+    ]
+    return found, kernels
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_the_bias_stays_one_for_all_rows(detected, name):
+    found, kernels = traced(MASKS[name], inputs(dtype=jnp.bfloat16))
+    for kernel in kernels:
+        query, key, value, bias, own, read = (x.aval for x in kernel.invars[:6])
+        assert bias.shape == (1, HEADS, LENGTH, LENGTH)
+        assert bias.dtype == jnp.bfloat16
+        assert kernel.params["mask_type"].value == KINDS[name]
+        assert kernel.params["sliding_window_length"] == MASKS[name].window
+        assert kernel.params["dropout_rate"] == 0
+        lengths = (ROWS,) if "padded" in name and "left" not in name else (0,)
+        assert own.shape == read.shape == lengths
+        by_segments = "packed" in name or "left" in name
+        width = WIDTH + cudnn._FEATURES * by_segments
+        assert query.shape == key.shape == value.shape == (ROWS, LENGTH, HEADS, width)
+    assert kernels[1].outvars[3].aval.shape == (1, HEADS, LENGTH, LENGTH)
+    # Nothing has pairs of positions for each row: neither scores nor a mask.
+    shapes = [x.aval.shape for e in found for x in e.outvars]
+    pairs = [s for s in shapes if s.count(LENGTH) == 2 and s[0] == ROWS]
+    assert not pairs
+
+
+def test_the_lengths_are_those_of_the_rows(detected):
+    program = jax.make_jaxpr(functools.partial(cudnn._lengths, queries=7))(PADDED)
+    own, read = jax.core.eval_jaxpr(program.jaxpr, program.consts, PADDED)
+    np.testing.assert_array_equal(own, [7, 7, 7])
+    np.testing.assert_array_equal(read, [LENGTH, 10, 1])
+    nothing = cudnn._lengths(np.zeros((2, 4), np.int32), queries=4)[1]
+    np.testing.assert_array_equal(nothing, 1)  # else a softmax over no key
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        AttentionMask(prefix=PADDED > 0, visibility="prefix"),
+        AttentionMask(offset=jnp.array(2), visibility="causal"),
+        AttentionMask(key_slots=jnp.arange(LENGTH)),
+        ComputedMask(
+            allowed=np.broadcast_to(np.eye(LENGTH, dtype=bool), (ROWS, 1, LENGTH, LENGTH))
+        ),
+    ],
+    ids=["prefix", "offset", "slots", "computed"],
+)
+def test_other_masks_are_matrices(detected, mask):
+    kernel = traced(mask, inputs(dtype=jnp.bfloat16), biased=False)[1][0]
+    assert kernel.invars[3].aval.shape[1:] == (1, LENGTH, LENGTH)
+    assert kernel.params["mask_type"].value == 0
+
+
+def test_segments_of_wide_heads_are_a_matrix(detected):
+    kernel = traced(MASKS["packed"], inputs(width=128, dtype=jnp.bfloat16), biased=False)[1][0]
+    assert kernel.invars[3].aval.shape == (ROWS, 1, LENGTH, LENGTH)
+
+
+@pytest.mark.parametrize("mask", [MASKS["causal"], MASKS["packed"]], ids=["causal", "packed"])
+def test_flops_are_those_of_dense_attention(detected, mask):
+    counts = [
+        flops.count(functools.partial(total, core, mask, biased=False), *inputs(dtype=jnp.bfloat16))
+        for core in (cudnn_core, dense_core)
+    ]
+    assert counts[0] == counts[1] > 0
+
+
+def test_one_query_and_odd_lengths_with_a_bias_are_dense():
+    # No cuDNN is there: the kernel would not trace.
+    query, key, value, table = inputs()
+    total(cudnn_core, AttentionMask(), query[:, :1], key, value, table, biased=False)
+    total(cudnn_core, AttentionMask(), query[:, :7], key, value, table)
+
+
+def test_auto_takes_the_kernel_with_the_dropout_that_it_has(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for dropout, broadcast, fused in [(0, False, True), (0.1, True, True), (0.1, False, False)]:
+        core = select_core("auto", dtype="bfloat16", dropout=dropout, dropout_broadcast=broadcast)
+        assert (core is cudnn_core) == fused
