@@ -1,18 +1,23 @@
 """Training on one GPU in bfloat16: sequences per second, utilization and memory, beside PyTorch.
 
     pip install torch transformers               # without them our side alone is measured
-    python benchmarks/gpu_training.py [--workloads t5_large llama_1b] [--json FILE] [--steps 20]
-    python benchmarks/gpu_training.py --tiny     # a shape for any machine, to try the command
+    python -m benchmarks.gpu_training [--workloads t5_large llama_1b] [--json FILE] [--steps 20]
+    python -m benchmarks.gpu_training --plan     # the bounds of known GPUs, without one
+    python -m benchmarks.gpu_training --tiny     # a shape for any machine, to try the command
 
-Each side of each workload runs in a process of its own, which has the whole memory of the device:
-random tokens, AdamW with float32 parameters and moments, no dropout, and the largest batch of
---rows that fits. PyTorch runs Hugging Face's network under `torch.autocast`, compiled. A step is
-timed from its start to its last output; figures are medians. Utilization is model FLOPs
+First the gradient of T5's bias through cuDNN's kernel is compared with that of dense attention.
+Each side of each workload then trains on random tokens: AdamW with float32 parameters and moments,
+no dropout. PyTorch runs Hugging Face's network under `torch.autocast`, compiled. The largest batch
+of --rows that fits is found by bisection; each number of rows has a process of its own, so that no
+failed one is in its memory, and both sides may take the same share of the device. A step is timed
+from its start to its last output; figures are medians. Utilization is model FLOPs
 (`training/flops.py`, for both sides) by the published peak.
 """
 
+import bisect
 import dataclasses
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -26,14 +31,23 @@ import jax
 import ml_collections
 import numpy as np
 
+from benchmarks import bias_gradient
 from configs import llama, t5
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.planning import batches
+from t5x_like.planning.gpus import GPUS, bounds
 from t5x_like.training import flops
 
-ROWS = (128, 64, 32, 16, 8, 4, 2, 1)
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROWS = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 WARM_UP = 3  # steps before those that are timed
+ROOM = 0.95  # of the device's memory, for either side
+# JAX takes its share as a process begins; beside PyTorch it only counts FLOPs, on the CPU.
+_ENVIRONMENT = {
+    "ours": {"XLA_PYTHON_CLIENT_MEM_FRACTION": str(ROOM)},
+    "pytorch": {"JAX_PLATFORMS": "cpu"},
+}
 
 
 def t5_large() -> ml_collections.ConfigDict:
@@ -109,72 +123,145 @@ class Figures:
 
 def main(arguments: Sequence[str] | None = None) -> list[Figures]:
     """Print the figures."""
-    parser = ArgumentParser(__doc__, prog="python benchmarks/gpu_training.py")
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.gpu_training")
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--rows", type=count, nargs="+", default=list(ROWS))
     parser.add_argument("--steps", type=count, default=20)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--plan", action="store_true", help="print bounds, measure nothing")
     parser.add_argument("--json", help="JSON Lines file for the figures")
     parser.add_argument("--alone", help="a file for the figures of one side, measured in here")
+    parser.add_argument("--check-alone", action="store_true", help="check the gradients in here")
     given = parser.parse_args(arguments)
+    if given.plan:
+        print("\n".join(line for name in given.workloads for line in plan(name)))
+        return []
+    if given.check_alone:
+        print("\n".join(bias_gradient.check()), flush=True)
+        return []
     if given.alone:
-        found = measure(
-            given.sides[0], given.workloads[0], rows=given.rows, steps=given.steps, tiny=given.tiny
-        )
-        pathlib.Path(given.alone).write_text(json.dumps(dataclasses.asdict(found)))
-        return [found]
+        return _measure_alone(given)
+    _run(["--check-alone"], environment=_ENVIRONMENT["ours"], what="gradient of T5's bias")
     figures = []
     for workload in given.workloads:
         for side in given.sides:
-            if one := _in_process(side, workload, given):
+            if one := largest(given.rows, lambda rows, s=side, w=workload: _try(s, w, rows, given)):
                 print(one.text, flush=True)
                 figures.append(one)
     if given.json:
         lines = [json.dumps(dataclasses.asdict(one)) for one in figures]
-        pathlib.Path(given.json).write_text("\n".join(lines) + "\n")
+        pathlib.Path(given.json).write_text("".join(line + "\n" for line in lines))
     return figures
 
 
-def _in_process(side: str, workload: str, given: Any) -> Figures | None:
-    """The figures of one side, None where it fails, which is printed."""
+def largest(rows: Sequence[int], measure: Callable[[int], Figures | None]) -> Figures | None:
+    """The figures of the largest batch that fits, by bisection; None where none does.
+
+    Args:
+        measure: the figures of so many rows, None where these do not fit.
+    """
+    fitted: dict[int, Figures] = {}
+
+    def fails(number: int) -> bool:
+        found = measure(number)
+        if found is not None:
+            fitted[number] = found
+        return found is None
+
+    bisect.bisect_left(sorted(set(rows)), True, key=fails)
+    return fitted[max(fitted)] if fitted else None
+
+
+def _measure_alone(given: Any) -> list[Figures]:
+    """Measure one side with one number of rows, and write its figures; null where it is too big."""
+    side, workload, (rows, *_) = given.sides[0], given.workloads[0], given.rows
+    try:
+        found = [measure(side, workload, rows=rows, steps=given.steps, tiny=given.tiny)]
+    except MemoryError:
+        found = []
+    written = dataclasses.asdict(found[0]) if found else None
+    pathlib.Path(given.alone).write_text(json.dumps(written))
+    return found
+
+
+def _try(side: str, workload: str, rows: int, given: Any) -> Figures | None:
+    """The figures of so many rows, from a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "figures.json"
-        command = [sys.executable, __file__, "--workloads", workload, "--sides", side]
-        command += ["--rows", *map(str, given.rows), "--steps", str(given.steps)]
-        command += ["--alone", str(file), *(["--tiny"] if given.tiny else [])]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:]
-            print(f"{workload}, {side}: failed: {' '.join(last)}", flush=True)
+        command = ["--workloads", workload, "--sides", side, "--rows", str(rows)]
+        command += ["--steps", str(given.steps), "--alone", str(file)]
+        command += ["--tiny"] if given.tiny else []
+        what = f"{workload}, {side}, {rows} rows"
+        if not _run(command, environment=_ENVIRONMENT[side], what=what):
             return None
-        return Figures(**json.loads(file.read_text()))
+        written = json.loads(file.read_text())
+        if written is None:
+            print(f"{what}: too many for the memory", flush=True)
+        return None if written is None else Figures(**written)
 
 
-def measure(
-    side: str, workload: str, *, rows: Sequence[int], steps: int, tiny: bool = False
-) -> Figures:
-    """Measure one side with the first number of rows that fits into memory.
+def _run(arguments: Sequence[str], *, environment: dict[str, str], what: str) -> bool:
+    """Run this command in a process; where it fails, print why."""
+    command = [sys.executable, "-m", "benchmarks.gpu_training", *arguments]
+    env = os.environ | environment
+    done = subprocess.run(
+        command, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT, env=env
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        print(f"{what}: failed: {' '.join(last)}", flush=True)
+    return done.returncode == 0
+
+
+def measure(side: str, workload: str, *, rows: int, steps: int, tiny: bool = False) -> Figures:
+    """Measure one side with so many rows.
 
     Raises:
-        MemoryError: none of them does.
+        MemoryError: they do not fit.
     """
-    for number in rows:
-        config = settings(workload, rows=number, tiny=tiny)
-        model = model_side.build(config, devices=jax.devices()[:1])
-        batch = random_batch(config)
-        shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
-        with model.layout():
-            work = model.flops(shapes)
-        try:
-            seconds, loss, memory, device = SIDES[side](config, model, batch, steps)
-        except Exception as error:
-            if not any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "out of memory")):
-                raise
-            continue
-        peak = flops.peak_of_kind(device)
-        return Figures(side, workload, device, number, seconds, work, peak, memory, loss)
-    raise MemoryError(f"{workload} does not fit with {rows[-1]} rows: give fewer with --rows")
+    config = settings(workload, rows=rows, tiny=tiny)
+    model, batch, work = _counted(config)
+    try:
+        seconds, loss, memory, device = SIDES[side](config, model, batch, steps)
+    except Exception as error:
+        if any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "out of memory")):
+            raise MemoryError(f"{workload} does not fit with {rows} rows") from error
+        raise
+    peak = flops.peak_of_kind(device)
+    return Figures(side, workload, device, rows, seconds, work, peak, memory, loss)
+
+
+def _counted(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, np.ndarray], int]:
+    """The model of a config, a random batch, and the model FLOPs of a step on it."""
+    model = model_side.build(config, devices=jax.devices()[:1])
+    batch = random_batch(config)
+    shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
+    with model.layout():
+        return model, batch, model.flops(shapes)
+
+
+def plan(workload: str) -> list[str]:
+    """A line for each known GPU: what no training of this workload on it exceeds."""
+    rows = 128  # what is computed once for all rows, T5's bias, hardly counts
+    model, _, work = _counted(settings(workload, rows=rows, tiny=False))
+    work //= rows
+    with model.layout():
+        state = model.abstract_state
+    parameters, optimizer = (
+        sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+        for tree in (state.params, state.opt_state)
+    )
+    lines = []
+    for name, gpu in GPUS.items():
+        found = bounds(gpu, work=work, parameters=parameters, optimizer=optimizer)
+        lines.append(
+            f"{workload}, {name}: {work / 1e12:.3f} TFLOP a sequence, at most "
+            f"{found.sequences:.1f} sequences/s; parameters, optimizer and gradients "
+            f"{found.state / 1e9:.1f} GB, {found.left / 1e9:.1f} GB left; the update takes "
+            f"{found.update_seconds * 1e3:.1f} ms of a step at least"
+        )
+    return lines
 
 
 def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
@@ -216,6 +303,7 @@ def pytorch(
     from benchmarks import pytorch_networks  # PyTorch, which our side does not need
 
     del model
+    pytorch_networks.limit_memory(ROOM)
     take = pytorch_networks.training_step(config.model.to_dict(), batch)
     seconds, loss = timed(take, steps)
     return seconds, loss, *pytorch_networks.memory_and_device()

@@ -75,6 +75,12 @@ def training_step(size: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> C
     return take
 
 
+def limit_memory(share: float) -> None:
+    """Let this process take no more than this share of the device's memory."""
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(share)
+
+
 def memory_and_device() -> tuple[int | None, str]:
     """The most bytes of the device at once, None on a CPU, and its name."""
     if not torch.cuda.is_available():
