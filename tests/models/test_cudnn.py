@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import t5
+from t5x_like.experiment import model_side
 from t5x_like.models.attention import cudnn
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
@@ -15,6 +17,7 @@ from t5x_like.models.attention.cudnn import cudnn_core
 from t5x_like.models.attention.masks import AttentionMask, ComputedMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.attention.selection import select_core
+from t5x_like.planning import batches
 from t5x_like.training import flops
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 28, 4, 8
@@ -259,3 +262,30 @@ def test_auto_takes_the_kernel_with_the_dropout_that_it_has(monkeypatch):
     for dropout, broadcast, fused in [(0, False, True), (0.1, True, True), (0.1, False, False)]:
         core = select_core("auto", dtype="bfloat16", dropout=dropout, dropout_broadcast=broadcast)
         assert (core is cudnn_core) == fused
+
+
+def kernels_of_t5(pack):
+    """The kinds of masks and shapes of biases of T5's kernels, encoder, decoder and across."""
+    config = t5.get_config("small")
+    config.model.update({"heads": 4, "encoder_layers": 1, "decoder_layers": 1})
+    config.model.update({"dtype": "bfloat16", "attention": "cudnn", "loop": "unroll"})
+    config.data.update({"lengths": {"inputs": 32, "targets": 16}, "batch_size": 2, "pack": pack})
+    model = model_side.build(config, devices=jax.devices()[:1])
+    batch = batches.batch(config)
+    with model.layout():
+        program = jax.make_jaxpr(lambda p, b: model.loss(p, b, jax.random.key(0)))(
+            model.shapes.params, batch
+        )
+    return {
+        (e.params["mask_type"].name, e.invars[3].aval.shape)
+        for e in equations(program.jaxpr)
+        if e.primitive.name.startswith("dot_product_attention_fwd")
+    }
+
+
+def test_t5s_rows_are_lengths_and_packed_rows_segments(detected):
+    encoder, decoder, none = (1, 4, 32, 32), (1, 4, 16, 16), (0,)
+    lengths = {("PADDING", encoder), ("CAUSAL", decoder), ("PADDING", none)}
+    assert kernels_of_t5(False) == lengths
+    segments = {("NO_MASK", encoder), ("CAUSAL", decoder), ("NO_MASK", none)}
+    assert kernels_of_t5(True) == segments

@@ -95,9 +95,10 @@ class EncoderDecoder(nn.Module):
     def encode(
         self, batch: Batch, *, deterministic: bool = True
     ) -> tuple[Float[Array, "B S D"], Int[Array, "B S"]]:
-        """The encoder's output, and its segments (0 is padding).
+        """The encoder's output, and its segments (0 is padding; by default token 0 is).
 
-        By default token 0 is padding, and comes after all others of a row.
+        A row is one document with its padding after it, unless the batch has the positions or the
+        decoder's segments that packed rows have.
         """
         return self._encode(batch, deterministic=deterministic, collect=())[:2]
 
@@ -108,7 +109,7 @@ class EncoderDecoder(nn.Module):
         segments = batch.get("encoder_segment_ids", (tokens != 0).astype(jnp.int32))
         # Padding attends to the first document, as in Hugging Face's networks: in a sparse layer
         # padding takes slots of experts, so its states matter.
-        readers = jnp.maximum(segments, 1) if "encoder_segment_ids" in batch else None
+        readers = jnp.maximum(segments, 1) if _padding(batch) == "anywhere" else None
         shared = Shared(
             mask=AttentionMask(
                 query_segments=readers, key_segments=segments, padding=_padding(batch)
@@ -139,8 +140,9 @@ class EncoderDecoder(nn.Module):
         Args:
             decoder_input_tokens: prompts, left-padded.
             cache_length: slots of the cache, for the prompt and the continuation.
-            encoder_mask, decoder_mask: True where a token is not padding. By default token 0 is
-                padding in the encoder, and the prompt has no padding (it begins with token 0).
+            encoder_mask, decoder_mask: True where a token is not padding. The encoder's padding
+                comes after its tokens. By default token 0 is padding in the encoder, and the
+                prompt has no padding (it begins with token 0).
         """
         batch = {"encoder_input_tokens": encoder_input_tokens}
         if encoder_mask is not None:
@@ -190,5 +192,6 @@ class EncoderDecoder(nn.Module):
 
 
 def _padding(batch: Batch) -> Padding:
-    """Where the padding of the encoder's rows is, as far as it is known while tracing."""
-    return "anywhere" if "encoder_segment_ids" in batch else "at_end"
+    """Where the padding of the encoder's rows is: at their end, unless they are packed."""
+    packed = {"encoder_positions", "decoder_positions", "decoder_segment_ids"} & set(batch)
+    return "anywhere" if packed else "at_end"
