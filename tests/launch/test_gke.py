@@ -111,7 +111,10 @@ def test_a_loss_that_is_not_finite_fails_the_jobset_without_a_restart(capsys):
     manifest, _ = made(capsys, "t5", "--type=v4-8", "--image=i")
     (replicated,) = manifest["spec"]["replicatedJobs"]
     (rule,) = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
-    assert rule == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [NonFiniteError.STATUS]}}
+    assert rule == {
+        "action": "FailJob",
+        "onExitCodes": {"operator": "In", "values": [NonFiniteError.STATUS]},
+    }
     policy = manifest["spec"]["failurePolicy"]
     assert policy["maxRestarts"] == 20
     (rule,) = policy["rules"]
@@ -127,7 +130,10 @@ def test_a_loss_that_is_not_finite_fails_the_jobset_without_a_restart(capsys):
         (["t" * 41, "--type=v4-8", "--image=i", "--", *TRAIN], "40 at most"),
         (["t5", "--type=v4-8", "--image=i"], "no command"),
         (["t5", "--type=v4-8", "--image=i", "--restarts=-1", "--", *TRAIN], "--restarts=-1"),
-        (["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=gs://"], "workdir=gs://: a pod"),
+        (
+            ["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=gs://"],
+            "workdir=gs://: a pod",
+        ),
         (
             ["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=runs/t5"],
             "write /gcs/BUCKET/..., where the bucket is mounted, or gs://BUCKET/...",
