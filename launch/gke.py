@@ -5,12 +5,14 @@ r"""Prints the manifest of a run on GKE's TPUs, a JobSet: one pod on each host o
         -- python -m t5x_like.train --config=configs/t5.py:base \
         --config.workdir=/gcs/BUCKET/runs/t5_base  | kubectl apply -f -
 
-It runs nothing. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts.
-When a host is preempted all pods start again, and the same command goes on from its checkpoint.
+It runs nothing. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts; a
+path gs://... needs no mount. When a host is preempted all pods start again, and the same command
+goes on from its checkpoint; a loss that is not finite (exit status 3) fails the JobSet at once.
 docs/launching.md explains it step by step.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus (node labels, google.com/tpu),
-https://jobset.sigs.k8s.io (JobSet),
+https://jobset.sigs.k8s.io/docs/concepts/failurepolicy (JobSet, and its rules for failed jobs),
+https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy,
 https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral.
 """
 
@@ -27,6 +29,8 @@ from launch.accelerators import Slice
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # the pods' names add to it, to 63 at most
 BUCKET = re.compile(r"/gcs/([^/]+)")
+PLACE = re.compile(r"(/gcs/|gs://)[^/]+")  # where a workdir outlives its pods
+NONFINITE = 3  # train's exit status for a loss that is not finite, as it would be again
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,6 +67,12 @@ def manifest(
         "completions": slice_.hosts,
         "completionMode": "Indexed",
         "backoffLimit": 0,  # a pod alone cannot come back to its slice: the JobSet restarts all
+        # The reason of the job's failure is then PodFailurePolicy, for which the JobSet has a rule.
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [NONFINITE]}}
+            ]
+        },
         "template": _pod(
             slice_, image=image, command=command, service_account=service_account, spot=spot
         ),
@@ -78,8 +88,12 @@ def manifest(
             },
         },
         "spec": {
-            # The pods that are left hold their chips until they are deleted.
-            "failurePolicy": {"maxRestarts": restarts, "restartStrategy": "BlockingRecreate"},
+            "failurePolicy": {
+                "maxRestarts": restarts,
+                # The pods that are left hold their chips until they are deleted.
+                "restartStrategy": "BlockingRecreate",
+                "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+            },
             "replicatedJobs": [{"name": "slice", "replicas": 1, "template": {"spec": job}}],
         },
     }
@@ -151,11 +165,10 @@ def _check(name: str, *, command: Sequence[str], restarts: int) -> None:
         raise ValueError("no command: ... -- python -m t5x_like.train ...")
     workdirs = [word.split("workdir=", 1)[1] for word in command if "workdir=" in word]
     for workdir in workdirs:
-        if not BUCKET.match(workdir):
-            bucket = workdir.removeprefix("gs://") if workdir.startswith("gs://") else "BUCKET/..."
+        if not PLACE.match(workdir):
             raise ValueError(
-                f"workdir={workdir}: a pod takes its disk along; write /gcs/{bucket}, where the "
-                "bucket is mounted"
+                f"workdir={workdir}: a pod takes its disk along; write /gcs/BUCKET/..., where the "
+                "bucket is mounted, or gs://BUCKET/..."
             )
 
 

@@ -13,7 +13,7 @@
 #
 # Every action takes --project=ID and --zone=ZONE (or CLOUDSDK_CORE_PROJECT and
 # CLOUDSDK_COMPUTE_ZONE), and --dry-run, which prints the commands and runs none. A path
-# /gcs/BUCKET/... in a COMMAND is gs://BUCKET/..., which each worker mounts.
+# /gcs/BUCKET/... in a COMMAND is gs://BUCKET/..., which each worker mounts; gs://... needs no mount.
 #
 # gcloud's commands: https://cloud.google.com/sdk/gcloud/reference/compute/tpus/queued-resources and
 # https://cloud.google.com/sdk/gcloud/reference/compute/tpus/tpu-vm
@@ -266,15 +266,12 @@ check_command() {
   fi
   for word in "${command[@]}"; do
     case $word in
-      *workdir=gs://*)
-        fail "${word#--config.}: write /gcs/${word#*gs://}, where the bucket is mounted"
-        ;;
-      *workdir=/gcs/?*) kept=yes ;;
+      *workdir=/gcs/?* | *workdir=gs://?*) kept=yes ;;
     esac
     if [[ $word =~ /gcs/([^/]+) ]]; then buckets+=("${BASH_REMATCH[1]}"); fi
   done
   if [[ $action == watch && ! $kept ]]; then
-    fail "no --config.workdir=/gcs/BUCKET/...: a preempted slice takes its disks along"
+    fail "no --config.workdir=/gcs/BUCKET/... or gs://BUCKET/...: a preempted slice takes its disks along"
   fi
 }
 

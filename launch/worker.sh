@@ -13,7 +13,7 @@ install() {
   if [[ ! -x $uv ]]; then python3 -m pip install --user --quiet uv; fi
   "$uv" python install 3.12
   PYTHON=$("$uv" python find --system 3.12) bash launch/environment.sh
-  .venv/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[tpu]'
+  .venv/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[tpu,gcs]'
 }
 
 # https://cloud.google.com/storage/docs/cloud-storage-fuse/install

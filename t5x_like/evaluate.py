@@ -62,12 +62,12 @@ import jax
 import ml_collections
 from absl import flags
 
-from t5x_like import config, partitioning, paths
+from t5x_like import config, partitioning, paths, vocabularies
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
-from t5x_like.experiment import command_line, completion, model_side
+from t5x_like.experiment import command_line, completion, fingerprints, model_side
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -165,6 +165,8 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, A
         folders = given.ensemble.split(",")
         return ensembles.load(folders, settings, mesh=mesh, average=given.average)
     path = completion.model_folder(settings, checkpoint=given.checkpoint)
+    run = open_source(path).run
+    _check_vocabulary(run, settings.data.vocabulary)
     pretrained = from_pretrained(
         path,
         mesh=mesh,
@@ -173,7 +175,14 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, A
         whole=True,
         **settings.model.to_dict(),
     )
-    return pretrained, open_source(path).run
+    return pretrained, run
+
+
+def _check_vocabulary(run: Mapping[str, Any], name: str) -> None:
+    """Check that the run was trained with this vocabulary, if it is known."""
+    if before := run.get("fingerprints"):
+        digest = vocabularies.load(name).digest
+        fingerprints.check_vocabulary(before, digest, vocabulary=name)
 
 
 def _measurable(chosen: dict[str, Measure]) -> dict[str, Measure]:

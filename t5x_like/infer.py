@@ -66,7 +66,14 @@ from absl import flags
 
 from t5x_like import config
 from t5x_like.config import one_line_errors
-from t5x_like.experiment import command_line, completion, data_side, model_side, text_data
+from t5x_like.experiment import (
+    command_line,
+    completion,
+    data_side,
+    fingerprints,
+    model_side,
+    text_data,
+)
 from t5x_like.experiment.tasks import choose_task
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference import example_display, interactive, predictions, text_model
@@ -76,6 +83,7 @@ from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import hint
 from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained.weight_source import open_source
 from t5x_like.vocabularies.chat import find_template
 
 T = TypeVar("T")
@@ -105,6 +113,10 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         settings = task.settings
         predicted = predictions.name_of(pretrained)
         text = text_data.build(settings)
+        before = open_source(path).run.get("fingerprints", {})
+        fingerprints.check_vocabulary(
+            before, text.vocabulary.digest, vocabulary=settings.data.vocabulary
+        )
         if predicted == predictions.TEXT:
             _generate(pretrained, settings, text)
             return

@@ -3,7 +3,10 @@
 import base64
 import json
 import resource
+import shlex
 import shutil
+import subprocess
+import sys
 from concurrent.futures import Future
 
 import jax
@@ -312,6 +315,29 @@ def test_failed_write_hides_no_other_error(tmp_path, too_large, caplog):
     with pytest.raises(ZeroDivisionError), Checkpoints(tmp_path) as saver:
         saver.save(1 // (saver.save(1, too_large) or 0), make_state())
     assert "cannot write the checkpoint of step 1" in caplog.text
+
+
+def in_small_disk(folder, command):
+    """Run a command with a folder that is a disk of 900 kB.
+
+    Where no disk may be mounted, files end at 64 kB.
+    """
+    mount = f"mount -t tmpfs -o size=900k tmpfs {shlex.quote(str(folder))}"
+    words = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+    mounts = shutil.which("unshare") and not subprocess.run([*words, mount]).returncode
+    shell = [*words, f"{mount} && exec"] if mounts else ["sh", "-c", "ulimit -f 128; exec"]
+    shell[-1] += f" {shlex.join(command)}"
+    return subprocess.run(shell, capture_output=True, text=True)
+
+
+def test_full_disk_is_one_line_without_the_tracebacks_of_threads(tmp_path):
+    program = [sys.executable, "-m", "tests.programs.full_disk", str(tmp_path)]
+    done = in_small_disk(tmp_path, program)
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("I", "W"))]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: cannot write the checkpoint of step ")
+    assert "No space left on device" in lines[0] or "File too large" in lines[0]
 
 
 def test_step_that_is_there_is_not_overwritten(copy):

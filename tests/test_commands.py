@@ -16,6 +16,7 @@ import pytest
 import t5x_like
 from t5x_like import checkpoints, evaluate, infer, train
 from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.vocabularies import trainers
 from tests.programs import command_flags, tiny_t5
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -122,6 +123,20 @@ def test_a_full_disk_is_one_line(name, trained, given, tmp_path, capsys):
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: cannot write /dev/full: No space left on device: make room")
+
+
+@pytest.mark.parametrize("name", ["evaluate", "infer"])
+def test_another_vocabulary_than_the_runs_is_refused(name, trained, given, tmp_path, capsys):
+    vocabulary = tmp_path / "other.model"
+    lines = (trained / "text.txt").read_text().splitlines()
+    trainers.train(lines, vocab_size=40, output=vocabulary)
+    given(examples=0 if name == "evaluate" else 1)
+    changed = settings(trained, data__vocabulary=str(vocabulary))
+    with pytest.raises(SystemExit) as ended:
+        {"evaluate": evaluate.evaluate, "infer": infer.infer}[name](changed)
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "other.model' is another vocabulary than the one in the run's checkpoint" in line
 
 
 def test_infer_shows_examples(trained, given, capsys):

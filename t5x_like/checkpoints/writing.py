@@ -33,7 +33,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
 from t5x_like import paths
-from t5x_like.checkpoints import manifest, reading
+from t5x_like.checkpoints import manifest, orbax_errors, reading
 from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
 
@@ -194,6 +194,7 @@ class Checkpoints:
 
     @functools.cached_property
     def _manager(self) -> ocp.CheckpointManager:
+        orbax_errors.leave_out_tracebacks()
         policies = ocp.checkpoint_managers
         kept: list[Any] = [policies.LatestN(self._keep)]
         if self._keep_every:

@@ -193,7 +193,11 @@ def build(
     parts = partitioning.batch_parts(mesh.shape)
     shards = shards or data.shards or (data.batch_size if text.converter.continues else parts)
     if shards % number:
-        raise ValueError(f"data.shards={shards} cannot be divided among {number} batch slices")
+        raise ValueError(
+            f"data.shards={shards} cannot be divided among {number} batch slices; a run keeps the "
+            "number that it began with, by default one for each device that held rows: one that "
+            f"shall go on over more processes begins with a multiple, as data.shards={number}"
+        )
     _check_labels(config, text)
     inputs = Inputs(
         config=config,

@@ -35,6 +35,25 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
     return {"vocabulary": digest, "read": kept, "files": files}
 
 
+def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str) -> None:
+    """Check that a vocabulary is that of a checkpoint; older ones have no fingerprint of it.
+
+    Args:
+        before: the fingerprints in the checkpoint, {} if it has none.
+        digest: of the vocabulary.
+        vocabulary: `data.vocabulary`, for the message.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    if before and before["vocabulary"] != digest:
+        raise ValueError(
+            f"data.vocabulary={vocabulary!r} is another vocabulary than the one in the run's "
+            "checkpoint, whose parameters belong to its tokens: give that one, or set another "
+            "workdir"
+        )
+
+
 def compare(
     before: Mapping[str, Any], now: Mapping[str, Any], *, vocabulary: str, allow_changed: bool
 ) -> list[str]:
@@ -55,12 +74,7 @@ def compare(
     """
     if not before:
         return []
-    if before["vocabulary"] != now["vocabulary"]:
-        raise ValueError(
-            f"data.vocabulary={vocabulary!r} is another vocabulary than the one in the run's "
-            "checkpoint, whose parameters belong to its tokens: give that one, or set another "
-            "workdir"
-        )
+    check_vocabulary(before, now["vocabulary"], vocabulary=vocabulary)
     changes = [change for key in before["read"] if (change := _change(before, now, key=key))]
     if changes and not allow_changed:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""

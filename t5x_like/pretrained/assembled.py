@@ -1,17 +1,25 @@
-"""Parameters from the tensors of a file to the devices that hold their parts, and back."""
+"""Parameters from the tensors of a file to the devices that hold their parts, and back.
 
+The host holds a piece of a parameter at a time, in both directions.
+"""
+
+import ctypes
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
 from t5x_like.hf import weight_map
 from t5x_like.hf.weight_map import Index, Piece
 
-_MOST_GATHERED = 2**24  # bytes of a parameter that are gathered on every device at once
+_PIECE = 2**24  # bytes of a parameter that go from the host to a device, or back, at once
+_MOST_GATHERED = 2**22  # bytes of a parameter that the devices of a process gather at once
+_MOST_WHOLE = 2**26  # bytes of a part that goes to its devices in one piece: no program is compiled
 _Bounds = tuple[tuple[int, int], ...]  # the start and the stop on each axis
 
 
@@ -30,38 +38,73 @@ def assembled(
         index = tuple(slice(*each) for each in bounds)
         return weight_map.assemble(leaf.shape, index, parts, read, dtype=leaf.dtype)
 
+    whole = tuple((0, size) for size in leaf.shape)
     if leaf.sharding is None:
-        return jax.device_put(part(tuple((0, size) for size in leaf.shape)))
-    holders: dict[_Bounds, list[jax.Device]] = {}
+        return _put(part, whole, [None], leaf.dtype)[0]
+    holders: dict[_Bounds, list[jax.Device | None]] = {}
     for device, index in leaf.sharding.addressable_devices_indices_map(leaf.shape).items():
         assert index is not None
         spans = (span.indices(size) for span, size in zip(index, leaf.shape, strict=True))
         holders.setdefault(tuple(span[:2] for span in spans), []).append(device)
     held: list[jax.Array] = []
     for bounds, devices in holders.items():
-        array = part(bounds)
-        # Waited for, so that the host has no second part before the first one is on its devices.
-        held += jax.block_until_ready([jax.device_put(array, device) for device in devices])
+        held += _put(part, bounds, devices, leaf.dtype)
     return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, held)
 
 
-def copy_part(array: Array, index: tuple[int, ...], place: np.ndarray) -> None:
-    """Copy the part of a parameter at indices of its first axes to the host.
+def _put(
+    part: Callable[[_Bounds], np.ndarray],
+    bounds: _Bounds,
+    devices: list[jax.Device | None],
+    dtype: np.dtype,
+) -> list[jax.Array]:
+    """A part of a parameter on each of its devices, None for the default one.
 
-    All processes that hold parts of it call this.
+    A large part is written there piece by piece. Each is waited for, so that the host has no second
+    one before the first is on its devices.
+    """
+    shape = tuple(stop - start for start, stop in bounds)
+    if math.prod(shape) * dtype.itemsize <= _MOST_WHOLE:
+        array = part(bounds)
+        held = jax.block_until_ready([jax.device_put(array, device) for device in devices])
+    else:
+        held = [jnp.zeros(shape, dtype, device=device) for device in devices]
+        axis, number = _cut(shape, dtype, most=_PIECE)
+        first = bounds[axis][0]
+        for start, stop in _spans(shape[axis], number):
+            piece = part((*bounds[:axis], (first + start, first + stop), *bounds[axis + 1 :]))
+            held = [
+                _write(whole, jax.device_put(piece, device), start, axis=axis)
+                for whole, device in zip(held, devices, strict=True)
+            ]
+            jax.block_until_ready(held)
+    _return_free_memory()
+    return held
+
+
+@functools.partial(jax.jit, static_argnames="axis", donate_argnums=0)
+def _write(whole: Array, piece: Array, start: int, *, axis: int) -> Array:
+    return jax.lax.dynamic_update_slice_in_dim(whole, piece, start, axis)
+
+
+def copy_part(array: Array, index: tuple[int, ...], place: np.ndarray) -> None:
+    """Copy the part of a parameter at indices of its first axes to the host of the first process.
+
+    All processes that hold parts of it call this; in the others nothing is written.
 
     Args:
         place: a NumPy array of the part's shape.
     """
+    _return_free_memory()
     part = _at(array, np.array(index, np.int32)) if index else array
     if not isinstance(part, jax.Array):
         place[...] = part
-    elif not part.is_fully_addressable:
+    elif not part.is_fully_addressable and not part.is_fully_replicated:
         _gather(part, place)
-    else:  # shard by shard: `np.asarray` of a sharded array keeps its copy as long as the array
+    elif jax.process_index() == 0:
         for shard in part.addressable_shards:
             if shard.replica_id == 0:
-                place[shard.index] = shard.data
+                _copy_shard(shard.data, place[shard.index])
 
 
 @jax.jit
@@ -72,23 +115,84 @@ def _at(array: Array, index: Int[Array, " n"]) -> Array:
     return array
 
 
-def _gather(array: Array, place: np.ndarray) -> None:
-    """Copy an array of several processes, some places of an axis at a time: each device has all."""
-    kept = array.sharding.shard_shape(array.shape)
-    whole = [axis for axis in range(array.ndim) if kept[axis] == array.shape[axis]]
-    if not whole:  # to slice an axis that is divided, the compiler would gather it
-        place[...] = multihost_utils.process_allgather(array, tiled=True)
+def _copy_shard(shard: Array, place: np.ndarray) -> None:
+    """Copy an array of one device to the host.
+
+    JAX keeps the host's copy of an array of a GPU or TPU as long as the array, here the parameter:
+    what is copied is a slice, which ends with its copy.
+    """
+    if not shard.ndim or next(iter(shard.devices())).platform == "cpu":
+        place[...] = shard  # on a CPU a view
         return
-    axis = max(whole, key=lambda axis: array.shape[axis])
-    size = array.shape[axis]
-    most = max(1, _MOST_GATHERED * size // array.nbytes)
+    axis, number = _cut(shard.shape, shard.dtype, most=_PIECE)
     places = np.moveaxis(place, axis, 0)
-    for start in range(0, size, most):
-        part = _slice(array, start, number=min(most, size - start), axis=axis)
-        found = multihost_utils.process_allgather(part, tiled=True)
-        places[start : start + most] = np.moveaxis(found, axis, 0)
+    for start, stop in _spans(shard.shape[axis], number):
+        piece = _slice(shard, start, number=stop - start, axis=axis)
+        places[start:stop] = np.moveaxis(np.asarray(piece), axis, 0)
+
+
+def _gather(array: Array, place: np.ndarray) -> None:
+    """Copy an array of several processes to the first one, some places of every part at a time.
+
+    All devices get these places: JAX has no collective whose result is in one process alone.
+    """
+    kept = array.sharding.shard_shape(array.shape)
+    copies = jax.local_device_count() * (array.size // math.prod(kept))
+    axis, number = _cut(kept, array.dtype, most=_MOST_GATHERED // copies)
+    size = kept[axis]
+    places = np.moveaxis(place, axis, 0)
+    for start, stop in _spans(size, number):
+        _return_free_memory()
+        found = jax.block_until_ready(_gathered(array, start, number=stop - start, axis=axis))
+        if jax.process_index() == 0:
+            parts = np.moveaxis(np.asarray(found.addressable_data(0)), axis, 0)
+            for n, part in enumerate(np.split(parts, array.shape[axis] // size)):
+                places[n * size + start : n * size + stop] = part
+
+
+def _gathered(array: Array, start: int, *, number: int, axis: int) -> Array:
+    """Places of an axis of each device's part, one part's after the other's, on all devices."""
+    sharding = array.sharding
+    assert isinstance(sharding, NamedSharding)
+    return _gathering(sharding, number, axis)(array, start)
+
+
+@functools.cache
+def _gathering(sharding: NamedSharding, number: int, axis: int) -> Callable[[Array, int], Array]:
+    own = PartitionSpec(*sharding.spec)
+    slices = jax.shard_map(
+        functools.partial(jax.lax.dynamic_slice_in_dim, slice_size=number, axis=axis),
+        mesh=sharding.mesh,
+        in_specs=(own, PartitionSpec()),
+        out_specs=own,
+    )
+    return jax.jit(slices, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))
 
 
 @functools.partial(jax.jit, static_argnames=("number", "axis"))
 def _slice(array: Array, start: int, *, number: int, axis: int) -> Array:
     return jax.lax.dynamic_slice_in_dim(array, start, number, axis=axis)
+
+
+def _cut(shape: tuple[int, ...], dtype: np.dtype, *, most: int) -> tuple[int, int]:
+    """The axis along which to cut an array, and the places of it in a piece of `most` bytes.
+
+    The first axis, of layers or rows, if one place of it is not larger; else the longest one.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    axis = 0 if size <= most * shape[0] else max(range(len(shape)), key=shape.__getitem__)
+    return axis, max(1, min(shape[axis], most * shape[axis] // max(1, size)))
+
+
+def _spans(size: int, number: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + number, size)) for start in range(0, size, number))
+
+
+def _return_free_memory() -> None:
+    """Return the free memory of this process to the kernel, where its C library is glibc.
+
+    glibc keeps freed arrays of up to 32 MB for later ones, which amounts to more than a tensor.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

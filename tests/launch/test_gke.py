@@ -9,6 +9,7 @@ import yaml
 
 from launch import gke
 from launch.accelerators import SLICES
+from t5x_like.training.loop import NonFiniteError
 
 SCHEMA = json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
 TRAIN = (
@@ -97,6 +98,29 @@ def test_buckets_of_the_command_are_mounted_where_it_looks_for_them(capsys):
     assert mounts == {"my_bucket.org": "/gcs/my_bucket.org", "corpora": "/gcs/corpora"}
 
 
+def test_a_workdir_in_a_bucket_needs_no_mount(capsys):
+    manifest, _ = made(
+        capsys, "t5", "--type=v4-8", "--image=i", command=("train", "--config.workdir=gs://b/t5")
+    )
+    (container,) = pod(manifest)["containers"]
+    assert (pod(manifest)["volumes"], container["volumeMounts"]) == ([], [])
+    assert container["command"][-1] == "--config.workdir=gs://b/t5"
+
+
+def test_a_loss_that_is_not_finite_fails_the_jobset_without_a_restart(capsys):
+    manifest, _ = made(capsys, "t5", "--type=v4-8", "--image=i")
+    (replicated,) = manifest["spec"]["replicatedJobs"]
+    (rule,) = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
+    assert rule == {
+        "action": "FailJob",
+        "onExitCodes": {"operator": "In", "values": [NonFiniteError.STATUS]},
+    }
+    policy = manifest["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] == 20
+    (rule,) = policy["rules"]
+    assert rule == {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -107,12 +131,12 @@ def test_buckets_of_the_command_are_mounted_where_it_looks_for_them(capsys):
         (["t5", "--type=v4-8", "--image=i"], "no command"),
         (["t5", "--type=v4-8", "--image=i", "--restarts=-1", "--", *TRAIN], "--restarts=-1"),
         (
-            ["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=gs://b/t5"],
-            "workdir=gs://b/t5: a pod takes its disk along; write /gcs/b/t5",
+            ["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=gs://"],
+            "workdir=gs://: a pod",
         ),
         (
             ["t5", "--type=v4-8", "--image=i", "--", "--config.workdir=runs/t5"],
-            "write /gcs/BUCKET/...",
+            "write /gcs/BUCKET/..., where the bucket is mounted, or gs://BUCKET/...",
         ),
         (["t5", "--type=v4-8", "--image=i", "--sport", "--", *TRAIN], "--sport"),
     ],
