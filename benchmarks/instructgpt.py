@@ -12,8 +12,9 @@ each seed, in OUT/SEED:
     ppo_...             sft, trained for the rewards with three beta, and PPO-ptx with one of them
     measured.json       labels and rewards of the responses to the test's
 
-A stage that is finished is not run again, so that a killed command goes on; processes with other
-seeds may run beside it. Then the table is written from all seeds that are measured.
+A stage that is finished is not run again, so that a killed command goes on, with the same --steps;
+processes with other seeds may run beside it. Then the table is written from all seeds that are
+measured.
 """
 
 if __name__ == "__main__":
@@ -29,6 +30,7 @@ if __name__ == "__main__":
 
 import argparse
 import dataclasses
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -63,12 +65,35 @@ def main(arguments: argparse.Namespace) -> None:
         check_folder("--out", out)
         check_folder("--write", arguments.write or out)
         seeds = [int(one) for one in arguments.seeds.split(",")]
+        keep_steps(out, arguments.steps)
         _prepare(out)
         for seed in seeds:
             Stages(out, out / str(seed), seed, arguments.steps).run()
     path = instructgpt_table.write(out, Path(arguments.write or out), policies())
     print(path.read_text())
     print(f"written to {path}")
+
+
+def keep_steps(out: Path, steps: float) -> None:
+    """Write --steps beside the data, once.
+
+    What stages wrote is used again whatever made it, so that a trial of fewer steps would go into
+    the results of a whole one.
+
+    Raises:
+        ValueError: the folder was made with other steps; without the file, with 1.
+    """
+    file = out / "steps.json"
+    if not file.is_file():
+        made = any((out / f"{name}.jsonl").is_file() for name in _DATA)
+        out.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(1.0 if made else steps))
+    before = json.loads(file.read_text())
+    if steps != before:
+        raise ValueError(
+            f"--steps={steps}: {out} was made with --steps={before}, and its files would be used "
+            "again: give another --out"
+        )
 
 
 def _prepare(out: Path) -> None:

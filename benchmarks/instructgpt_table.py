@@ -135,7 +135,8 @@ def _lines(
         "Mean ± standard deviation over seeds, of one response to each of the test's instructions, "
         "sampled at temperature 1. `lm` and `large` (10 times the parameters) are shown one "
         "demonstration, of the question that is asked. `held_out` is the loss on documentation "
-        "in nats a token; the paper's numbers are those of GPT, SFT and Instruct with 175 billion parameters."
+        "in nats a token; the paper's numbers are those of GPT, SFT and Instruct with 175 billion "
+        "parameters."
     )
     yield ""
     yield "| wins | against | share | 95% interval |"
