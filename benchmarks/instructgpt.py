@@ -45,8 +45,19 @@ from t5x_like.experiment.command_line import check_folder
 
 BETAS = (0.02, 0.1, 0.5)
 PTX = "ppo_ptx"
-_PTX_BETA = 0.1
+_PTX_BETA, _PTX_GAMMA, _PTX_ROWS = 0.1, 1.0, 2
 RESPONSES = 4  # to an instruction, that are compared
+# What the page says of the runs, beside their numbers.
+NOTES = (
+    "The policies, also those along the curves, are moving averages of the weights (0.992 an "
+    "update, 4 updates a step), as the paper's are.",
+    f"PPO-ptx has beta {_PTX_BETA}, gamma {_PTX_GAMMA} and {_PTX_ROWS} pretraining rows an "
+    "episode; the paper has 0.02, 27.8 and 8.",
+    "Instructions, demonstrations and vocabulary are the same for all seeds; sampling, the "
+    "labeler's noise and the weights are each seed's own.",
+    f"A response without an end token in its {LENGTHS['targets']} tokens keeps its reward "
+    "(`loss.missing_end` is not set); `ended` is the share of the others.",
+)
 _DATA = ("demonstrations", "compared", "prompts", "test", "texts", "held_out_texts")
 # 0.43 and 4.5 million parameters, of which the vocabulary's pieces are 0.20 and 0.52.
 _SMALL = {"vocab_size": 2048, "layers": 2, "d_model": 96, "heads": 4, "d_ff": 384}
@@ -69,7 +80,7 @@ def main(arguments: argparse.Namespace) -> None:
         _prepare(out)
         for seed in seeds:
             Stages(out, out / str(seed), seed, arguments.steps).run()
-    path = instructgpt_table.write(out, Path(arguments.write or out), policies())
+    path = instructgpt_table.write(out, Path(arguments.write or out), policies(), notes=NOTES)
     print(path.read_text())
     print(f"written to {path}")
 
@@ -187,7 +198,8 @@ class Stages:
             **{"checkpoint.every": every, "checkpoint.keep": 9, "evaluate.every": every},
         }
         alone = {"loss.gamma_ptx": 0.0, "data.objective_settings.pretraining_rows": 0}
-        mixed = {"loss.gamma_ptx": 1.0, "data.objective_settings.pretraining_rows": 2}
+        mixed = {"loss.gamma_ptx": _PTX_GAMMA}
+        mixed["data.objective_settings.pretraining_rows"] = _PTX_ROWS
         mixed["data.settings.pretraining"] = self.out / "texts.jsonl"
         arms = {f"ppo_{beta}": {**alone, "loss.beta": beta} for beta in BETAS}
         arms[PTX] = {**mixed, "loss.beta": _PTX_BETA}

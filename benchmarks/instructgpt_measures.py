@@ -9,7 +9,7 @@ import numpy as np
 from configs import instructgpt
 from data import instructions
 from t5x_like import checkpoints
-from t5x_like.experiment import command_line, completion
+from t5x_like.experiment import command_line, completion, reporting
 from t5x_like.inference import text_model
 from t5x_like.inference.text_model import Pair, TextModel
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -45,7 +45,10 @@ def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> N
     """Write FOLDER/measured.json.
 
     It has for each model the scores, the judgements and the held-out loss (`models`), for each
-    policy what it was at its checkpoints (`curves`), and the best of n of sft (`best_of`).
+    policy what it was at its checkpoints (`curves`), the best of n of sft (`best_of`), and of pairs
+    of responses the shares in which the labeler agrees with its own rules (`agreement`), and in
+    which the reward model agrees with the labeler on held-out ones (`reward_accuracy`). A policy is
+    the moving average of its weights.
     """
     rows = instructions.read(out / "test.jsonl")
     texts = [row["text"] for row in instructions.read(out / "held_out_texts.jsonl")[:_TEXTS]]
@@ -64,7 +67,16 @@ def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> N
             for step, policy in _checkpoints(folder / name)
         ]
     best = list(_best_of(sft, judge, rows, seed=seed))
-    found = {"models": models, "curves": curves, "best_of": best}
+    held_out = reporting.read_log(folder / "reward")["preference_files/accuracy"]
+    found = {
+        "models": models,
+        "curves": curves,
+        "best_of": best,
+        "agreement": instructions.compare(instructions.read(folder / "samples.jsonl"), seed=seed)[
+            1
+        ],
+        "reward_accuracy": held_out[max(held_out)],
+    }
     command_line.write_json(folder / "measured.json", found)
 
 
@@ -159,6 +171,11 @@ def prompt(model: TextModel, row: Row, *, shown: Mapping[str, str] | None = None
     return tokens
 
 
+def _texts(model: TextModel, written: Sequence[Sequence[int]]) -> list[str]:
+    """What the labeler reads of responses: their first lines, since demonstrations have one."""
+    return [model.text(tokens).split("\n")[0].strip() for tokens in written]
+
+
 def _pairs(model: TextModel, rows: Sequence[Row], written: Sequence[Sequence[int]]) -> list[Pair]:
     """Instructions with responses, which have an end token unless they were cut off."""
     end = [model.vocabulary.required_id("eos_id")]
@@ -192,13 +209,14 @@ def _judged(
 ) -> dict[str, Any]:
     """The labeler's view of a model's responses, and its held-out loss."""
     written = _respond(model, rows, seed=[seed], shown=shown)
-    responses = [model.text(tokens).split("\n")[0].strip() for tokens in written]
+    responses = _texts(model, written)
     judged = [instructions.judge(row, one) for row, one in zip(rows, responses, strict=True)]
     tokens = [model.vocabulary.encode(text)[:_TEXT_TOKENS] for text in texts]
     scores = model.score_tokens([Pair(own[:1], own[1:]) for own in tokens if len(own) > 1])
     return {
         "scores": [instructions.score(row, one) for row, one in zip(rows, responses, strict=True)],
         "judged": {rule: [one[rule] for one in judged] for rule in judged[0]},
+        "ended": float(np.mean([len(own) < LENGTHS["targets"] for own in written])),
         "held_out": -sum(one.total for one in scores) / sum(one.tokens for one in scores),
         "examples": responses[:20],
     }
@@ -213,10 +231,8 @@ def _point(
     before, after = (
         np.array([one.total for one in model.score_tokens(pairs)]) for model in (sft, policy)
     )
-    gold = [
-        instructions.score(row, policy.text(own).strip())
-        for row, own in zip(rows, written, strict=True)
-    ]
+    texts = _texts(policy, written)
+    gold = [instructions.score(row, one) for row, one in zip(rows, texts, strict=True)]
     return {
         "divergence": float(np.mean(after - before)),
         "gold": float(np.mean(gold)),
@@ -233,7 +249,7 @@ def _best_of(
     for n in range(most):
         written = _respond(sft, rows, seed=[seed, 1, n])
         proxy[n] = rewards(sft, _pairs(sft, rows, written))
-        texts = [sft.text(own).strip() for own in written]
+        texts = _texts(sft, written)
         gold[n] = [instructions.score(row, one) for row, one in zip(rows, texts, strict=True)]
     for n in BEST_OF:
         # Each group of n responses chooses its best one.
