@@ -19,6 +19,7 @@ from configs import ppo
 from t5x_like import checkpoints, config, partitioning, systems, train
 from t5x_like.checkpoints import Checkpoints, reading
 from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.inference.text_model import TextModel
 from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt2, instructgpt, reward_model, t5
@@ -34,10 +35,11 @@ POLICIES = {"gpt2": POLICY, "t5": t5.SIZES["v1_0_small"] | TINY | T5_LAYERS}
 END = 1  # of bytes
 
 
-def write_run(folder, system, model, *, seed):
-    """A run of no step, with random parameters."""
+def write_run(folder, system, model, *, seed, data=None):
+    """A run of no step, with random parameters; `data` are settings of its own."""
     settings = config.defaults()
-    settings.system, settings.model, settings.data.vocabulary = system, model, "bytes"
+    settings.system, settings.model = system, model
+    settings.data.update({"vocabulary": "bytes", **(data or {})})
     settings.data.lengths = {"inputs": 8, "targets": 6}
     module = systems.build(system, model)
     init = jax.jit(lambda: nn.unbox(module.init(jax.random.key(seed), module.example_batch())))
@@ -73,6 +75,7 @@ def settings(folder, system="gpt2"):
         "prompts": str(folder / "prompts.jsonl"),
         "pretraining": str(folder / "texts.txt"),
         "held_out": 0.3,
+        "template": {"system": "{}", "user": "{}?", "assistant": "{}"},
     }
     made.data.task, made.data.vocabulary = "prompt_files", "bytes"
     made.data.objective, made.data.converter = "prompts", "decoder_prompts"
@@ -248,7 +251,7 @@ def test_a_plan_has_both_programs_of_a_step(folder):
     assert "before the update: sampling" in text
 
 
-def test_the_config_follows_its_folders(folder):
+def test_the_config_follows_its_folders(folder, tmp_path):
     folders = f"{folder / 'sft'}:{folder / 'reward'}"
     with pytest.raises(ValueError, match=r"rewards.json: measure the rewards of demonstrations"):
         ppo.get_config(folders)
@@ -260,6 +263,11 @@ def test_the_config_follows_its_folders(folder):
     assert (made.model.reward.shift, made.model.reward.scale) == (-0.5, 2.0)
     assert made.model.end_id == END
     assert made.data.lengths.to_dict() == {"inputs": 8, "targets": 6, "pretraining": 15}
+    assert made.data.settings.template == "plain"
+    chat = {"module": "data/preference_files.py", "settings": {"template": "chatml"}}
+    write_run(tmp_path / "sft", "gpt2", POLICY, seed=1, data=chat)
+    made = ppo.get_config(f"{tmp_path / 'sft'}:{folder / 'reward'}")
+    assert made.data.settings.template == "chatml"
     made.optimizer.learning_rate = 1e-5
     built = model_side.build(made, devices=jax.devices()[:1])
     # Ten iterations of eight updates, from a tenth.
@@ -284,6 +292,26 @@ def test_the_commands_take_a_run_for_its_policy(folder, tmp_path):
     assert (tmp_path / "hf" / "model.safetensors").exists()
     done = in_process.run("t5x_like.evaluate", run)
     assert done.status == 0, done.err
+
+
+@pytest.mark.slow
+def test_a_conversation_with_the_policy_keeps_its_turns(folder, monkeypatch):
+    prompts: list[str] = []
+    stream = TextModel.stream
+
+    def keep(model, prompt, callback, **others):
+        prompts.append(model.vocabulary.decode(prompt))
+        stream(model, prompt, callback, **others)
+
+    monkeypatch.setattr(TextModel, "stream", keep)
+    run = f"--config={ROOT / 'configs/run.py'}:{folder / 'run'}"
+    room = "--config.decode.max_new_tokens=1"  # an answer of one byte leaves room for the next turn
+    done = in_process.run("t5x_like.infer", run, room, "--interactive", stdin="a\nb\n\nc\n")
+    assert done.status == 0, done.err
+    first, second, third = prompts
+    assert (first, third) == ("a?", "c?")  # an empty line begins a new conversation
+    assert second.startswith("a?")
+    assert second.endswith("b?")
 
 
 @pytest.mark.slow
