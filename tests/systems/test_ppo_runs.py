@@ -372,7 +372,13 @@ def test_two_processes_compute_what_eight_devices_do(folder, tmp_path):
         # The reference and the policy are those of the folder, whose feed-forward is 24 wide.
         (
             {"model.policy.d_ff": 32},
+            r"the policy, which is also its reference, .*"
             r"float32\[[\d, ]*24[\d, ]*\], the model as float32\[[\d, ]*32[\d, ]*\]",
+        ),
+        # Both have networks of 384 tokens.
+        (
+            {"data.vocabulary": "bytes:0"},
+            r"the reward in .*/reward was trained with data.vocabulary='bytes', which is another",
         ),
         ({"loss.betta": 0.1}, "loss.betta does not exist"),
         ({"model.reward.vocab_size": 99}, "the reward model read the same tokens"),
