@@ -307,15 +307,17 @@ def _scored_answers(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
     """
     question = raw.get("question")
     text = question.get("full_text") if isinstance(question, dict) else None
-    answers, scores = ([raw.get(f"{name}_{n}") for n in (0, 1)] for name in ("answer", "score"))
+    answers: list[Any] = [raw.get(f"answer_{n}") for n in (0, 1)]
+    scores: list[Any] = [raw.get(f"score_{n}") for n in (0, 1)]
     if not all(isinstance(one, str) for one in (text, *answers)):
         raise ValueError("question.full_text, answer_0 and answer_1 are not three strings")
-    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in scores):
-        raise ValueError(f"score_0={scores[0]!r} and score_1={scores[1]!r} are not two numbers")
+    first, second = scores
+    if not all(type(one) in (int, float) for one in scores):
+        raise ValueError(f"score_0={first!r} and score_1={second!r} are not two numbers")
     return {
         "prompt": chat.prompt([{"role": "user", "content": str(text).strip()}]),
         "responses": [chat.answer(str(answer).strip()) for answer in answers],
-        "ranks": [1 + (score < max(scores)) for score in scores],
+        "ranks": [1 + int(first < second), 1 + int(second < first)],
     }
 
 
