@@ -12,8 +12,9 @@ each seed, in OUT/SEED:
     ppo_...             sft, trained for the rewards with three beta, and PPO-ptx with one of them
     measured.json       labels and rewards of the responses to the test's
 
-A stage that is finished is not run again, so that a killed command goes on; processes with other
-seeds may run beside it. Then the table is written from all seeds that are measured.
+A stage that is finished is not run again, so that a killed command goes on, with the same --steps;
+processes with other seeds may run beside it. Then the table is written from all seeds that are
+measured.
 """
 
 if __name__ == "__main__":
@@ -29,6 +30,7 @@ if __name__ == "__main__":
 
 import argparse
 import dataclasses
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,8 +45,19 @@ from t5x_like.experiment.command_line import check_folder
 
 BETAS = (0.02, 0.1, 0.5)
 PTX = "ppo_ptx"
-_PTX_BETA = 0.1
+_PTX_BETA, _PTX_GAMMA, _PTX_ROWS = 0.1, 1.0, 2
 RESPONSES = 4  # to an instruction, that are compared
+# What the page says of the runs, beside their numbers.
+NOTES = (
+    "The policies, also those along the curves, are moving averages of the weights (0.992 an "
+    "update, 4 updates a step), as the paper's are.",
+    f"PPO-ptx has beta {_PTX_BETA}, gamma {_PTX_GAMMA} and {_PTX_ROWS} pretraining rows an "
+    "episode; the paper has 0.02, 27.8 and 8.",
+    "Instructions, demonstrations and vocabulary are the same for all seeds; sampling, the "
+    "labeler's noise and the weights are each seed's own.",
+    f"A response without an end token in its {LENGTHS['targets']} tokens keeps its reward "
+    "(`loss.missing_end` is not set); `ended` is the share of the others.",
+)
 _DATA = ("demonstrations", "compared", "prompts", "test", "texts", "held_out_texts")
 # 0.43 and 4.5 million parameters, of which the vocabulary's pieces are 0.20 and 0.52.
 _SMALL = {"vocab_size": 2048, "layers": 2, "d_model": 96, "heads": 4, "d_ff": 384}
@@ -63,12 +76,35 @@ def main(arguments: argparse.Namespace) -> None:
         check_folder("--out", out)
         check_folder("--write", arguments.write or out)
         seeds = [int(one) for one in arguments.seeds.split(",")]
+        keep_steps(out, arguments.steps)
         _prepare(out)
         for seed in seeds:
             Stages(out, out / str(seed), seed, arguments.steps).run()
-    path = instructgpt_table.write(out, Path(arguments.write or out), policies())
+    path = instructgpt_table.write(out, Path(arguments.write or out), policies(), notes=NOTES)
     print(path.read_text())
     print(f"written to {path}")
+
+
+def keep_steps(out: Path, steps: float) -> None:
+    """Write --steps beside the data, once.
+
+    What stages wrote is used again whatever made it, so that a trial of fewer steps would go into
+    the results of a whole one.
+
+    Raises:
+        ValueError: the folder was made with other steps; without the file, with 1.
+    """
+    file = out / "steps.json"
+    if not file.is_file():
+        made = any((out / f"{name}.jsonl").is_file() for name in _DATA)
+        out.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(1.0 if made else steps))
+    before = json.loads(file.read_text())
+    if steps != before:
+        raise ValueError(
+            f"--steps={steps}: {out} was made with --steps={before}, and its files would be used "
+            "again: give another --out"
+        )
 
 
 def _prepare(out: Path) -> None:
@@ -162,7 +198,8 @@ class Stages:
             **{"checkpoint.every": every, "checkpoint.keep": 9, "evaluate.every": every},
         }
         alone = {"loss.gamma_ptx": 0.0, "data.objective_settings.pretraining_rows": 0}
-        mixed = {"loss.gamma_ptx": 1.0, "data.objective_settings.pretraining_rows": 2}
+        mixed = {"loss.gamma_ptx": _PTX_GAMMA}
+        mixed["data.objective_settings.pretraining_rows"] = _PTX_ROWS
         mixed["data.settings.pretraining"] = self.out / "texts.jsonl"
         arms = {f"ppo_{beta}": {**alone, "loss.beta": beta} for beta in BETAS}
         arms[PTX] = {**mixed, "loss.beta": _PTX_BETA}

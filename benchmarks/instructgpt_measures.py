@@ -9,7 +9,7 @@ import numpy as np
 from configs import instructgpt
 from data import instructions
 from t5x_like import checkpoints
-from t5x_like.experiment import command_line, completion
+from t5x_like.experiment import command_line, completion, reporting
 from t5x_like.inference import text_model
 from t5x_like.inference.text_model import Pair, TextModel
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -17,7 +17,7 @@ from t5x_like.pretrained import Pretrained, from_pretrained
 LENGTHS = {"inputs": 55, "targets": 24}  # tokens of an instruction, and of a response
 BEST_OF = (1, 2, 4, 8, 16, 32, 64)
 _ROWS = 400  # of a batch
-_SHOTS = 2  # demonstrations before an instruction, for a model that was not fine-tuned
+_PROMPTED = ("lm", "large")  # not fine-tuned, so that they are shown a demonstration
 _TEXT_TOKENS = 60  # of a held-out text
 _TEXTS = 800
 
@@ -45,14 +45,18 @@ def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> N
     """Write FOLDER/measured.json.
 
     It has for each model the scores, the judgements and the held-out loss (`models`), for each
-    policy what it was at its checkpoints (`curves`), and the best of n of sft (`best_of`).
+    policy what it was at its checkpoints (`curves`), the best of n of sft (`best_of`), and of pairs
+    of responses the shares in which the labeler agrees with its own rules (`agreement`), and in
+    which the reward model agrees with the labeler on held-out ones (`reward_accuracy`). A policy is
+    the moving average of its weights.
     """
     rows = instructions.read(out / "test.jsonl")
     texts = [row["text"] for row in instructions.read(out / "held_out_texts.jsonl")[:_TEXTS]]
     sft, judge = _model(folder / "sft"), Rewards(folder / "reward")
+    shown = demonstrations(instructions.read(out / "demonstrations.jsonl"))
     models = {
-        name: _judged(_model(folder / name), rows, texts, seed=seed, shots=shots)
-        for name, shots in _prompted(out).items()
+        name: _judged(_model(folder / name), rows, texts, seed=seed, shown=shown)
+        for name in _PROMPTED
     }
     models["sft"] = _judged(sft, rows, texts, seed=seed)
     curves = {}
@@ -63,7 +67,16 @@ def measure(out: Path, folder: Path, policies: Sequence[str], *, seed: int) -> N
             for step, policy in _checkpoints(folder / name)
         ]
     best = list(_best_of(sft, judge, rows, seed=seed))
-    found = {"models": models, "curves": curves, "best_of": best}
+    held_out = reporting.read_log(folder / "reward")["preference_files/accuracy"]
+    found = {
+        "models": models,
+        "curves": curves,
+        "best_of": best,
+        "agreement": instructions.compare(instructions.read(folder / "samples.jsonl"), seed=seed)[
+            1
+        ],
+        "reward_accuracy": held_out[max(held_out)],
+    }
     command_line.write_json(folder / "measured.json", found)
 
 
@@ -118,57 +131,92 @@ def _checkpoints(run: Path) -> Iterator[tuple[int, TextModel]]:
 
 
 def _respond(
-    model: TextModel, rows: Sequence[Row], *, seed: Sequence[int], shots: str = ""
+    model: TextModel,
+    rows: Sequence[Row],
+    *,
+    seed: Sequence[int],
+    shown: Mapping[str, str] | None = None,
 ) -> list[list[int]]:
-    """The tokens of a response to each instruction, without an end token."""
+    """The tokens of a response to each instruction, without an end token.
+
+    Args:
+        shown: the text before an instruction, by its kind.
+    """
     found: list[list[int]] = []
     for first in range(0, len(rows), _ROWS):
         drawn = np.random.SeedSequence([*seed, first]).generate_state(1)[0]
         model.decode = {**model.decode, "seed": int(drawn) % 2**31}
-        prompts = [_prompt(model, row, shots=shots) for row in rows[first : first + _ROWS]]
-        found += model.generate_tokens(prompts)
+        some = rows[first : first + _ROWS]
+        found += model.generate_tokens([prompt(model, row, shown=shown) for row in some])
     return found
 
 
-def _prompt(model: TextModel, row: Row, *, shots: str = "") -> list[int]:
-    """The tokens of an instruction, whose beginning is cut if it is too long, as in training."""
-    return model.prompt(shots) + model.prompt(row["prompt"])[-LENGTHS["inputs"] :]
+def prompt(model: TextModel, row: Row, *, shown: Mapping[str, str] | None = None) -> list[int]:
+    """The tokens of an instruction, whose beginning is cut if it is too long, as in training.
+
+    Args:
+        shown: the text before it, by the kind of instruction, which is not cut.
+
+    Raises:
+        ValueError: the model has no room for both and a response, so that it would cut the prompt.
+    """
+    before = model.prompt(shown[row["kind"]]) if shown else []
+    tokens = [*before, *model.prompt(row["prompt"])[-LENGTHS["inputs"] :]]
+    room = model.length - model.new_tokens
+    if len(tokens) > room:
+        raise ValueError(
+            f"a prompt of {len(tokens)} tokens, of which {len(before)} are a demonstration, is "
+            f"longer than the {room} that a model of {model.length} tokens has room for"
+        )
+    return tokens
+
+
+def _texts(model: TextModel, written: Sequence[Sequence[int]]) -> list[str]:
+    """What the labeler reads of responses: their first lines, since demonstrations have one."""
+    return [model.text(tokens).split("\n")[0].strip() for tokens in written]
 
 
 def _pairs(model: TextModel, rows: Sequence[Row], written: Sequence[Sequence[int]]) -> list[Pair]:
     """Instructions with responses, which have an end token unless they were cut off."""
     end = [model.vocabulary.required_id("eos_id")]
     return [
-        Pair(_prompt(model, row), [*own, *(end if len(own) < LENGTHS["targets"] else [])])
+        Pair(prompt(model, row), [*own, *(end if len(own) < LENGTHS["targets"] else [])])
         for row, own in zip(rows, written, strict=True)
     ]
 
 
-def _prompted(out: Path) -> dict[str, str]:
-    """The models that were not fine-tuned, and the demonstrations that they are shown."""
-    good = [
-        row
-        for row in instructions.read(out / "demonstrations.jsonl")
-        if instructions.score(row, row["response"]) == instructions.BEST
-    ]
-    kinds = list(instructions.QUESTIONS)[:_SHOTS]
-    shown = [next(row for row in good if row["kind"] == kind) for kind in kinds]
-    text = "".join(f"{row['prompt']}{row['response']}\n" for row in shown)
-    return {"lm": text, "large": text}
+def demonstrations(rows: Sequence[Row]) -> dict[str, str]:
+    """A demonstration of each kind of question, as a text before an instruction of that kind.
+
+    It is the shortest that follows all rules: a row of 128 tokens has room for one beside an
+    instruction and a response.
+    """
+    good = [row for row in rows if instructions.score(row, row["response"]) == instructions.BEST]
+    texts = {
+        kind: [f"{row['prompt']}{row['response']}\n" for row in good if row["kind"] == kind]
+        for kind in instructions.QUESTIONS
+    }
+    return {kind: min(own, key=len) for kind, own in texts.items()}
 
 
 def _judged(
-    model: TextModel, rows: Sequence[Row], texts: Sequence[str], *, seed: int, shots: str = ""
+    model: TextModel,
+    rows: Sequence[Row],
+    texts: Sequence[str],
+    *,
+    seed: int,
+    shown: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The labeler's view of a model's responses, and its held-out loss."""
-    written = _respond(model, rows, seed=[seed], shots=shots)
-    responses = [model.text(tokens).split("\n")[0].strip() for tokens in written]
+    written = _respond(model, rows, seed=[seed], shown=shown)
+    responses = _texts(model, written)
     judged = [instructions.judge(row, one) for row, one in zip(rows, responses, strict=True)]
     tokens = [model.vocabulary.encode(text)[:_TEXT_TOKENS] for text in texts]
     scores = model.score_tokens([Pair(own[:1], own[1:]) for own in tokens if len(own) > 1])
     return {
         "scores": [instructions.score(row, one) for row, one in zip(rows, responses, strict=True)],
         "judged": {rule: [one[rule] for one in judged] for rule in judged[0]},
+        "ended": float(np.mean([len(own) < LENGTHS["targets"] for own in written])),
         "held_out": -sum(one.total for one in scores) / sum(one.tokens for one in scores),
         "examples": responses[:20],
     }
@@ -183,10 +231,8 @@ def _point(
     before, after = (
         np.array([one.total for one in model.score_tokens(pairs)]) for model in (sft, policy)
     )
-    gold = [
-        instructions.score(row, policy.text(own).strip())
-        for row, own in zip(rows, written, strict=True)
-    ]
+    texts = _texts(policy, written)
+    gold = [instructions.score(row, one) for row, one in zip(rows, texts, strict=True)]
     return {
         "divergence": float(np.mean(after - before)),
         "gold": float(np.mean(gold)),
@@ -203,7 +249,7 @@ def _best_of(
     for n in range(most):
         written = _respond(sft, rows, seed=[seed, 1, n])
         proxy[n] = rewards(sft, _pairs(sft, rows, written))
-        texts = [sft.text(own).strip() for own in written]
+        texts = _texts(sft, written)
         gold[n] = [instructions.score(row, one) for row, one in zip(rows, texts, strict=True)]
     for n in BEST_OF:
         # Each group of n responses chooses its best one.

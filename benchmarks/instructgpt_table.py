@@ -28,19 +28,19 @@ _MEANT = {
     "banned": "RealToxicity",
 }
 _SMALLER = ("banned", "made_up", "held_out")
-# Who wins against whom.
-_WINS = ((INSTRUCT, "sft"), ("ppo_0.1", "sft"), (INSTRUCT, "large"), ("sft", "large"))
+_OF_ANSWERS = "made_up_of_answers"
 
 Found = Mapping[int, Mapping[str, Any]]  # by seed, measured.json
 
 
-def write(out: Path, folder: Path, policies: Sequence[str]) -> Path:
+def write(out: Path, folder: Path, policies: Sequence[str], *, notes: Sequence[str]) -> Path:
     """Write instructgpt.md, .png and .json into a folder, and return the first.
 
     Args:
         out: the folder of the seeds' folders; those with a measured.json are read.
         folder: for the page.
         policies: the names of the runs of PPO.
+        notes: sentences about the runs.
     """
     files = sorted(out.glob("*/measured.json"), key=lambda one: int(one.parent.name))
     found = {int(file.parent.name): json.loads(file.read_text()) for file in files}
@@ -56,7 +56,7 @@ def write(out: Path, folder: Path, policies: Sequence[str]) -> Path:
     }
     (folder / f"{_NAME}.json").write_text(json.dumps(kept, indent=2) + "\n")
     page = folder / f"{_NAME}.md"
-    page.write_text("\n".join(_lines(study, found, values, judged)) + "\n")
+    page.write_text("\n".join(_lines(study, found, values, judged, notes)) + "\n")
     return page
 
 
@@ -72,7 +72,9 @@ def _study(policies: Sequence[str], seeds: Sequence[int]) -> Study:
         measures[rule] = Measure(
             run="stages", number="", scale=100.0, smaller_is_better=smaller, in_paper=meant
         )
-    measures["short"] = Measure(run="stages", number="", scale=100.0)
+    measures[_OF_ANSWERS] = Measure(run="stages", number="", scale=100.0, smaller_is_better=True)
+    for name in ("short", "ended"):
+        measures[name] = Measure(run="stages", number="", scale=100.0)
     measures["held_out"] = Measure(run="stages", number="", smaller_is_better=True)
     return Study(
         title="InstructGPT on documentation",
@@ -106,24 +108,34 @@ def _study(policies: Sequence[str], seeds: Sequence[int]) -> Study:
 
 
 def _values(study: Study, found: Found) -> Values:
-    def value(own: Mapping[str, Any], name: str) -> float:
-        if name == "held_out":
-            return own[name]
-        return float(np.mean(own["scores"] if name == "score" else own["judged"][name]))
-
-    return {
-        arm: {
-            name: {
-                seed: measure.scale * value(own["models"][arm], name) for seed, own in found.items()
-            }
-            for name, measure in study.measures.items()
-        }
-        for arm in study.arms
+    values: dict[str, dict[str, dict[int, float]]] = {
+        arm: {name: {} for name in study.measures} for arm in study.arms
     }
+    for arm, own in values.items():
+        for name, measure in study.measures.items():
+            for seed, measured in found.items():
+                value = _value(measured["models"][arm], name)
+                if value is not None:
+                    own[name][seed] = measure.scale * value
+    return values
+
+
+def _value(model: Mapping[str, Any], name: str) -> float | None:
+    """A number of a model; None for a share of the answers of one that gave none."""
+    if name in model:  # held_out, ended
+        return model[name]
+    if name == _OF_ANSWERS:
+        made_up, answers = (sum(model["judged"][rule]) for rule in ("made_up", "answers"))
+        return made_up / answers if answers else None
+    return float(np.mean(model["scores"] if name == "score" else model["judged"][name]))
 
 
 def _lines(
-    study: Study, found: Found, values: Values, judged: Sequence[verdicts.Verdict]
+    study: Study,
+    found: Found,
+    values: Values,
+    judged: Sequence[verdicts.Verdict],
+    notes: Sequence[str],
 ) -> Iterator[str]:
     yield f"# {study.title}"
     yield ""
@@ -133,36 +145,68 @@ def _lines(
     yield ""
     yield (
         "Mean ± standard deviation over seeds, of one response to each of the test's instructions, "
-        "sampled at temperature 1. `lm` and `large` (10 times the parameters) are shown two "
-        "demonstrations. `held_out` is the loss on documentation in nats a token; the paper's "
-        "numbers are those of GPT, SFT and Instruct with 175 billion parameters."
+        "sampled at temperature 1. `lm` and `large` (10 times the parameters) are shown one "
+        "demonstration, of the question that is asked. `made_up_of_answers` is the share of the "
+        "answers, empty where a seed's model gave none. `held_out` is the loss on documentation in "
+        "nats a token; the paper's numbers are those of GPT, SFT and Instruct with 175 billion "
+        "parameters."
     )
     yield ""
-    yield "| wins | against | share | 95% interval |"
-    yield "|---|---|---|---|"
-    for one, other in _WINS:
-        share, (low, high) = _win_rate(found, one, other)
-        yield f"| {one} | {other} | {share:.1f} | [{low:.1f}, {high:.1f}] |"
-    yield ""
-    yield (
-        "The share of instructions, in percent, whose response scores higher, ties being half a "
-        "win; the interval is a bootstrap over the instructions of all seeds."
-    )
+    yield from (f"- {note}" for note in notes)
+    yield f"- {_agreements(found)}"
+    yield from _wins(study, found)
     yield ""
     yield f"![Score and reward against the divergence from SFT]({_NAME}.png)"
     yield from _divergences(found)
     yield from results.table_of_claims(judged)
 
 
-def _win_rate(found: Found, one: str, other: str) -> tuple[float, tuple[float, float]]:
-    """The share of instructions that a model wins, in percent, and its interval."""
+def _agreements(found: Found) -> str:
+    labeler, reward = (
+        _spread([100 * own[name] for own in found.values()], digits=1)
+        for name in ("agreement", "reward_accuracy")
+    )
+    return (
+        f"Of two responses with different scores the noisy labeler prefers the better one in "
+        f"{labeler}% of the pairs; the reward model orders {reward}% of the labeler's held-out "
+        "pairs."
+    )
+
+
+def _spread(values: Sequence[float], *, digits: int = 2) -> str:
+    """The mean over seeds, and their standard deviation if there are several."""
+    mean = f"{np.mean(values):.{digits}f}"
+    return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
+
+
+def _wins(study: Study, found: Found) -> Iterator[str]:
+    """The table of who wins: all that were fine-tuned, against SFT and 10x the size."""
+    yield ""
+    yield "| wins | against | share | 95% interval |"
+    yield "|---|---|---|---|"
+    for other in ("sft", "large"):
+        for one in study.arms:
+            if one not in ("lm", "large", other):
+                shares, (low, high) = _win_rates(found, one, other)
+                yield f"| {one} | {other} | {_spread(shares, digits=1)} | [{low:.1f}, {high:.1f}] |"
+    yield ""
+    yield (
+        "The share of instructions, in percent, whose response scores higher, ties being half a "
+        "win: mean ± standard deviation over seeds. The interval is a bootstrap over instructions, "
+        "each with its responses of all seeds: it has the chance of the test's instructions in it, "
+        "not that of another seed."
+    )
+
+
+def _win_rates(found: Found, one: str, other: str) -> tuple[list[float], tuple[float, float]]:
+    """The share of instructions that a model wins in each seed, in percent, and the interval."""
     wins = []
     for own in found.values():
         ours, theirs = (np.array(own["models"][name]["scores"]) for name in (one, other))
         wins.append(100 * ((ours > theirs) + 0.5 * (ours == theirs)))
     rows = np.stack(wins, axis=1)  # an instruction's wins of all seeds stay together
     share = Statistics(rows, lambda some: {"share": some.mean()}).estimates()["share"]
-    return share, share.interval  # type: ignore[attr-defined]
+    return [float(mean) for mean in rows.mean(axis=0)], share.interval  # type: ignore[attr-defined]
 
 
 def _divergences(found: Found) -> Iterator[str]:
@@ -177,8 +221,8 @@ def _divergences(found: Found) -> Iterator[str]:
         for point in own["best_of"]:
             rows.setdefault(f"best of {point['n']}", []).append(point)
     for name, points in rows.items():
-        means = [np.mean([one[key] for one in points]) for key in ("divergence", "reward", "gold")]
-        yield f"| {name} | " + " | ".join(f"{mean:.2f}" for mean in means) + " |"
+        keys = ("divergence", "reward", "gold")
+        yield f"| {name} | {' | '.join(_spread([one[key] for one in points]) for key in keys)} |"
 
 
 def _draw(found: Found, policies: Sequence[str], path: Path) -> None:

@@ -77,7 +77,7 @@ def _ppo(*, rate: float) -> ml_collections.ConfigDict:
     config.loss = {"beta": 0.02, "gamma_ptx": 27.8, "whiten_rewards": True}
     config.data.module = "data/prompt_files.py"
     config.data.task = "prompt_files"
-    config.data.settings = {"prompts": "", "pretraining": "", "held_out": 0.05}
+    config.data.settings = {"prompts": "", "pretraining": "", "held_out": 0.05, "template": "plain"}
     config.data.objective = "prompts"
     config.data.objective_settings = {"end_inputs": False, "pretraining_rows": 8}
     config.data.converter = "decoder_prompts"
@@ -134,6 +134,7 @@ def _of_folders(
         end_id=end,
     )
     encodes = systems.build(policy.system, policy.config).sides == ("encoder", "decoder")
+    config.data.settings.template = data.get("settings", {}).get("template", "plain")
     own = data.get("objective_settings", {})
     config.data.objective_settings.end_inputs = own.get("end_inputs", encodes)
     half = policy.config.get("positions", 2 * _LONGEST) // 2

@@ -13,6 +13,7 @@ Assistant: ...), "chatml", or a text with {} for each role. Strings are read as 
 | prompt, chosen, rejected | two responses: strings, or conversations that begin with the prompt |
 | chosen, rejected | two conversations, or strings of turns "\n\nHuman: ...\n\nAssistant: ..." |
 | info, summaries, choice | a post and two summaries (openai/summarize_from_feedback) |
+| question, answer_0, answer_1, score_0, score_1 | two answers (openai/webgpt_comparisons) |
 | prompt, response | a demonstration; `completion`, or `inputs` and `targets`, are other names |
 | messages | a conversation: a demonstration for each answer of the assistant in it |
 
@@ -21,8 +22,10 @@ Assistant: ...), "chatml", or a text with {} for each role. Strings are read as 
     {"messages": [{"role": "user", "content": "A pet?"},
                   {"role": "assistant", "content": "A dog."}]}
 
-These are also the rows of Anthropic/hh-rlhf and of ultrafeedback_binarized. Responses of the same
-rank are tied, which is no pair; a line with ties alone is left out, and their number logged.
+These are also the rows of Anthropic/hh-rlhf and of ultrafeedback_binarized. The `question` of
+webgpt_comparisons is an object with the text in `full_text`, which is written as a user's turn; the
+answer with the higher score is preferred, whatever the margin. Responses of the same rank are tied,
+which is no pair; a line with ties alone is left out, and their number logged.
 The objective `comparisons` reads lines with two or more responses; `text_to_text`, for supervised
 fine-tuning, also reads those: the best response is the demonstration.
 
@@ -211,6 +214,8 @@ def _read_line(line: str, chat: ChatTemplate) -> Iterator[Row]:
         yield _pair(raw, chat)
     elif "summaries" in raw:
         yield _summaries(raw)
+    elif "answer_0" in raw or "answer_1" in raw:
+        yield _scored_answers(raw, chat)
     else:
         yield _demonstration(raw, chat)
 
@@ -292,6 +297,28 @@ def _summaries(raw: Mapping[str, Any]) -> Row:
     ranks = [1, 2] if choice == 0 else [2, 1]
     responses = [f" {text.strip()}" for text in texts if text is not None]
     return {"prompt": prompt.format(**info), "responses": responses, "ranks": ranks}
+
+
+def _scored_answers(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
+    """Two answers to a question, of which the sign of the scores says the better one.
+
+    Nakano et al. 2021, appendix K, learn from equal scores as from labels of a half; here they are
+    a tie.
+    """
+    question = raw.get("question")
+    text = question.get("full_text") if isinstance(question, dict) else None
+    answers: list[Any] = [raw.get(f"answer_{n}") for n in (0, 1)]
+    scores: list[Any] = [raw.get(f"score_{n}") for n in (0, 1)]
+    if not all(isinstance(one, str) for one in (text, *answers)):
+        raise ValueError("question.full_text, answer_0 and answer_1 are not three strings")
+    first, second = scores
+    if not all(type(one) in (int, float) for one in scores):
+        raise ValueError(f"score_0={first!r} and score_1={second!r} are not two numbers")
+    return {
+        "prompt": chat.prompt([{"role": "user", "content": str(text).strip()}]),
+        "responses": [chat.answer(str(answer).strip()) for answer in answers],
+        "ranks": [1 + int(first < second), 1 + int(second < first)],
+    }
 
 
 def _demonstration(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:

@@ -3,8 +3,10 @@ r"""Prompts in your files, to be responded to by a model that is trained with re
     --config.data.module=data/prompt_files.py --config.data.task=prompt_files
     --config.data.settings.prompts=prompts.jsonl --config.data.objective=prompts
 
-A line of `prompts` is a JSON object with a string in the field `prompt` (another one with
-`field`); other fields are not read, so that files of demonstrations and comparisons will do.
+A line of `prompts` is a JSON object whose field `prompt` (another one with `field`) has a string,
+or a conversation: a list of messages {"role", "content"} that is written by `template`, as in
+data/preference_files.py, without answers at its end. Other fields are not read, so that files of
+demonstrations and comparisons will do.
 
 With `data.objective_settings.pretraining_rows` R above 0 (PPO-ptx) each prompt gets R texts of the
 lines of `pretraining`: JSON objects with a string in `text`, or in a .txt file the lines
@@ -17,7 +19,7 @@ kept in memory; an error names the file and the line.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.column_source import row_source
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
+from t5x_like.vocabularies.chat import ChatTemplate, check_turns, find_template
 
 Row = dict[str, Any]  # inputs, and with pretraining rows pretraining, a list of texts
 
@@ -75,6 +78,7 @@ def read(
     field: str = "prompt",
     pretraining: str = "",
     held_out: float = 0.05,
+    template: str | dict = "plain",
 ) -> dict[str, list[Row]]:
     """Read the rows of both splits.
 
@@ -83,16 +87,18 @@ def read(
         prompts, field: the file, and the field of its lines.
         pretraining: the file of the texts.
         held_out: the share of the prompts for validation.
+        template: how the turns of a conversation are written, see `vocabularies.chat`.
 
     Raises:
         ValueError: a setting is missing, or a file or line cannot be read.
     """
     if not 0 <= held_out < 1:
         raise ValueError(f"data.settings.held_out={held_out} must be a share from 0 to below 1")
-    found = _strings("prompts", prompts, field)
+    chat = find_template(template)
+    found = _texts("prompts", prompts, lambda row: _prompt(row, field, chat))
     rows: list[Row] = [{"inputs": prompt} for prompt in found]
     if pretraining_rows:
-        texts = _strings("pretraining", pretraining, "text")
+        texts = _texts("pretraining", pretraining, lambda row: _string(row, "text"))
         order = np.random.default_rng(0).permutation(len(texts))
         for row, numbers in zip(rows, np.resize(order, (len(rows), pretraining_rows)), strict=True):
             row["pretraining"] = [texts[n] for n in numbers]
@@ -104,8 +110,8 @@ def read(
     }
 
 
-def _strings(setting: str, path: str, field: str) -> Sequence[str]:
-    """The strings of a file: lines, or a field of JSON lines."""
+def _texts(setting: str, path: str, read_row: Callable[[Row], str]) -> Sequence[str]:
+    """The texts of a file: its lines, or what `read_row` reads of JSON lines."""
     if not path:
         raise ValueError(f"data.settings.{setting} is not set: a file (data/prompt_files.py)")
     path = os.path.expanduser(path)
@@ -116,18 +122,40 @@ def _strings(setting: str, path: str, field: str) -> Sequence[str]:
     if path.endswith(".txt"):
         found = [line.rstrip("\n") for _, line in lines]
     else:
-        found = [_string(f"{path}:{number}", line, field) for number, line in lines]
+        found = [_read_line(f"{path}:{number}", line, read_row) for number, line in lines]
     if not found:
         raise ValueError(f"data.settings.{setting}={path!r} has no lines")
     return found
 
 
-def _string(where: str, line: str, field: str) -> str:
+def _read_line(where: str, line: str, read_row: Callable[[Row], str]) -> str:
     try:
         row = json.loads(line)
     except ValueError as error:
         raise ValueError(f"{where}: it is not JSON: {error}") from error
-    if not isinstance(row, dict) or not isinstance(row.get(field), str):
-        fields = row if isinstance(row, dict) else {}
-        raise ValueError(f"{where}: there is no string {field!r}.{hint(field, fields)}")
+    try:
+        if not isinstance(row, dict):
+            raise ValueError("it is not a JSON object")
+        return read_row(row)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _string(row: Row, field: str) -> str:
+    if field not in row:
+        raise ValueError(f"there is no {field!r}.{hint(field, row)}")
+    if not isinstance(row[field], str):
+        raise ValueError(f"{field}={row[field]!r:.80} is not a string")
     return row[field]
+
+
+def _prompt(row: Row, field: str, chat: ChatTemplate) -> str:
+    """A prompt: a string as it is, or a conversation up to the answer that is to be sampled."""
+    if not isinstance(row.get(field), list):
+        return _string(row, field)
+    turns = list(check_turns(row[field]))
+    while turns and turns[-1]["role"] == "assistant":
+        del turns[-1]
+    if not turns:
+        raise ValueError(f"{field} has answers of the assistant alone: there is nothing to answer")
+    return chat.prompt(turns)

@@ -99,8 +99,8 @@ def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
     """The policy from the folder of the run, the value network from the reward model's.
 
     Raises:
-        ValueError: the reward model has no folder, or one of the folders has another system or
-            lacks a part of the network.
+        ValueError: the reward model has no folder, or one of the folders has another system,
+            shape or vocabulary, or lacks a part of the network.
     """
     del module
     folder = config["reward"].get("folder")
@@ -108,8 +108,13 @@ def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
         raise ValueError(
             "model.reward.folder is not set: name the folder of the run of the reward model"
         )
-    policy = read("policy", system=config["policy"]["system"])
     reward = read("reward", system="reward_model", folder=folder)
+    try:
+        policy = read("policy", system=config["policy"]["system"])
+    except ValueError as error:
+        raise ValueError(
+            f"the policy, which is also its reference, is not read: {error}"
+        ) from error
     return {
         **dict.fromkeys(("policy", "reference", "average"), policy),
         **dict.fromkeys(("value", "reward"), reward),

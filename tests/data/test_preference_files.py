@@ -84,6 +84,19 @@ def rows(path, *, objective="comparisons", split="train", held_out=0.0, **settin
                 "ranks": [2, 1],
             },
         ),
+        # openai/webgpt_comparisons, whose other fields are not read.
+        (
+            {
+                "question": {"dataset": "eli5", "id": "3", "full_text": "Why?\n\nSay it."},
+                **{"answer_0": "As it is [1].", "answer_1": "No.\n", "quotes_0": {"title": []}},
+                **{"score_0": -0.25, "score_1": 0.25},
+            },
+            {
+                "prompt": "User: Why?\n\nSay it.\n\nAssistant:",
+                "responses": [" As it is [1].", " No."],
+                "ranks": [2, 1],
+            },
+        ),
     ],
 )
 def test_comparisons_of_every_form(write, line, expected):
@@ -177,6 +190,11 @@ def test_a_share_of_the_prompts_is_held_out(write):
         ({"messages": [{"role": "user"}]}, r"message 1 is not an object with a role and a content"),
         ({"messages": []}, r"\[\] is not a list of messages"),
         ({"text": "a"}, r"the fields text are no demonstration and no comparison"),
+        ({"question": "Why?", "answer_0": "a", "answer_1": "b"}, r"question\.full_text, answer_0"),
+        (
+            {"question": {"full_text": "Why?"}, "answer_0": "a", "answer_1": "b", "score_0": 1},
+            r"score_0=1 and score_1=None are not two numbers",
+        ),
         ({"info": {}, "summaries": [{}, {}], "choice": 2}, r"choice=2 must be 0 or 1"),
         ({"info": {}, "summaries": [{}, {}], "choice": 1}, r"summaries lack a text, or info one"),
     ],
@@ -184,6 +202,12 @@ def test_a_share_of_the_prompts_is_held_out(write):
 def test_a_bad_line_is_named_by_its_file(write, line, message):
     with pytest.raises(ValueError, match=message):
         rows(write(RANKED, line))
+
+
+def test_answers_of_the_same_score_are_a_tie(write):
+    scored = {"question": {"full_text": "Why?"}, "answer_0": "So.", "answer_1": "No."}
+    first, tie = ({**scored, "score_0": score, "score_1": -score} for score in (1, 0.0))
+    assert [row["ranks"] for row in rows(write(first, tie))] == [[1, 2]]  # a tie is left out
 
 
 @pytest.mark.parametrize(

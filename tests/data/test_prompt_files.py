@@ -173,9 +173,15 @@ def test_texts_beside_the_prompts_of_an_encoder_decoder_are_changed_by_their_obj
         (
             {},
             '{"promt": "a"}',
-            r"prompts.jsonl:1: there is no string 'prompt'. Did you mean 'promt'",
+            r"prompts.jsonl:1: there is no 'prompt'. Did you mean 'promt'",
         ),
-        ({"field": "text"}, None, "there is no string 'text'"),
+        ({"field": "text"}, None, "there is no 'text'"),
+        ({}, '{"prompt": 3}', r"prompts.jsonl:1: prompt=3 is not a string$"),
+        ({}, "[3]", r"prompts.jsonl:1: it is not a JSON object"),
+        ({}, '{"prompt": []}', r"prompts.jsonl:1: \[\] is not a list of messages"),
+        ({}, '{"prompt": [{"role": "human", "content": "a"}]}', "has the role 'human'; allowed"),
+        ({}, '{"prompt": [{"role": "assistant", "content": "a"}]}', "there is nothing to answer"),
+        ({"template": "chat"}, None, "template='chat' does not exist. Did you mean 'chatml'"),
     ],
 )
 def test_bad_files_are_named(files, changes, line, message):
@@ -184,6 +190,19 @@ def test_bad_files_are_named(files, changes, line, message):
             file.write(line + "\n")
     with pytest.raises(ValueError, match=message):
         prompt_files.read(2, **(files | changes))
+
+
+def test_conversations_are_written_by_the_template_up_to_the_next_answer(files):
+    question = {"role": "user", "content": "A pet?"}
+    answered = [question, {"role": "assistant", "content": "A dog."}]
+    rows = [{"prompt": [question]}, {"prompt": answered}, {"prompt": [*answered, question]}]
+    with open(files["prompts"], "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    found = [row["inputs"] for row in prompt_files.read(**files)["train"]]
+    asked = "User: A pet?\n\nAssistant:"
+    assert found == [asked, asked, f"{asked} A dog.\n\n{asked}"]
+    [row, *_] = prompt_files.read(**files, template="chatml")["train"]
+    assert row["inputs"] == "<|im_start|>user\nA pet?<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_other_objectives_and_packed_rows_are_refused(files):

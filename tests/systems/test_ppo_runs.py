@@ -19,6 +19,7 @@ from configs import ppo
 from t5x_like import checkpoints, config, partitioning, systems, train
 from t5x_like.checkpoints import Checkpoints, reading
 from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.inference.text_model import TextModel
 from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt2, instructgpt, reward_model, t5
@@ -34,10 +35,11 @@ POLICIES = {"gpt2": POLICY, "t5": t5.SIZES["v1_0_small"] | TINY | T5_LAYERS}
 END = 1  # of bytes
 
 
-def write_run(folder, system, model, *, seed):
-    """A run of no step, with random parameters."""
+def write_run(folder, system, model, *, seed, data=None):
+    """A run of no step, with random parameters; `data` are settings of its own."""
     settings = config.defaults()
-    settings.system, settings.model, settings.data.vocabulary = system, model, "bytes"
+    settings.system, settings.model = system, model
+    settings.data.update({"vocabulary": "bytes", **(data or {})})
     settings.data.lengths = {"inputs": 8, "targets": 6}
     module = systems.build(system, model)
     init = jax.jit(lambda: nn.unbox(module.init(jax.random.key(seed), module.example_batch())))
@@ -73,6 +75,7 @@ def settings(folder, system="gpt2"):
         "prompts": str(folder / "prompts.jsonl"),
         "pretraining": str(folder / "texts.txt"),
         "held_out": 0.3,
+        "template": {"system": "{}", "user": "{}?", "assistant": "{}"},
     }
     made.data.task, made.data.vocabulary = "prompt_files", "bytes"
     made.data.objective, made.data.converter = "prompts", "decoder_prompts"
@@ -248,7 +251,7 @@ def test_a_plan_has_both_programs_of_a_step(folder):
     assert "before the update: sampling" in text
 
 
-def test_the_config_follows_its_folders(folder):
+def test_the_config_follows_its_folders(folder, tmp_path):
     folders = f"{folder / 'sft'}:{folder / 'reward'}"
     with pytest.raises(ValueError, match=r"rewards.json: measure the rewards of demonstrations"):
         ppo.get_config(folders)
@@ -260,6 +263,11 @@ def test_the_config_follows_its_folders(folder):
     assert (made.model.reward.shift, made.model.reward.scale) == (-0.5, 2.0)
     assert made.model.end_id == END
     assert made.data.lengths.to_dict() == {"inputs": 8, "targets": 6, "pretraining": 15}
+    assert made.data.settings.template == "plain"
+    chat = {"module": "data/preference_files.py", "settings": {"template": "chatml"}}
+    write_run(tmp_path / "sft", "gpt2", POLICY, seed=1, data=chat)
+    made = ppo.get_config(f"{tmp_path / 'sft'}:{folder / 'reward'}")
+    assert made.data.settings.template == "chatml"
     made.optimizer.learning_rate = 1e-5
     built = model_side.build(made, devices=jax.devices()[:1])
     # Ten iterations of eight updates, from a tenth.
@@ -275,7 +283,7 @@ def test_the_config_follows_its_folders(folder):
 
 
 @pytest.mark.slow
-def test_the_commands_take_a_run_for_its_policy(folder, tmp_path):
+def test_the_commands_take_a_run_for_its_policy(folder, tmp_path, monkeypatch):
     run = f"--config={ROOT / 'configs/run.py'}:{folder / 'run'}"
     done = in_process.run("t5x_like.infer", run, "--input=-", stdin="say 3\n")
     assert done.status == 0, done.err
@@ -284,6 +292,17 @@ def test_the_commands_take_a_run_for_its_policy(folder, tmp_path):
     assert (tmp_path / "hf" / "model.safetensors").exists()
     done = in_process.run("t5x_like.evaluate", run)
     assert done.status == 0, done.err
+    prompts, stream = [], TextModel.stream
+
+    def keep(model, prompt, callback, **others):
+        prompts.append(model.vocabulary.decode(prompt))
+        stream(model, prompt, callback, **others)
+
+    monkeypatch.setattr(TextModel, "stream", keep)
+    short = "--config.decode.max_new_tokens=1"  # an answer of one byte leaves room for a turn
+    done = in_process.run("t5x_like.infer", run, short, "--interactive", stdin="a\nb\n\nc\n")
+    assert done.status == 0, done.err
+    assert (prompts[0], prompts[1][:2], prompts[1][-2:], prompts[2]) == ("a?", "a?", "b?", "c?")
 
 
 @pytest.mark.slow
@@ -344,7 +363,13 @@ def test_two_processes_compute_what_eight_devices_do(folder, tmp_path):
         # The reference and the policy are those of the folder, whose feed-forward is 24 wide.
         (
             {"model.policy.d_ff": 32},
+            r"the policy, which is also its reference, .*"
             r"float32\[[\d, ]*24[\d, ]*\], the model as float32\[[\d, ]*32[\d, ]*\]",
+        ),
+        # Both have networks of 384 tokens.
+        (
+            {"data.vocabulary": "bytes:0"},
+            r"the reward in .*/reward was trained with data.vocabulary='bytes', which is another",
         ),
         ({"loss.betta": 0.1}, "loss.betta does not exist"),
         ({"model.reward.vocab_size": 99}, "the reward model read the same tokens"),
