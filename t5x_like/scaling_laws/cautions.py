@@ -14,6 +14,7 @@ _BIAS = 0.01
 # A cosine a quarter longer than the run is clearly worse (Hoffmann et al. 2022, appendix B).
 _LONGER = 1.25
 _UNITS = 4.0  # times 6 N D: more than embeddings and attention explain
+_POWER = 0.05  # a changes by 0.01 where C grows as N^1.05 D and not as N D
 
 
 def of_runs(runs: Sequence[Run]) -> list[str]:
@@ -78,7 +79,18 @@ def of_fits(runs: Sequence[Run], fits: Mapping[str, Any]) -> list[str]:
                 f"{name} finds E = 0, no irreducible loss: the runs are too small to show it, and "
                 "the exponents are too low"
             )
-    return found
+    return found + of_compute(fits)
+
+
+def of_compute(fits: Mapping[str, Any]) -> list[str]:
+    """Where C = 6 N D, which approach 3 assumes, is not how the FLOPs of the runs grow."""
+    s, one = fits["compute"]["s"], fits["approach_3"]
+    if abs(s - 1) < _POWER:
+        return []
+    return [
+        f"the FLOPs of the runs grow as N^{s:.2f} D: a of approach 3 is {one['a']:.3f} for "
+        f"C = 6 N D and {one['a_of_runs']:.3f} for these, as approaches 1 and 2 have them"
+    ]
 
 
 def _edges(profiles: Sequence[isoflop.Profile]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t5x_like.scaling_laws.law import Law
+from t5x_like.scaling_laws.law import SIX_N_D, Compute, Law
 from t5x_like.scaling_laws.runs import Run
 
 
@@ -24,13 +24,14 @@ def grid(
     shift: float = 1.0,
     noise: float = 0.0,
     seed: int = 0,
+    compute: Compute = SIX_N_D,
 ) -> list[Run]:
     """Runs of equal FLOPs, of sizes around the optimum times `shift`, up to `reach` away."""
     rng = np.random.default_rng(seed)
     runs = []
     for c in budgets:
-        for n in law.optimum(c)[0] * shift * np.geomspace(1 / reach, reach, sizes):
-            d = c / (6 * n)
+        for n in law.optimum(c, compute)[0] * shift * np.geomspace(1 / reach, reach, sizes):
+            d = float(compute.tokens(c, n))
             loss = float(law.loss(n, d) * np.exp(noise * rng.standard_normal()))
             runs.append(Run(f"{c:g} {n:g}", float(n), float(d), float(c), loss))
     return runs

@@ -50,7 +50,10 @@ def test_the_law_is_within_the_intervals(fitted):
         low, high = found["approach_3"]["intervals"][name]
         assert low <= value <= high
     assert found["approach_1"]["curves"] is False
-    assert found["kaplan"]["published_a_excluded"]["approach_2"] is True
+    assert found["compute"] == pytest.approx({"k": 6.0, "s": 1.0})
+    excluded = found["kaplan"]["published_a_excluded"]
+    assert set(excluded) == {"approach_1", "approach_2", "approach_3", "approach_3_of_runs"}
+    assert excluded["approach_2"] is True
     # Fewer parameters by a fifth: the same exponents, and A smaller by 0.8^alpha.
     other, own = found["without_embeddings"]["approach_3"], found["approach_3"]
     assert other["a"] == pytest.approx(own["a"], abs=1e-4)

@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize
 
 from t5x_like.scaling_laws import (
+    analysis,
     bootstrap,
     envelope,
     isoflop,
@@ -14,7 +15,7 @@ from t5x_like.scaling_laws import (
     parametric,
     variable_projection,
 )
-from t5x_like.scaling_laws.law import PUBLISHED, Law
+from t5x_like.scaling_laws.law import PUBLISHED, SIX_N_D, Compute, Law, fit_compute
 from tests.programs import drawn_runs
 
 HOFFMANN, BESIROGLU = PUBLISHED["hoffmann"], PUBLISHED["besiroglu"]
@@ -167,3 +168,45 @@ def test_kaplans_form_is_recovered():
     assert (found.n_c, found.d_c) == pytest.approx((6.4e13, 1.8e13), rel=1e-5)
     assert found.error < 1e-8
     assert found.a == pytest.approx(0.103 / 0.179)
+
+
+@both
+def test_the_optimum_where_flops_grow_as_a_power_of_the_size(law):
+    """The minimum along k N^s D = C, and its path, are those of the derivation."""
+    compute = Compute(k=40.0, s=0.8)
+    n, d = law.optimum(1e21, compute)
+    assert compute.flops(n, d) == pytest.approx(1e21)
+    sizes = n * np.geomspace(0.5, 2, 1001)
+    losses = law.loss(sizes, compute.tokens(1e21, sizes))
+    assert sizes[losses.argmin()] == pytest.approx(n, rel=1e-6)
+    growth = np.log(np.divide(law.optimum(1e22, compute), (n, d))) / np.log(10)
+    assert law.exponents(compute) == pytest.approx(growth)
+    assert law.exponents(SIX_N_D) == (law.a, law.b)
+
+
+def test_the_flops_of_runs_are_fitted():
+    n, d, _ = drawn_runs.scattered(HOFFMANN, 40, noise=0)
+    found = fit_compute(n, d, 40 * n**0.8 * d)
+    assert (found.k, found.s) == pytest.approx((40, 0.8))
+    with pytest.raises(ValueError, match=r"grow as N\^-0.50 D, and not with N"):
+        fit_compute(n, d, d / np.sqrt(n))
+
+
+def test_all_approaches_agree_on_the_exponent_of_counted_flops():
+    """Runs of a law whose C grows as N^0.8 D: only a under 6 N D is another one."""
+    compute = Compute(k=400.0, s=0.8)
+    drawn = drawn_runs.grid(BESIROGLU, sizes=7, reach=2, compute=compute)
+    found = analysis.analyse(drawn, times=0)
+    a, _ = BESIROGLU.exponents(compute)
+    assert a - BESIROGLU.a > 0.05
+    for name in ("approach_1", "approach_2"):
+        assert found[name]["a"] == pytest.approx(a, abs=1e-5)
+    assert found["approach_3"]["a"] == pytest.approx(BESIROGLU.a, abs=1e-5)
+    for name in ("approach_3", "variable_projection"):
+        assert found[name]["a_of_runs"] == pytest.approx(a, abs=1e-5)
+        # C ~ N^0.8 D along the optimum, too.
+        assert 0.8 * a + found[name]["b_of_runs"] == pytest.approx(1, abs=1e-5)
+    [warning] = [one for one in found["warnings"] if "grow as" in one]
+    assert f"N^0.80 D: a of approach 3 is 0.513 for C = 6 N D and {a:.3f} for" in warning
+    # Each minimum is compared with the optimum of the same FLOPs.
+    assert all(abs(one["bias_of_N"]) < 0.01 for one in found["approach_2"]["minima"])
