@@ -121,6 +121,7 @@ def _of_frontier(frontier: Frontier) -> dict[str, float]:
 def _approach_1(
     runs: Sequence[Run], intervals: Callable[..., dict[str, list[float]] | None]
 ) -> Analysis | None:
+    runs = envelope.smoothed(runs)
     frontier = envelope.fit(runs)
     if frontier is None:
         return None

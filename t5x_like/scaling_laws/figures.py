@@ -36,6 +36,7 @@ def draw(
 
 def _curves(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
     """Loss against FLOPs, and the sizes of the lowest runs."""
+    runs = envelope.smoothed(runs)
     n, _, c, loss = columns(runs)
     for run in runs:
         if run.curve is not None:

@@ -37,12 +37,17 @@ def grid(
     return runs
 
 
-def with_curves(law: Law, sizes, ends) -> list[Run]:
-    """Runs of each size to several numbers of tokens, whose curves are the law's on the way."""
+def with_curves(law: Law, sizes, ends, *, noise: float = 0.0, seed: int = 0) -> list[Run]:
+    """Runs of each size to several numbers of tokens, whose curves are the law's on the way.
+
+    Args:
+        noise: nats, of the points of the curves, which are then 100 of equal steps.
+    """
+    rng = np.random.default_rng(seed)
     runs = []
     for n in sizes:
         for d in ends:
-            tokens = np.geomspace(d / 1000, d, 200)
-            curve = (tokens, law.loss(n, tokens))
+            tokens = np.linspace(d / 100, d, 100) if noise else np.geomspace(d / 1000, d, 200)
+            curve = (tokens, law.loss(n, tokens) + noise * rng.standard_normal(len(tokens)))
             runs.append(Run(f"{n} {d}", n, d, 6 * n * d, float(law.loss(n, d)), curve=curve))
     return runs

@@ -16,6 +16,7 @@ from t5x_like.scaling_laws import (
     variable_projection,
 )
 from t5x_like.scaling_laws.law import PUBLISHED, SIX_N_D, Compute, Law, fit_compute
+from t5x_like.scaling_laws.runs import Run
 from tests.programs import drawn_runs
 
 HOFFMANN, BESIROGLU = PUBLISHED["hoffmann"], PUBLISHED["besiroglu"]
@@ -210,3 +211,38 @@ def test_all_approaches_agree_on_the_exponent_of_counted_flops():
     assert f"N^0.80 D: a of approach 3 is 0.513 for C = 6 N D and {a:.3f} for" in warning
     # Each minimum is compared with the optimum of the same FLOPs.
     assert all(abs(one["bias_of_N"]) < 0.01 for one in found["approach_2"]["minima"])
+
+
+@pytest.mark.parametrize("noise", [0.04, 0.07, 0.1])
+def test_noise_of_curves_biases_approach_1_less_once_they_are_smoothed(noise):
+    sizes, ends = [float(n) for n in np.geomspace(1e8, 1e10, 9)], [1e10, 4e10, 1.6e11, 6.4e11]
+
+    def error(noise, prepare, draws=8):
+        drawn = (
+            drawn_runs.with_curves(BESIROGLU, sizes, ends, noise=noise, seed=seed)
+            for seed in range(draws)
+        )
+        errors = [envelope.fit(prepare(runs)).a - BESIROGLU.a for runs in drawn]
+        return np.sqrt(np.mean(np.square(errors)))
+
+    # Without noise both have the error of the grid of sizes.
+    clean = error(0.0, envelope.smoothed, draws=1)
+    assert clean == pytest.approx(error(0.0, list, draws=1), abs=2e-3)
+    assert error(noise, envelope.smoothed) < 0.8 * error(noise, list)
+
+
+def test_smoothing_keeps_lines_lone_points_and_the_end():
+    def smooth(tokens, loss):
+        run = Run("a", 1e6, tokens[-1], 1.0, loss[-1], curve=(tokens, loss))
+        [found] = envelope.smoothed([run])
+        return found.curve
+
+    tokens = np.linspace(1, 100, 100)
+    line = 3 - 0.2 * np.log(tokens)
+    np.testing.assert_allclose(smooth(tokens, line), (tokens, line), atol=1e-4)
+    far = np.exp(np.arange(5.0) * 10)
+    np.testing.assert_allclose(smooth(far, np.arange(5.0) ** 2)[1], np.arange(5.0) ** 2)
+    long = np.linspace(1, 100, 2500)
+    thinned, loss = smooth(long, 3 - 0.2 * np.log(long))
+    assert (len(thinned), thinned[-1]) == (834, 100)
+    np.testing.assert_allclose(loss, 3 - 0.2 * np.log(thinned), atol=1e-4)
