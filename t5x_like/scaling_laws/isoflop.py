@@ -11,7 +11,7 @@ from t5x_like.scaling_laws.law import SIX_N_D, Compute, Law, Vector
 from t5x_like.scaling_laws.runs import Run, columns
 
 _SAME = 1.1  # runs whose FLOPs differ by less are of one budget
-_LEAST = 3  # sizes for a parabola
+LEAST_SIZES = 3  # of a budget, for a parabola
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def profiles(runs: Sequence[Run], loss: Vector | None = None) -> list[Profile]:
     """
     n, d, c, own = columns(runs)
     loss = own if loss is None else loss
-    groups = [group for group in budgets(runs) if len(set(n[group])) >= _LEAST]
+    groups = [group for group in budgets(runs) if len(set(n[group])) >= LEAST_SIZES]
     return [_profile(tuple(group), n[group], d[group], c[group], loss[group]) for group in groups]
 
 
@@ -113,8 +113,8 @@ def resample(
         group = list(one.numbers)
         x = np.log(n[group])
         fitted[group] = np.polyval(np.polyfit(x - x.mean(), loss[group], 2), x - x.mean())
-        if len(group) > _LEAST:
-            scale = np.sqrt(len(group) / (len(group) - _LEAST))
+        if len(group) > LEAST_SIZES:
+            scale = np.sqrt(len(group) / (len(group) - LEAST_SIZES))
             pool.append(scale * (loss[group] - fitted[group]))
     if not pool:
         return None

@@ -102,6 +102,11 @@ def test_warnings():
     assert "few points: 5 constants are fitted to 14" in warnings_of(
         drawn_runs.grid(LAW, budgets=(1e19, 1e21))
     )
+    alone = drawn_runs.grid(LAW, budgets=(1e23, 1e24), sizes=2)
+    assert "leaves out 2 budgets of fewer than 3 sizes (C = 1e+23 to 1e+24)" in warnings_of(
+        found + alone
+    )
+    assert "35 of 35 runs have fewer than 300 steps" in warnings_of(found, steps=299)
     assert "at the edge of the sizes at C = 1e+18" in warnings_of(
         drawn_runs.grid(LAW, shift=10, reach=3)
     )
