@@ -16,8 +16,13 @@ Tasks, all from `settings.seed`:
 
     generated_dialogs_text       objective language_modeling: dialogs as text, for pretraining
     generated_dialogs            fine-tuning, as of data/dialog_files.py: annotated dialogs
-    generated_dialogs_questions  held-out questions about persons that pretraining knows
+    generated_dialogs_questions  held-out questions about persons that training knows
     generated_dialogs_facts      questions about persons that pretraining never saw
+
+Of each person that training knows, one topic is held out (`held_out`): no dialog of pretraining or
+fine-tuning, of any split, asks for it or states it. The questions are about these alone, in
+validation about half of the persons, in test about the other half, so that no context of theirs was
+trained on. A value of the topic is a sensible answer; the true one cannot be known.
 
 The persons of `facts` are in a key-value store (`facts`), others in training, validation and test,
 so that nothing but the store has what a reply should say of them. The rows of the last two tasks
@@ -196,6 +201,23 @@ def persons(*, seed: int) -> dict[str, list[Person]]:
     }
 
 
+def held_out(*, seed: int) -> dict[str, list[tuple[Person, str]]]:
+    """For each split of questions, the known persons and the topic of each that is held out."""
+    random_ = random.Random(f"held out {seed}")
+    pairs = [(person, random_.choice(list(_VALUES))) for person in persons(seed=seed)["known"]]
+    half = len(pairs) // 2
+    return {"validation": pairs[:half], "test": pairs[half:]}
+
+
+def _taught(*, seed: int) -> list[Person]:
+    """The persons that training knows, without the facts that are held out."""
+    return [
+        Person(person.name, {one: fact for one, fact in person.facts.items() if one != topic})
+        for pairs in held_out(seed=seed).values()
+        for person, topic in pairs
+    ]
+
+
 def facts(*, seed: int = 0) -> list[dict[str, str]]:
     """The key-value store: the facts about the persons that pretraining does not know."""
     groups = persons(seed=seed)
@@ -211,23 +233,29 @@ def facts(*, seed: int = 0) -> list[dict[str, str]]:
     ]
 
 
-def pretraining(split: str, *, seed: int) -> list[str]:
-    """Dialogs of all kinds of responses, as text."""
+def unrated(split: str, *, seed: int) -> list[dict[str, Any]]:
+    """Dialogs of all kinds of responses, without ratings: those of pretraining."""
     random_ = random.Random(f"pretraining {split} {seed}")
-    known = persons(seed=seed)["known"]
+    known = _taught(seed=seed)
     found = []
     for _ in range(_SIZES[split]):
         question = _ask(random_, known)
         [kind] = random_.choices(_KINDS, _SHARES)
-        turns = [*question.context, _response(random_, question, kind)]
-        found.append(dialog_rows.response_prompt(turns).rsplit(" ", 1)[0])
+        response = _response(random_, question, kind)
+        found.append({"context": question.context, "response": response})
     return found
+
+
+def pretraining(split: str, *, seed: int) -> list[str]:
+    """The dialogs of pretraining, as text."""
+    turns = ([*one["context"], one["response"]] for one in unrated(split, seed=seed))
+    return [dialog_rows.response_prompt(own).rsplit(" ", 1)[0] for own in turns]
 
 
 def annotated(split: str, *, seed: int) -> list[dict[str, Any]]:
     """Dialogs with ratings, and others with research."""
     random_ = random.Random(f"annotated {split} {seed}")
-    groups = persons(seed=seed)
+    groups = persons(seed=seed) | {"known": _taught(seed=seed)}
     found = []
     for _ in range(_ANNOTATED[split]):
         question = _ask(random_, groups["known"])
@@ -256,15 +284,19 @@ def questions(task: str, split: str, *, seed: int) -> list[dict[str, Any]]:
     """Questions with the phrases that decide on the labels of a reply.
 
     Args:
-        task: "questions" about known persons, "facts" about those of the store.
-        split: of the store's persons.
+        task: "questions" about what is held out of known persons, "facts" about persons of the
+            store.
+        split: validation or test.
         seed: of the dialogs.
     """
     random_ = random.Random(f"{task} {split} {seed}")
-    group = persons(seed=seed)["known" if task == "questions" else split]
+    if task == "questions":
+        pairs = held_out(seed=seed)[split]
+    else:
+        pairs = [(one, topic) for one in persons(seed=seed)[split] for topic in _VALUES]
     found = []
     for _ in range(_ASKED):
-        question = _ask(random_, group)
+        question = _ask_for(random_, *random_.choice(pairs))
         right = f"{_fact(question.person, question.topic)} ."
         row = {
             "inputs": dialog_rows.response_prompt(question.context),
@@ -300,9 +332,14 @@ def ratings(reply: str, known: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def _ask(random_: random.Random, group: Sequence[Person]) -> Question:
-    """A question, in half of the dialogs after another one about the same person."""
+    """A question about one of the known facts of one of the persons."""
     person = random_.choice(group)
-    topic, before = random_.sample(list(_VALUES), 2)
+    return _ask_for(random_, person, random_.choice(list(person.facts)))
+
+
+def _ask_for(random_: random.Random, person: Person, topic: str) -> Question:
+    """A question about a topic, in half of the dialogs after another one about the same person."""
+    before = random_.choice([one for one in person.facts if one != topic])
     if random_.random() < 0.5:
         return Question([_QUESTIONS[topic].format(person.name)], person, topic)
     first = _QUESTIONS[before].format(person.name)
@@ -313,9 +350,9 @@ def _ask(random_: random.Random, group: Sequence[Person]) -> Question:
 def _response(random_: random.Random, question: Question, kind: str, *, truth: bool = True) -> str:
     """A response of a kind; without `truth` its values are chosen at random."""
     person, topic = question.person, question.topic
-    other = random_.choice([one for one in _VALUES if one != topic])
+    other = random_.choice([one for one in person.facts if one != topic])
     if not truth:
-        values = {one: random_.choice(own) for one, own in _VALUES.items()}
+        values = {one: random_.choice(_VALUES[one]) for one in person.facts}
         person = Person(person.name, values)
     answer = _fact(person, topic).removeprefix(person.name)
     if kind == "good":
