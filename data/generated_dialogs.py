@@ -49,41 +49,13 @@ from t5x_like.vocabularies import Vocabulary
 _dialog_files = sources.load_module(str(Path(__file__).with_name("dialog_files.py")))
 
 _FIRST = [
-    "Ada",
-    "Ben",
-    "Cleo",
-    "Dan",
-    "Eva",
-    "Finn",
-    "Gus",
-    "Hana",
-    "Ivo",
-    "June",
-    "Kim",
-    "Leo",
-    "Mia",
-    "Nils",
-    "Olga",
-    "Paul",
-]
+    "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana",
+    "Ivo", "June", "Kim", "Leo", "Mia", "Nils", "Olga", "Paul",
+]  # fmt: skip
 _LAST = [
-    "Abel",
-    "Bauer",
-    "Cole",
-    "Dunn",
-    "Egan",
-    "Ford",
-    "Gray",
-    "Hill",
-    "Irwin",
-    "Jones",
-    "Kane",
-    "Lund",
-    "Moss",
-    "Nash",
-    "Orr",
-    "Pike",
-]
+    "Abel", "Bauer", "Cole", "Dunn", "Egan", "Ford", "Gray", "Hill",
+    "Irwin", "Jones", "Kane", "Lund", "Moss", "Nash", "Orr", "Pike",
+]  # fmt: skip
 _VALUES = {
     "colour": ["red", "green", "blue", "black", "white", "brown", "pink", "grey"],
     "food": ["rice", "bread", "soup", "fish", "corn", "cake", "beans", "cheese"],
@@ -131,6 +103,7 @@ def register(
     parts: Sequence[str] = _dialog_files.PARTS,
     responses: str = "good",
     rates: Mapping[str, float] | None = None,
+    filtered: str = "",
 ) -> None:
     """Add the tasks that the objective suits.
 
@@ -140,6 +113,8 @@ def register(
         seed: of all dialogs.
         name: of the tasks.
         parts, responses, rates: as in data/dialog_files.py.
+        filtered: a file of dialogs to train on besides the annotated ones, as data.dialog_filter
+            writes it.
 
     Raises:
         ValueError: as there.
@@ -156,9 +131,11 @@ def register(
             objective=objective,
         )
         return
+    dialogs = {split: annotated(split, seed=seed) for split in sources.SPLITS}
+    dialogs["train"] += _dialog_files.read("filtered", filtered) if filtered else []
     _dialog_files.add_tasks(
         name,
-        {split: annotated(split, seed=seed) for split in sources.SPLITS},
+        dialogs,
         vocabulary,
         objective,
         parts=parts,
@@ -381,7 +358,7 @@ def _snippet(question: Question) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the annotated dialogs of all splits and the store as JSON Lines."""
+    """Write the dialogs of fine-tuning and of pretraining, and the store, as JSON Lines."""
     parser = ArgumentParser(__doc__, prog="python -m data.generated_dialogs")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     parser.add_argument("--seed", type=int, default=0)
@@ -389,6 +366,7 @@ def main(arguments: Sequence[str]) -> None:
     made: dict[str, Sequence[Mapping[str, Any]]] = {
         split: annotated(split, seed=given.seed) for split in _ANNOTATED
     }
+    made["pretraining"] = unrated("train", seed=given.seed)
     made["facts"] = facts(seed=given.seed)
     with one_line_errors(), writing(given.output):
         folder = Path(given.output).expanduser()
