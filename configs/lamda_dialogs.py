@@ -34,6 +34,8 @@ dialogs (data/generated_dialogs.py):
     python -m t5x_like.train --config=configs/lamda_dialogs.py:demo
     echo "what does Ada Abel eat ?" | python -m t5x_like.infer --interactive \
         --config=configs/run.py:runs/lamda_dialogs_demo
+
+docs/systems/lamda.md has the commands that filter its pretraining dialogs to train on the rest.
 """
 
 import ml_collections
@@ -115,6 +117,7 @@ def _demo() -> ml_collections.ConfigDict:
     config.data.module = "data/generated_dialogs.py"
     config.data.task = "generated_dialogs"
     del config.data.settings["train"], config.data.settings["validation"]
+    config.data.settings["filtered"] = ""
     config.data.lengths = {"inputs": 64, "targets": 32}
     config.data.batch_size = 32
     config.train.steps = 1000

@@ -16,8 +16,13 @@ Tasks, all from `settings.seed`:
 
     generated_dialogs_text       objective language_modeling: dialogs as text, for pretraining
     generated_dialogs            fine-tuning, as of data/dialog_files.py: annotated dialogs
-    generated_dialogs_questions  held-out questions about persons that pretraining knows
+    generated_dialogs_questions  held-out questions about persons that training knows
     generated_dialogs_facts      questions about persons that pretraining never saw
+
+Of each person that training knows, one topic is held out (`held_out`): no dialog of pretraining or
+fine-tuning, of any split, asks for it or states it. The questions are about these alone, in
+validation about half of the persons, in test about the other half, so that no context of theirs was
+trained on. A value of the topic is a sensible answer; the true one cannot be known.
 
 The persons of `facts` are in a key-value store (`facts`), others in training, validation and test,
 so that nothing but the store has what a reply should say of them. The rows of the last two tasks
@@ -44,41 +49,13 @@ from t5x_like.vocabularies import Vocabulary
 _dialog_files = sources.load_module(str(Path(__file__).with_name("dialog_files.py")))
 
 _FIRST = [
-    "Ada",
-    "Ben",
-    "Cleo",
-    "Dan",
-    "Eva",
-    "Finn",
-    "Gus",
-    "Hana",
-    "Ivo",
-    "June",
-    "Kim",
-    "Leo",
-    "Mia",
-    "Nils",
-    "Olga",
-    "Paul",
-]
+    "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana",
+    "Ivo", "June", "Kim", "Leo", "Mia", "Nils", "Olga", "Paul",
+]  # fmt: skip
 _LAST = [
-    "Abel",
-    "Bauer",
-    "Cole",
-    "Dunn",
-    "Egan",
-    "Ford",
-    "Gray",
-    "Hill",
-    "Irwin",
-    "Jones",
-    "Kane",
-    "Lund",
-    "Moss",
-    "Nash",
-    "Orr",
-    "Pike",
-]
+    "Abel", "Bauer", "Cole", "Dunn", "Egan", "Ford", "Gray", "Hill",
+    "Irwin", "Jones", "Kane", "Lund", "Moss", "Nash", "Orr", "Pike",
+]  # fmt: skip
 _VALUES = {
     "colour": ["red", "green", "blue", "black", "white", "brown", "pink", "grey"],
     "food": ["rice", "bread", "soup", "fish", "corn", "cake", "beans", "cheese"],
@@ -126,6 +103,7 @@ def register(
     parts: Sequence[str] = _dialog_files.PARTS,
     responses: str = "good",
     rates: Mapping[str, float] | None = None,
+    filtered: str = "",
 ) -> None:
     """Add the tasks that the objective suits.
 
@@ -135,6 +113,8 @@ def register(
         seed: of all dialogs.
         name: of the tasks.
         parts, responses, rates: as in data/dialog_files.py.
+        filtered: a file of dialogs to train on besides the annotated ones, as data.dialog_filter
+            writes it.
 
     Raises:
         ValueError: as there.
@@ -151,9 +131,11 @@ def register(
             objective=objective,
         )
         return
+    dialogs = {split: annotated(split, seed=seed) for split in sources.SPLITS}
+    dialogs["train"] += _dialog_files.read("filtered", filtered) if filtered else []
     _dialog_files.add_tasks(
         name,
-        {split: annotated(split, seed=seed) for split in sources.SPLITS},
+        dialogs,
         vocabulary,
         objective,
         parts=parts,
@@ -196,6 +178,23 @@ def persons(*, seed: int) -> dict[str, list[Person]]:
     }
 
 
+def held_out(*, seed: int) -> dict[str, list[tuple[Person, str]]]:
+    """For each split of questions, the known persons and the topic of each that is held out."""
+    random_ = random.Random(f"held out {seed}")
+    pairs = [(person, random_.choice(list(_VALUES))) for person in persons(seed=seed)["known"]]
+    half = len(pairs) // 2
+    return {"validation": pairs[:half], "test": pairs[half:]}
+
+
+def _taught(*, seed: int) -> list[Person]:
+    """The persons that training knows, without the facts that are held out."""
+    return [
+        Person(person.name, {one: fact for one, fact in person.facts.items() if one != topic})
+        for pairs in held_out(seed=seed).values()
+        for person, topic in pairs
+    ]
+
+
 def facts(*, seed: int = 0) -> list[dict[str, str]]:
     """The key-value store: the facts about the persons that pretraining does not know."""
     groups = persons(seed=seed)
@@ -211,23 +210,29 @@ def facts(*, seed: int = 0) -> list[dict[str, str]]:
     ]
 
 
-def pretraining(split: str, *, seed: int) -> list[str]:
-    """Dialogs of all kinds of responses, as text."""
+def unrated(split: str, *, seed: int) -> list[dict[str, Any]]:
+    """Dialogs of all kinds of responses, without ratings: those of pretraining."""
     random_ = random.Random(f"pretraining {split} {seed}")
-    known = persons(seed=seed)["known"]
+    known = _taught(seed=seed)
     found = []
     for _ in range(_SIZES[split]):
         question = _ask(random_, known)
         [kind] = random_.choices(_KINDS, _SHARES)
-        turns = [*question.context, _response(random_, question, kind)]
-        found.append(dialog_rows.response_prompt(turns).rsplit(" ", 1)[0])
+        response = _response(random_, question, kind)
+        found.append({"context": question.context, "response": response})
     return found
+
+
+def pretraining(split: str, *, seed: int) -> list[str]:
+    """The dialogs of pretraining, as text."""
+    turns = ([*one["context"], one["response"]] for one in unrated(split, seed=seed))
+    return [dialog_rows.response_prompt(own).rsplit(" ", 1)[0] for own in turns]
 
 
 def annotated(split: str, *, seed: int) -> list[dict[str, Any]]:
     """Dialogs with ratings, and others with research."""
     random_ = random.Random(f"annotated {split} {seed}")
-    groups = persons(seed=seed)
+    groups = persons(seed=seed) | {"known": _taught(seed=seed)}
     found = []
     for _ in range(_ANNOTATED[split]):
         question = _ask(random_, groups["known"])
@@ -256,15 +261,19 @@ def questions(task: str, split: str, *, seed: int) -> list[dict[str, Any]]:
     """Questions with the phrases that decide on the labels of a reply.
 
     Args:
-        task: "questions" about known persons, "facts" about those of the store.
-        split: of the store's persons.
+        task: "questions" about what is held out of known persons, "facts" about persons of the
+            store.
+        split: validation or test.
         seed: of the dialogs.
     """
     random_ = random.Random(f"{task} {split} {seed}")
-    group = persons(seed=seed)["known" if task == "questions" else split]
+    if task == "questions":
+        pairs = held_out(seed=seed)[split]
+    else:
+        pairs = [(one, topic) for one in persons(seed=seed)[split] for topic in _VALUES]
     found = []
     for _ in range(_ASKED):
-        question = _ask(random_, group)
+        question = _ask_for(random_, *random_.choice(pairs))
         right = f"{_fact(question.person, question.topic)} ."
         row = {
             "inputs": dialog_rows.response_prompt(question.context),
@@ -300,9 +309,14 @@ def ratings(reply: str, known: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def _ask(random_: random.Random, group: Sequence[Person]) -> Question:
-    """A question, in half of the dialogs after another one about the same person."""
+    """A question about one of the known facts of one of the persons."""
     person = random_.choice(group)
-    topic, before = random_.sample(list(_VALUES), 2)
+    return _ask_for(random_, person, random_.choice(list(person.facts)))
+
+
+def _ask_for(random_: random.Random, person: Person, topic: str) -> Question:
+    """A question about a topic, in half of the dialogs after another one about the same person."""
+    before = random_.choice([one for one in person.facts if one != topic])
     if random_.random() < 0.5:
         return Question([_QUESTIONS[topic].format(person.name)], person, topic)
     first = _QUESTIONS[before].format(person.name)
@@ -313,9 +327,9 @@ def _ask(random_: random.Random, group: Sequence[Person]) -> Question:
 def _response(random_: random.Random, question: Question, kind: str, *, truth: bool = True) -> str:
     """A response of a kind; without `truth` its values are chosen at random."""
     person, topic = question.person, question.topic
-    other = random_.choice([one for one in _VALUES if one != topic])
+    other = random_.choice([one for one in person.facts if one != topic])
     if not truth:
-        values = {one: random_.choice(own) for one, own in _VALUES.items()}
+        values = {one: random_.choice(_VALUES[one]) for one in person.facts}
         person = Person(person.name, values)
     answer = _fact(person, topic).removeprefix(person.name)
     if kind == "good":
@@ -344,7 +358,7 @@ def _snippet(question: Question) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the annotated dialogs of all splits and the store as JSON Lines."""
+    """Write the dialogs of fine-tuning and of pretraining, and the store, as JSON Lines."""
     parser = ArgumentParser(__doc__, prog="python -m data.generated_dialogs")
     parser.add_argument("--output", required=True, metavar="FOLDER")
     parser.add_argument("--seed", type=int, default=0)
@@ -352,6 +366,7 @@ def main(arguments: Sequence[str]) -> None:
     made: dict[str, Sequence[Mapping[str, Any]]] = {
         split: annotated(split, seed=given.seed) for split in _ANNOTATED
     }
+    made["pretraining"] = unrated("train", seed=given.seed)
     made["facts"] = facts(seed=given.seed)
     with one_line_errors(), writing(given.output):
         folder = Path(given.output).expanduser()

@@ -131,7 +131,8 @@ def write_ladder(arguments: Sequence[str]) -> None:
     )
     rungs = ladder.design(base, wanted, folder=pathlib.Path(given.output))
     ladder.write(rungs)
-    print("\n".join(ladder.table(rungs)), flush=True)
+    print("\n".join(ladder.table(rungs)))
+    print("".join(f"warning: {one}\n" for one in ladder.warnings(rungs)), end="", flush=True)
     if given.run and not running.run(rungs):
         print("stopped and saved: the same command goes on from there")
         sys.exit(1)

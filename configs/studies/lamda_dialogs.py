@@ -9,7 +9,8 @@
 
 Thoppilan et al. 2022, figures 4 and 5: size alone raises quality, and neither safety nor
 groundedness; fine-tuning and ranking raise all at every size; facts that a model has not seen come
-from tools. The dialogs and the labels are those of data/generated_dialogs.py.
+from tools. The dialogs and the labels are those of data/generated_dialogs.py; what the held-out
+questions ask for is in no dialog of training.
 
 | the paper | here |
 |---|---|

@@ -17,7 +17,7 @@ from t5x_like.scaling_laws import (
 )
 from t5x_like.scaling_laws.bootstrap import Statistics
 from t5x_like.scaling_laws.frontier import Frontier
-from t5x_like.scaling_laws.law import Law
+from t5x_like.scaling_laws.law import Compute, Law, fit_compute
 from t5x_like.scaling_laws.runs import Run, columns
 
 Analysis = dict[str, Any]
@@ -49,6 +49,8 @@ def analyse(runs: Sequence[Run], *, times: int = 200, seed: int = 0) -> Analysis
         pairs = zip(runs, sizes, strict=True)
         bare = [dataclasses.replace(run, n=n) for run, n in pairs if n is not None]
         found["without_embeddings"] = _fits(bare, times=times, seed=seed)
+        others = cautions.of_compute(found["without_embeddings"])
+        found["warnings"] += [f"without embeddings, {one}" for one in others]
     return found
 
 
@@ -72,37 +74,43 @@ def law_of(found: Mapping[str, Any]) -> Law:
 
 
 def _fits(runs: Sequence[Run], *, times: int, seed: int) -> Analysis:
-    n, d, _, loss = columns(runs)
+    n, d, c, loss = columns(runs)
+    compute = fit_compute(n, d, c)
     law = parametric.fit(n, d, loss)
     projected = variable_projection.fit(n, d, loss)
 
+    # The intervals are of noise in the loss: `compute`, which has none, is not fitted again.
     def refit(rng: np.random.Generator) -> Statistics:
         drawn = _draw(rng, len(runs))
         start = parametric.start_at(law)
-        return _of_law(parametric.fit(n[drawn], d[drawn], loss[drawn], starts=start))
+        return _of_law(parametric.fit(n[drawn], d[drawn], loss[drawn], starts=start), compute)
 
     def reproject(rng: np.random.Generator) -> Statistics:
         drawn = _draw(rng, len(runs))
-        return _of_law(variable_projection.fit(n[drawn], d[drawn], loss[drawn], start=projected))
+        again = variable_projection.fit(n[drawn], d[drawn], loss[drawn], start=projected)
+        return _of_law(again, compute)
 
     def intervals(statistics: Callable[..., Statistics | None]) -> dict[str, list[float]] | None:
         return bootstrap.intervals(statistics, times=times, seed=seed)
 
     found: Analysis = {
+        "compute": dataclasses.asdict(compute),
         "approach_1": _approach_1(runs, intervals),
-        "approach_2": _approach_2(runs, law, intervals),
-        "approach_3": _of_law(law) | {"intervals": intervals(refit)},
-        "variable_projection": _of_law(projected) | {"intervals": intervals(reproject)},
+        "approach_2": _approach_2(runs, law, compute, intervals),
+        "approach_3": _of_law(law, compute) | {"intervals": intervals(refit)},
+        "variable_projection": _of_law(projected, compute) | {"intervals": intervals(reproject)},
     }
-    return found | {"kaplan": _kaplan(runs, found)}
+    return found | {"kaplan": _kaplan(runs, found, compute)}
 
 
 def _draw(rng: np.random.Generator, number: int) -> np.ndarray:
     return rng.integers(number, size=number)
 
 
-def _of_law(law: Law) -> dict[str, float]:
-    return dataclasses.asdict(law) | {"a": law.a, "b": law.b}
+def _of_law(law: Law, compute: Compute) -> dict[str, float]:
+    a, b = law.exponents(compute)
+    own = {"a": law.a, "b": law.b, "a_of_runs": a, "b_of_runs": b}
+    return dataclasses.asdict(law) | own
 
 
 def _of_frontier(frontier: Frontier) -> dict[str, float]:
@@ -113,6 +121,7 @@ def _of_frontier(frontier: Frontier) -> dict[str, float]:
 def _approach_1(
     runs: Sequence[Run], intervals: Callable[..., dict[str, list[float]] | None]
 ) -> Analysis | None:
+    runs = envelope.smoothed(runs)
     frontier = envelope.fit(runs)
     if frontier is None:
         return None
@@ -128,7 +137,10 @@ def _approach_1(
 
 
 def _approach_2(
-    runs: Sequence[Run], law: Law, intervals: Callable[..., dict[str, list[float]] | None]
+    runs: Sequence[Run],
+    law: Law,
+    compute: Compute,
+    intervals: Callable[..., dict[str, list[float]] | None],
 ) -> Analysis | None:
     profiles = isoflop.profiles(runs)
     frontier = isoflop.fit(profiles)
@@ -151,23 +163,28 @@ def _approach_2(
                 "D": one.d,
                 "loss": one.loss,
                 "used": one.inside,
-                "bias_of_N": isoflop.bias(law, n[group], d[group]),
+                "bias_of_N": isoflop.bias(law, n[group], d[group], compute),
             }
         )
     return _of_frontier(frontier) | {"minima": minima, "intervals": intervals(refit)}
 
 
-def _kaplan(runs: Sequence[Run], found: Analysis) -> Analysis:
-    """Kaplan's form of the loss, and whether the intervals exclude the published exponent."""
+def _kaplan(runs: Sequence[Run], found: Analysis, compute: Compute) -> Analysis:
+    """Kaplan's form of the loss, and whether the intervals exclude the published exponent.
+
+    Approach 3 has two exponents, and an answer for each.
+    """
     n, d, _, loss = columns(runs)
     law = kaplan.fit(n, d, loss)
+    asked = {name: (name, "a") for name in APPROACHES if found[name] is not None}
+    asked["approach_3_of_runs"] = ("approach_3", "a_of_runs")
     excludes = {
-        name: bootstrap.excluded(kaplan.PUBLISHED_A, (one.get("intervals") or {}).get("a"))
-        for name in APPROACHES
-        if (one := found[name]) is not None
+        key: bootstrap.excluded(kaplan.PUBLISHED_A, (found[name]["intervals"] or {}).get(exponent))
+        for key, (name, exponent) in asked.items()
     }
     return dataclasses.asdict(law) | {
         "a": law.a,
+        "a_of_runs": law.exponent(compute),
         "published_a": kaplan.PUBLISHED_A,
         "published_a_excluded": excludes,
     }
@@ -192,6 +209,12 @@ def text(found: Analysis) -> str:
     return "\n".join(lines)
 
 
+_ASKED = {
+    "approach_1": "1",
+    "approach_2": "2",
+    "approach_3": "3 for 6 N D",
+    "approach_3_of_runs": "3 for the runs' C",
+}
 _TITLES = {
     "approach_1": "1, lowest curves",
     "approach_2": "2, equal FLOPs",
@@ -206,7 +229,13 @@ def _table(found: Analysis) -> list[str]:
         one = found[name]
         cells = ("none", "") if one is None else (_cell(one, "a"), _cell(one, "b"))
         lines.append(f"  {title:<18}{cells[0]:<26}{cells[1]}".rstrip())
-    form = found["kaplan"]
+    compute, form = found["compute"], found["kaplan"]
+    lines.append(
+        f"  3 is for C = 6 N D; of the runs C = {compute['k']:.3g} N^{compute['s']:.3f} D:"
+    )
+    for name, title in list(_TITLES.items())[2:]:
+        cells = _cell(found[name], "a_of_runs"), _cell(found[name], "b_of_runs")
+        lines.append(f"  {title:<18}{cells[0]:<26}{cells[1]}")
     of_two = (found["approach_3"], found["variable_projection"])
     for name, one in zip(("3, parametric", "3, least squares"), of_two, strict=True):
         lines.append(
@@ -215,12 +244,12 @@ def _table(found: Analysis) -> list[str]:
         )
     lines.append(
         f"  Kaplan's form: alpha_N {form['alpha_n']:.4f}, alpha_D {form['alpha_d']:.4f}, "
-        f"a {form['a']:.3f}, error {form['error']:.2%} of the loss"
+        f"a {form['a']:.3f} ({form['a_of_runs']:.3f} for the runs' C), "
+        f"error {form['error']:.2%} of the loss"
     )
     answers = {True: "yes", False: "no", None: "no interval"}
     excludes = (
-        f"{name.removeprefix('approach_')} {answers[value]}"
-        for name, value in form["published_a_excluded"].items()
+        f"{_ASKED[name]} {answers[value]}" for name, value in form["published_a_excluded"].items()
     )
     lines.append(
         f"  Kaplan's a = {form['published_a']} excluded by approach: {', '.join(excludes)}"

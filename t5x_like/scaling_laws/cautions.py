@@ -8,12 +8,38 @@ import numpy as np
 from t5x_like.scaling_laws import envelope, isoflop
 from t5x_like.scaling_laws.runs import Run, columns
 
+_FEW_STEPS = 300  # warmup and decay take most of fewer
 _FEW = 20  # runs; Hoffmann et al. had over 400
 _DECADES = 2.0
 _BIAS = 0.01
 # A cosine a quarter longer than the run is clearly worse (Hoffmann et al. 2022, appendix B).
 _LONGER = 1.25
 _UNITS = 4.0  # times 6 N D: more than embeddings and attention explain
+_POWER = 0.05  # a changes by 0.01 where C grows as N^1.05 D and not as N D
+
+
+def of_few_steps(steps: Mapping[str, float]) -> list[str]:
+    """Runs that are limited by the number of updates, by the steps of each."""
+    few = {name: number for name, number in steps.items() if number < _FEW_STEPS}
+    if not few:
+        return []
+    worst = min(few, key=lambda name: few[name])
+    return [
+        f"{len(few)} of {len(steps)} runs have fewer than {_FEW_STEPS} steps ({worst}: "
+        f"{few[worst]:.0f}), so that updates limit their loss and not tokens; set a smaller "
+        "data.batch_size, or leave them out"
+    ]
+
+
+def of_few_sizes(budgets: Sequence[float]) -> list[str]:
+    """Budgets that have too few sizes for a parabola."""
+    if not budgets:
+        return []
+    where = f"{min(budgets):.3g}" + f" to {max(budgets):.3g}" * (len(budgets) > 1)
+    return [
+        f"approach 2 leaves out {len(budgets)} budgets of fewer than {isoflop.LEAST_SIZES} sizes "
+        f"(C = {where}): add sizes, or keep their runs apart with --hold_out"
+    ]
 
 
 def of_runs(runs: Sequence[Run]) -> list[str]:
@@ -36,7 +62,8 @@ def of_runs(runs: Sequence[Run]) -> list[str]:
             f"C is {ratio.min():.2g} to {ratio.max():.2g} times 6 N D: check that N is parameters, "
             "D tokens and C FLOPs, without prefixes"
         )
-    return found + _schedules(runs)
+    steps = {run.name: run.steps for run in runs if run.steps is not None}
+    return found + _schedules(runs) + of_few_steps(steps)
 
 
 def _schedules(runs: Sequence[Run]) -> list[str]:
@@ -71,6 +98,7 @@ def of_fits(runs: Sequence[Run], fits: Mapping[str, Any]) -> list[str]:
         )
     else:
         found += _biases(fits["approach_2"]["minima"], profiles)
+        found += of_few_sizes(_without_parabola(runs, profiles))
     found += _edges(profiles)
     for name in ("approach_3", "variable_projection"):
         if fits[name]["E"] < 1e-3:
@@ -78,7 +106,25 @@ def of_fits(runs: Sequence[Run], fits: Mapping[str, Any]) -> list[str]:
                 f"{name} finds E = 0, no irreducible loss: the runs are too small to show it, and "
                 "the exponents are too low"
             )
-    return found
+    return found + of_compute(fits)
+
+
+def of_compute(fits: Mapping[str, Any]) -> list[str]:
+    """Where C = 6 N D, which approach 3 assumes, is not how the FLOPs of the runs grow."""
+    s, one = fits["compute"]["s"], fits["approach_3"]
+    if abs(s - 1) < _POWER:
+        return []
+    return [
+        f"the FLOPs of the runs grow as N^{s:.2f} D: a of approach 3 is {one['a']:.3f} for "
+        f"C = 6 N D and {one['a_of_runs']:.3f} for these, as approaches 1 and 2 have them"
+    ]
+
+
+def _without_parabola(runs: Sequence[Run], profiles: Sequence[isoflop.Profile]) -> list[float]:
+    """The FLOPs of the budgets that have no profile."""
+    kept = {number for one in profiles for number in one.numbers}
+    groups = isoflop.budgets(runs)
+    return [runs[group[0]].c for group in groups if not kept.intersection(group)]
 
 
 def _edges(profiles: Sequence[isoflop.Profile]) -> list[str]:

@@ -1,14 +1,19 @@
 """Approach 1: the least loss over training curves at each number of FLOPs."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from t5x_like.scaling_laws.frontier import Frontier, regress
 from t5x_like.scaling_laws.isoflop import budgets
+from t5x_like.scaling_laws.law import Vector
 from t5x_like.scaling_laws.runs import Run, columns
 
 _POINTS = 1500
+_WINDOW = 0.2  # the standard deviation of the smoothing, in the logarithm of FLOPs
+_KEPT = 1000  # points of a smoothed curve
 
 
 def fit(runs: Sequence[Run]) -> Frontier | None:
@@ -18,6 +23,9 @@ def fit(runs: Sequence[Run]) -> Frontier | None:
     longest run, it takes the run whose curve is lowest there. Where a run has no curve, each
     counts at its end alone, and the points are the runs that no run of at most the same budget
     beats: fewer and coarser.
+
+    Args:
+        runs: with curves of `smoothed`, or the least is that of the most noise.
 
     Returns:
         None where the points lie on one budget.
@@ -50,6 +58,35 @@ def _lowest_curves(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
         row[np.isclose(flops, run.c, rtol=1e-9)] = loss[-1]
     found = np.isfinite(losses).any(0)
     return flops[found], losses[:, found].argmin(0)
+
+
+def smoothed(runs: Sequence[Run]) -> list[Run]:
+    """The runs with training curves without most of their noise.
+
+    At each point a line is fitted to those around, with weights that are Gaussian in log C: an
+    average would be too high on a falling curve, and most so at its end, where runs are compared. A
+    point with none near it stays as it is. Of long curves a thousand points are left.
+    """
+    return [
+        run if run.curve is None else dataclasses.replace(run, curve=_smooth(*run.curve))
+        for run in runs
+    ]
+
+
+def _smooth(tokens: Vector, loss: Vector) -> tuple[Vector, Vector]:
+    x = np.log(tokens)
+    kept = np.arange(len(x))[:: -math.ceil(len(x) / _KEPT)][::-1]  # with the end of the run
+    return tokens[kept], np.array([_line_at(x[number], x, loss) for number in kept])
+
+
+def _line_at(at: float, x: Vector, loss: Vector) -> float:
+    """The value at a point of the line fitted around it."""
+    weights = np.exp(-(((x - at) / _WINDOW) ** 2) / 2)
+    weights /= weights.sum()
+    middle, level = weights @ x, weights @ loss
+    away = x - middle
+    slope = (weights * away) @ loss / (weights @ away**2 + (1e-3 * _WINDOW) ** 2)
+    return float(level + slope * (at - middle))
 
 
 def _unbeaten(runs: Sequence[Run]) -> list[int]:

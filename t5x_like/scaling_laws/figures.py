@@ -8,6 +8,7 @@ import numpy as np
 
 from t5x_like.scaling_laws import envelope, isoflop
 from t5x_like.scaling_laws.analysis import law_of
+from t5x_like.scaling_laws.law import Compute
 from t5x_like.scaling_laws.runs import Run, columns
 
 FILES = ("approach_1.png", "approach_2.png", "approach_3.png")
@@ -35,6 +36,7 @@ def draw(
 
 def _curves(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right: Any) -> None:
     """Loss against FLOPs, and the sizes of the lowest runs."""
+    runs = envelope.smoothed(runs)
     n, _, c, loss = columns(runs)
     for run in runs:
         if run.curve is not None:
@@ -83,13 +85,13 @@ def _contours(runs: Sequence[Run], analysis: Mapping[str, Any], left: Any, right
     n, d, c, loss = columns(runs)
     law = law_of(analysis["approach_3"])
     flops, sizes = np.geomspace(c.min(), c.max(), 80), np.geomspace(n.min(), n.max(), 80)
-    ratio = np.exp(np.log(c / (n * d)).mean())  # 6, where C = 6 N D
+    compute = Compute(**analysis["compute"])
     x, y = np.meshgrid(flops, sizes)
-    shades = left.contour(x, y, law.loss(y, x / (ratio * y)), levels=15, linewidths=0.8)
+    shades = left.contour(x, y, law.loss(y, compute.tokens(x, y)), levels=15, linewidths=0.8)
     left.figure.colorbar(shades, ax=left, label="loss (nats)")
     left.scatter(c, n, s=8, color="0.4")
-    best = [law.optimum(6 * budget / ratio)[0] for budget in flops]
-    left.plot(flops, best, "k--", linewidth=1, label=f"C^{law.a:.3f}")
+    best = [law.optimum(budget, compute)[0] for budget in flops]
+    left.plot(flops, best, "k--", linewidth=1, label=f"C^{law.exponents(compute)[0]:.3f}")
     left.set(xscale="log", yscale="log", xlabel="FLOPs", ylabel="N", title="approach 3")
     left.set_ylim(n.min() / 1.2, n.max() * 1.2)
     left.legend()

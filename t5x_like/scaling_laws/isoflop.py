@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from t5x_like.scaling_laws.frontier import Frontier, regress
-from t5x_like.scaling_laws.law import Law, Vector
+from t5x_like.scaling_laws.law import SIX_N_D, Compute, Law, Vector
 from t5x_like.scaling_laws.runs import Run, columns
 
 _SAME = 1.1  # runs whose FLOPs differ by less are of one budget
-_LEAST = 3  # sizes for a parabola
+LEAST_SIZES = 3  # of a budget, for a parabola
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def profiles(runs: Sequence[Run], loss: Vector | None = None) -> list[Profile]:
     """
     n, d, c, own = columns(runs)
     loss = own if loss is None else loss
-    groups = [group for group in budgets(runs) if len(set(n[group])) >= _LEAST]
+    groups = [group for group in budgets(runs) if len(set(n[group])) >= LEAST_SIZES]
     return [_profile(tuple(group), n[group], d[group], c[group], loss[group]) for group in groups]
 
 
@@ -113,15 +113,15 @@ def resample(
         group = list(one.numbers)
         x = np.log(n[group])
         fitted[group] = np.polyval(np.polyfit(x - x.mean(), loss[group], 2), x - x.mean())
-        if len(group) > _LEAST:
-            scale = np.sqrt(len(group) / (len(group) - _LEAST))
+        if len(group) > LEAST_SIZES:
+            scale = np.sqrt(len(group) / (len(group) - LEAST_SIZES))
             pool.append(scale * (loss[group] - fitted[group]))
     if not pool:
         return None
     return fitted + rng.choice(np.concatenate(pool), size=len(loss))
 
 
-def bias(law: Law, n: Vector, d: Vector) -> float:
+def bias(law: Law, n: Vector, d: Vector, compute: Compute = SIX_N_D) -> float:
     """The relative error of a parabola's minimum for runs without noise, where a law holds.
 
     A parabola is a Taylor series to second order, so that it is off where the grid is wide or not
@@ -129,9 +129,10 @@ def bias(law: Law, n: Vector, d: Vector) -> float:
 
     Args:
         n, d: the parameters and tokens of the runs of one budget.
+        compute: the relation of their FLOPs to both.
     """
     at, _ = _minimum(np.log(n), law.loss(n, d))
-    optimum, _ = law.optimum(6 * float(np.exp(np.log(n * d).mean())))
+    optimum, _ = law.optimum(float(np.exp(np.log(compute.flops(n, d)).mean())), compute)
     return np.nan if at is None else at / optimum - 1
 
 

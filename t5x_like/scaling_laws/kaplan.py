@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from scipy import optimize
 
-from t5x_like.scaling_laws.law import Vector
+from t5x_like.scaling_laws.law import SIX_N_D, Compute, Vector
 
 PUBLISHED_A = 0.73  # N_opt ~ C^0.73: Kaplan et al. 2020, as in table 2 of Hoffmann et al. 2022
 
@@ -29,7 +29,11 @@ class KaplanLaw:
     @property
     def a(self) -> float:
         """The exponent of N_opt ~ C^a where this law holds and C = 6 N D."""
-        return self.alpha_d / (self.alpha_n + self.alpha_d)
+        return self.exponent(SIX_N_D)
+
+    def exponent(self, compute: Compute) -> float:
+        """The exponent of N_opt ~ C^a where this law holds and C = k N^s D."""
+        return self.alpha_d / (self.alpha_n + compute.s * self.alpha_d)
 
 
 def fit(n: Vector, d: Vector, loss: Vector) -> KaplanLaw:

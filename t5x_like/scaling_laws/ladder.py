@@ -1,5 +1,6 @@
 """Design a ladder: runs of several sizes and budgets, each budget of equal counted FLOPs."""
 
+import collections
 import dataclasses
 import json
 import pathlib
@@ -12,11 +13,10 @@ import ml_collections
 from t5x_like import config, systems
 from t5x_like.experiment import command_line
 from t5x_like.names import hint
-from t5x_like.scaling_laws import cost
+from t5x_like.scaling_laws import cautions, cost, isoflop
 from t5x_like.scaling_laws.cost import Cost
 
 LEAST_STEPS = 50  # of a run
-LEAST_SIZES = 3  # of a budget
 _LOGS = 100  # of a run: the points of its training curve
 
 
@@ -78,8 +78,7 @@ def design(base: ml_collections.ConfigDict, ladder: Design, *, folder: pathlib.P
 
     Raises:
         ValueError: a size that the system does not have, a schedule that is no cosine, a budget
-            that is too small for a size or leaves fewer than three of them, or settings that do
-            not fit.
+            that is too small for a size or leaves none of them, or settings that do not fit.
     """
     _check(base, ladder)
     rungs = []
@@ -89,11 +88,10 @@ def design(base: ml_collections.ConfigDict, ladder: Design, *, folder: pathlib.P
             rate = ladder.rates[number] if ladder.rates else base.optimizer.learning_rate
             rung = _rung(base, size, budget, rate=rate, ladder=ladder, folder=folder)
             kept += [rung] if _is_wanted(rung, ladder) else []
-        if len(kept) < LEAST_SIZES:
+        if not kept:
             raise ValueError(
-                f"--flops={budget:g} has {len(kept)} of the --sizes within --ratio and "
-                f"--corpus_tokens, and {LEAST_SIZES} is the least for a parabola: add sizes, or "
-                "widen the limits"
+                f"--flops={budget:g} has none of the --sizes within --ratio and --corpus_tokens: "
+                "add sizes, or widen the limits"
             )
         for rung in kept:
             _check_steps(rung)
@@ -225,6 +223,14 @@ def write(rungs: Sequence[Rung]) -> None:
             )
     for rung in rungs:
         command_line.write_json(rung.folder / "config.json", config.to_dict(rung.config))
+
+
+def warnings(rungs: Sequence[Rung]) -> list[str]:
+    """What will be wrong with a fit to the runs, as sentences."""
+    sizes = collections.Counter(rung.budget for rung in rungs)
+    few = [budget for budget, number in sizes.items() if number < isoflop.LEAST_SIZES]
+    steps = {rung.folder.name: rung.config.train.steps for rung in rungs}
+    return cautions.of_few_sizes(few) + cautions.of_few_steps(steps)
 
 
 def table(rungs: Sequence[Rung]) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""The parametric scaling law L(N, D) = E + A / N^alpha + B / D^beta, and what is optimal by it."""
+"""The parametric scaling law L(N, D) = E + A / N^alpha + B / D^beta, and what is optimal by it.
+
+The optimum depends on how FLOPs grow with N and D: C = 6 N D, or C = k N^s D fitted to runs.
+"""
 
 import dataclasses
 
@@ -9,11 +12,55 @@ Vector = Float[np.ndarray, " R"]  # a value of each run
 
 
 @dataclasses.dataclass(frozen=True)
+class Compute:
+    """The FLOPs of training, C = k N^s D. The usual C = 6 N D has k = 6 and s = 1.
+
+    Counted FLOPs grow more slowly than N D if N has no embeddings, since the output layer and
+    attention take a share of them that falls with the size; they may grow faster if N counts tables
+    that are only looked up.
+    """
+
+    k: float = 6.0
+    s: float = 1.0
+
+    def flops(self, parameters: Vector | float, tokens: Vector | float) -> Vector:
+        """The FLOPs of each run."""
+        return self.k * np.asarray(parameters, float) ** self.s * np.asarray(tokens, float)
+
+    def tokens(self, flops: Vector | float, parameters: Vector | float) -> Vector:
+        """The tokens that FLOPs pay for."""
+        return np.asarray(flops, float) / self.flops(parameters, 1.0)
+
+
+SIX_N_D = Compute()
+
+
+def fit_compute(n: Vector, d: Vector, c: Vector) -> Compute:
+    """C = k N^s D of the least squared error of log C.
+
+    Args:
+        n: parameters of each run, of two sizes or more.
+        d: tokens.
+        c: FLOPs.
+
+    Raises:
+        ValueError: FLOPs do not grow with the parameters.
+    """
+    middle = np.log(n).mean()
+    s, level = np.polyfit(np.log(n) - middle, np.log(c / d), 1)
+    if s <= 0:
+        raise ValueError(
+            f"the FLOPs of the runs grow as N^{s:.2f} D, and not with N: check their N, D and C"
+        )
+    return Compute(k=float(np.exp(level - s * middle)), s=float(s))
+
+
+@dataclasses.dataclass(frozen=True)
 class Law:
     """The loss of a network of N parameters after D tokens, E + A / N^alpha + B / D^beta in nats.
 
     Hoffmann et al. 2022 (Chinchilla), equation 2 and section 3.3. The optimum is that of
-    C = 6 N D FLOPs.
+    C = 6 N D FLOPs, unless another relation is given.
     """
 
     E: float
@@ -29,19 +76,29 @@ class Law:
 
     @property
     def a(self) -> float:
-        """The exponent of N_opt ~ C^a."""
-        return self.beta / (self.alpha + self.beta)
+        """The exponent of N_opt ~ C^a for C = 6 N D."""
+        return self.exponents(SIX_N_D)[0]
 
     @property
     def b(self) -> float:
-        """The exponent of D_opt ~ C^b."""
-        return self.alpha / (self.alpha + self.beta)
+        """The exponent of D_opt ~ C^b for C = 6 N D."""
+        return self.exponents(SIX_N_D)[1]
 
-    def optimum(self, flops: float) -> tuple[float, float]:
+    def exponents(self, compute: Compute) -> tuple[float, float]:
+        """The exponents a and b of N_opt ~ C^a and D_opt ~ C^b for C = k N^s D.
+
+        With D = C / (k N^s), the loss is E + A N^-alpha + B (k / C)^beta N^(s beta). Its derivative
+        is 0 where N^(alpha + s beta) = alpha A / (s beta B) (C / k)^beta.
+        """
+        total = self.alpha + compute.s * self.beta
+        return self.beta / total, self.alpha / total
+
+    def optimum(self, flops: float, compute: Compute = SIX_N_D) -> tuple[float, float]:
         """The parameters and tokens of the least loss for a budget of FLOPs (equation 4)."""
-        ratio = self.alpha * self.A / (self.beta * self.B)
-        scale = ratio ** (1 / (self.alpha + self.beta))
-        return scale * (flops / 6) ** self.a, (flops / 6) ** self.b / scale
+        ratio = self.alpha * self.A / (compute.s * self.beta * self.B)
+        scale = ratio ** (1 / (self.alpha + compute.s * self.beta))
+        n = scale * (flops / compute.k) ** self.exponents(compute)[0]
+        return n, float(compute.tokens(flops, n))
 
     def flops_for(self, loss: float) -> float:
         """The least FLOPs that reach a loss.

@@ -12,7 +12,7 @@ from t5x_like.names import hint
 from t5x_like.scaling_laws.law import Vector
 
 COLUMNS = ("N", "D", "C", "loss")
-OPTIONAL = ("N_without_embeddings", "decay_tokens", "run")
+OPTIONAL = ("N_without_embeddings", "decay_tokens", "steps", "run")
 LEAST = 6  # runs for the five constants of the parametric law
 
 
@@ -29,6 +29,7 @@ class Run:
         n_without_embeddings: parameters without embedding tables; None where unknown.
         decay_tokens: tokens after which the learning rate has decayed; None where unknown,
             infinity where it does not decay.
+        steps: updates of the parameters; None where unknown.
         curve: tokens and loss along the run, ascending; None where unknown.
     """
 
@@ -39,6 +40,7 @@ class Run:
     loss: float
     n_without_embeddings: float | None = None
     decay_tokens: float | None = None
+    steps: float | None = None
     curve: tuple[Vector, Vector] | None = None
 
 
@@ -73,8 +75,9 @@ def read_csv(path: pathlib.Path) -> list[Run]:
     """Read runs from a CSV file with a header.
 
     Columns: N parameters, D tokens, C FLOPs and loss in nats. Optional are N_without_embeddings,
-    decay_tokens (the tokens after which the learning rate has decayed), and run: rows with the same
-    value are points of one training curve, whose last is the run. Other columns are ignored.
+    decay_tokens (the tokens after which the learning rate has decayed), steps (updates of the
+    parameters), and run: rows with the same value are points of one training curve, whose last is
+    the run. Other columns are ignored.
 
     Raises:
         ValueError: a column is missing, or a value is not a positive number.
@@ -97,9 +100,9 @@ def read_csv(path: pathlib.Path) -> list[Run]:
 
 def _of_row(row: dict[str, str], *, where: str) -> Run:
     values = {name: _number(row, name, where) for name in COLUMNS}
-    body, decay = (
+    body, decay, steps = (
         _number(row, name, where) if (row.get(name) or "").strip() else None
-        for name in OPTIONAL[:2]
+        for name in OPTIONAL[:3]
     )
     return Run(
         name=row.get("run") or where,
@@ -109,6 +112,7 @@ def _of_row(row: dict[str, str], *, where: str) -> Run:
         loss=values["loss"],
         n_without_embeddings=body,
         decay_tokens=decay,
+        steps=steps,
     )
 
 

@@ -71,5 +71,6 @@ def _run(
         loss=loss,
         n_without_embeddings=found.without_embeddings,
         decay_tokens=tokens * decay_steps / settings.train.steps if decays else math.inf,
+        steps=settings.train.steps,
         curve=points if len(steps) > 1 else None,
     )

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -165,6 +166,36 @@ def test_generated_dialogs_are_the_same_and_follow_their_rules():
     assert all(
         "steal" in one["response"] or "burn" in one["response"] for one in rated if one["unsafe"]
     )
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_questions_are_about_what_no_dialog_of_training_asks_or_states(seed):
+    """Neither as the question nor as one before it, nor in a response or a query."""
+    splits = ("validation", "test")
+    dialogs = [*generated.unrated("train", seed=seed), *generated.unrated("validation", seed=seed)]
+    for split in ("train", *splits):
+        dialogs += generated.annotated(split, seed=seed)
+    contexts = {tuple(one["context"]) for one in dialogs}
+    pairs = generated.held_out(seed=seed)
+    topics = {person.name: topic for own in pairs.values() for person, topic in own}
+    seen = set()
+    for one in dialogs:
+        [name] = re.findall(r" does (\w+ \w+) ", one["context"][0])
+        if topic := topics.get(name):
+            asked = (generated._QUESTIONS[topic].format(who) for who in (name, "this person"))
+            stated = (f" {generated._VERBS[topic]} ", f"{topic} of {name}")
+            words = json.dumps(one)
+            assert not any(phrase in words for phrase in (*asked, *stated))
+            seen.add(name)
+    assert seen == set(topics)
+    names = {split: {person.name for person, _ in pairs[split]} for split in splits}
+    assert not names["validation"] & names["test"]
+    for split in splits:
+        asked = generated.questions("questions", split, seed=seed)
+        assert {one["specific"][0] for one in asked} <= names[split]
+        assert not {tuple(one["context"]) for one in asked} & contexts
+        for one in asked:
+            assert f" {generated._VERBS[topics[one['specific'][0]]]} " in one["targets"]
 
 
 def test_pretraining_never_sees_the_persons_of_the_store():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t5x_like.scaling_laws.law import Law
+from t5x_like.scaling_laws.law import SIX_N_D, Compute, Law
 from t5x_like.scaling_laws.runs import Run
 
 
@@ -24,24 +24,30 @@ def grid(
     shift: float = 1.0,
     noise: float = 0.0,
     seed: int = 0,
+    compute: Compute = SIX_N_D,
 ) -> list[Run]:
     """Runs of equal FLOPs, of sizes around the optimum times `shift`, up to `reach` away."""
     rng = np.random.default_rng(seed)
     runs = []
     for c in budgets:
-        for n in law.optimum(c)[0] * shift * np.geomspace(1 / reach, reach, sizes):
-            d = c / (6 * n)
+        for n in law.optimum(c, compute)[0] * shift * np.geomspace(1 / reach, reach, sizes):
+            d = float(compute.tokens(c, n))
             loss = float(law.loss(n, d) * np.exp(noise * rng.standard_normal()))
             runs.append(Run(f"{c:g} {n:g}", float(n), float(d), float(c), loss))
     return runs
 
 
-def with_curves(law: Law, sizes, ends) -> list[Run]:
-    """Runs of each size to several numbers of tokens, whose curves are the law's on the way."""
+def with_curves(law: Law, sizes, ends, *, noise: float = 0.0, seed: int = 0) -> list[Run]:
+    """Runs of each size to several numbers of tokens, whose curves are the law's on the way.
+
+    Args:
+        noise: nats, of the points of the curves, which are then 100 of equal steps.
+    """
+    rng = np.random.default_rng(seed)
     runs = []
     for n in sizes:
         for d in ends:
-            tokens = np.geomspace(d / 1000, d, 200)
-            curve = (tokens, law.loss(n, tokens))
+            tokens = np.linspace(d / 100, d, 100) if noise else np.geomspace(d / 1000, d, 200)
+            curve = (tokens, law.loss(n, tokens) + noise * rng.standard_normal(len(tokens)))
             runs.append(Run(f"{n} {d}", n, d, 6 * n * d, float(law.loss(n, d)), curve=curve))
     return runs

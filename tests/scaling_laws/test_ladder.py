@@ -129,7 +129,7 @@ def test_equal_6nd_and_other_limits(tmp_path):
         ({}, {"sizes": ("2x33", *SIZES)}, "the width of 2x33 must be a multiple of 8"),
         ({}, {"sizes": ("smal", *SIZES)}, "gpt2 has no size 'smal'.* Did you mean 'small'"),
         ({}, {"rates": (1e-3,)}, "--learning_rates has 1 values for 3 --sizes"),
-        ({}, {"tokens_per_parameter": (1e6, 1e7)}, "has 0 of the --sizes within --ratio"),
+        ({}, {"tokens_per_parameter": (1e6, 1e7)}, "has none of the --sizes within --ratio"),
         ({}, {"count": "7nd"}, "--count='7nd' does not exist"),
         ({"optimizer.schedule": "constant"}, {}, "optimizer.schedule='constant' must be 'cosine'"),
     ],
@@ -138,6 +138,23 @@ def test_what_a_ladder_refuses(changes, wanted, message, tmp_path):
     made = Design(**{"budgets": BUDGETS, "sizes": SIZES} | wanted)
     with pytest.raises(ValueError, match=message):
         ladder.design(base(**changes), made, folder=tmp_path)
+
+
+def test_a_budget_of_one_size_is_a_larger_run_to_keep_apart(tmp_path, capsys):
+    base_file = tmp_path / "config.json"
+    base_file.write_text(json.dumps(config.to_dict(base())))
+    flags = [f"--config=configs/run.py:{tmp_path}", "--flops=4e10", "--sizes=2x32"]
+    scaling.main(["ladder", *flags, f"--output={tmp_path / 'ladder'}"])
+    out = capsys.readouterr().out
+    assert "warning: approach 2 leaves out 1 budgets of fewer than 3 sizes (C = 4e+10)" in out
+    assert (tmp_path / "ladder" / "4.00e+10_2x32" / "config.json").is_file()
+
+
+def test_runs_of_few_steps_are_named(rungs, tmp_path):
+    [warning] = ladder.warnings(rungs)
+    assert "3 of 6 runs have fewer than 300 steps (1.00e+10_3x48: 109)" in warning
+    many = ladder.design(base(), Design((4e10,), SIZES), folder=tmp_path)
+    assert ladder.warnings(many) == []
 
 
 def test_a_folder_of_other_settings_is_not_overwritten(rungs):

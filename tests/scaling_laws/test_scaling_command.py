@@ -50,7 +50,10 @@ def test_the_law_is_within_the_intervals(fitted):
         low, high = found["approach_3"]["intervals"][name]
         assert low <= value <= high
     assert found["approach_1"]["curves"] is False
-    assert found["kaplan"]["published_a_excluded"]["approach_2"] is True
+    assert found["compute"] == pytest.approx({"k": 6.0, "s": 1.0})
+    excluded = found["kaplan"]["published_a_excluded"]
+    assert set(excluded) == {"approach_1", "approach_2", "approach_3", "approach_3_of_runs"}
+    assert excluded["approach_2"] is True
     # Fewer parameters by a fifth: the same exponents, and A smaller by 0.8^alpha.
     other, own = found["without_embeddings"]["approach_3"], found["approach_3"]
     assert other["a"] == pytest.approx(own["a"], abs=1e-4)
@@ -99,6 +102,11 @@ def test_warnings():
     assert "few points: 5 constants are fitted to 14" in warnings_of(
         drawn_runs.grid(LAW, budgets=(1e19, 1e21))
     )
+    alone = drawn_runs.grid(LAW, budgets=(1e23, 1e24), sizes=2)
+    assert "leaves out 2 budgets of fewer than 3 sizes (C = 1e+23 to 1e+24)" in warnings_of(
+        found + alone
+    )
+    assert "35 of 35 runs have fewer than 300 steps" in warnings_of(found, steps=299)
     assert "at the edge of the sizes at C = 1e+18" in warnings_of(
         drawn_runs.grid(LAW, shift=10, reach=3)
     )

@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize
 
 from t5x_like.scaling_laws import (
+    analysis,
     bootstrap,
     envelope,
     isoflop,
@@ -14,7 +15,8 @@ from t5x_like.scaling_laws import (
     parametric,
     variable_projection,
 )
-from t5x_like.scaling_laws.law import PUBLISHED, Law
+from t5x_like.scaling_laws.law import PUBLISHED, SIX_N_D, Compute, Law, fit_compute
+from t5x_like.scaling_laws.runs import Run
 from tests.programs import drawn_runs
 
 HOFFMANN, BESIROGLU = PUBLISHED["hoffmann"], PUBLISHED["besiroglu"]
@@ -167,3 +169,80 @@ def test_kaplans_form_is_recovered():
     assert (found.n_c, found.d_c) == pytest.approx((6.4e13, 1.8e13), rel=1e-5)
     assert found.error < 1e-8
     assert found.a == pytest.approx(0.103 / 0.179)
+
+
+@both
+def test_the_optimum_where_flops_grow_as_a_power_of_the_size(law):
+    """The minimum along k N^s D = C, and its path, are those of the derivation."""
+    compute = Compute(k=40.0, s=0.8)
+    n, d = law.optimum(1e21, compute)
+    assert compute.flops(n, d) == pytest.approx(1e21)
+    sizes = n * np.geomspace(0.5, 2, 1001)
+    losses = law.loss(sizes, compute.tokens(1e21, sizes))
+    assert sizes[losses.argmin()] == pytest.approx(n, rel=1e-6)
+    growth = np.log(np.divide(law.optimum(1e22, compute), (n, d))) / np.log(10)
+    assert law.exponents(compute) == pytest.approx(growth)
+    assert law.exponents(SIX_N_D) == (law.a, law.b)
+
+
+def test_the_flops_of_runs_are_fitted():
+    n, d, _ = drawn_runs.scattered(HOFFMANN, 40, noise=0)
+    found = fit_compute(n, d, 40 * n**0.8 * d)
+    assert (found.k, found.s) == pytest.approx((40, 0.8))
+    with pytest.raises(ValueError, match=r"grow as N\^-0.50 D, and not with N"):
+        fit_compute(n, d, d / np.sqrt(n))
+
+
+def test_all_approaches_agree_on_the_exponent_of_counted_flops():
+    """Runs of a law whose C grows as N^0.8 D: only a under 6 N D is another one."""
+    compute = Compute(k=400.0, s=0.8)
+    drawn = drawn_runs.grid(BESIROGLU, sizes=7, reach=2, compute=compute)
+    found = analysis.analyse(drawn, times=0)
+    a, _ = BESIROGLU.exponents(compute)
+    assert a - BESIROGLU.a > 0.05
+    for name in ("approach_1", "approach_2"):
+        assert found[name]["a"] == pytest.approx(a, abs=1e-5)
+    assert found["approach_3"]["a"] == pytest.approx(BESIROGLU.a, abs=1e-5)
+    for name in ("approach_3", "variable_projection"):
+        assert found[name]["a_of_runs"] == pytest.approx(a, abs=1e-5)
+        # C ~ N^0.8 D along the optimum, too.
+        assert 0.8 * a + found[name]["b_of_runs"] == pytest.approx(1, abs=1e-5)
+    [warning] = [one for one in found["warnings"] if "grow as" in one]
+    assert f"N^0.80 D: a of approach 3 is 0.513 for C = 6 N D and {a:.3f} for" in warning
+    # Each minimum is compared with the optimum of the same FLOPs.
+    assert all(abs(one["bias_of_N"]) < 0.01 for one in found["approach_2"]["minima"])
+
+
+@pytest.mark.parametrize("noise", [0.04, 0.07, 0.1])
+def test_noise_of_curves_biases_approach_1_less_once_they_are_smoothed(noise):
+    sizes, ends = [float(n) for n in np.geomspace(1e8, 1e10, 9)], [1e10, 4e10, 1.6e11, 6.4e11]
+
+    def error(noise, prepare, draws=8):
+        drawn = (
+            drawn_runs.with_curves(BESIROGLU, sizes, ends, noise=noise, seed=seed)
+            for seed in range(draws)
+        )
+        errors = [envelope.fit(prepare(runs)).a - BESIROGLU.a for runs in drawn]
+        return np.sqrt(np.mean(np.square(errors)))
+
+    # Without noise both have the error of the grid of sizes.
+    clean = error(0.0, envelope.smoothed, draws=1)
+    assert clean == pytest.approx(error(0.0, list, draws=1), abs=2e-3)
+    assert error(noise, envelope.smoothed) < 0.8 * error(noise, list)
+
+
+def test_smoothing_keeps_lines_lone_points_and_the_end():
+    def smooth(tokens, loss):
+        run = Run("a", 1e6, tokens[-1], 1.0, loss[-1], curve=(tokens, loss))
+        [found] = envelope.smoothed([run])
+        return found.curve
+
+    tokens = np.linspace(1, 100, 100)
+    line = 3 - 0.2 * np.log(tokens)
+    np.testing.assert_allclose(smooth(tokens, line), (tokens, line), atol=1e-4)
+    far = np.exp(np.arange(5.0) * 10)
+    np.testing.assert_allclose(smooth(far, np.arange(5.0) ** 2)[1], np.arange(5.0) ** 2)
+    long = np.linspace(1, 100, 2500)
+    thinned, loss = smooth(long, 3 - 0.2 * np.log(long))
+    assert (len(thinned), thinned[-1]) == (834, 100)
+    np.testing.assert_allclose(loss, 3 - 0.2 * np.log(thinned), atol=1e-4)
