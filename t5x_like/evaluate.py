@@ -37,6 +37,8 @@ if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import allocator, command_line
 
+    allocator.use()
+    command_line.connect_processes()
     CONFIG = command_line.read(
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
@@ -49,7 +51,6 @@ if __name__ == "__main__":
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
         harness_limit=(0, "examples of each task of --harness, the first ones; 0: all"),
     )
-    allocator.use()
     command_line.keep_compiled_programs(CONFIG)
 
 import functools
