@@ -68,7 +68,7 @@ from t5x_like.config import one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
-from t5x_like.experiment import command_line, completion, model_side
+from t5x_like.experiment import command_line, completion, estimates, model_side
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -200,7 +200,7 @@ def _write(
     results: Mapping[str, Mapping[str, float]], step: int, settings: ml_collections.ConfigDict
 ) -> None:
     path = _output(settings)
-    for line in evaluated_numbers.table(results, step=step):
+    for line in estimates.table(results, step=step):
         print(line)
     found = {"step": step, **evaluated_numbers.to_json(results)}
     command_line.write_json(path, found)
