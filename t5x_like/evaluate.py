@@ -90,7 +90,7 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
             command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
         averages = settings.evaluate.averages.to_dict()
         places = {
-            place: _measurable(measures.of_config(one.settings, data_task=task))
+            place: _measures(one.settings, task)
             for one in run_tasks(settings)
             for place, task in one.evaluated().items()
         }
@@ -177,8 +177,11 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, A
     return pretrained, open_source(path).run
 
 
-def _measurable(chosen: dict[str, Measure]) -> dict[str, Measure]:
-    return ensembles.measurable(chosen) if flags.FLAGS.ensemble else chosen
+def _measures(settings: ml_collections.ConfigDict, task: str) -> dict[str, Measure]:
+    chosen = measures.of_config(settings, data_task=task)
+    if flags.FLAGS.ensemble:
+        return ensembles.measurable(chosen, settings=settings)
+    return chosen
 
 
 def _measure(
