@@ -7,8 +7,8 @@
 
 The argument is `bert`, `gpt` or `t5`, whose demo is in runs/bert_demo, runs/gpt_demo or runs/demo
 (`make demo`). An encoder and a GPT are fine-tuned on each task in a run of its own, with a head; a
-T5 on all tasks in one run, as text (configs/pyglue.py). The study has three seeds; docs/pyglue.md has
-the results of one (`--seeds=0`), beside those of a constant, a bag of words and a rule.
+T5 on all tasks in one run, as text (configs/pyglue.py). The study has three seeds, docs/pyglue.md
+those of one of them (`--seeds=0`), beside a constant, a bag of words and a rule.
 """
 
 from configs.pyglue import GPT_KINDS, KINDS
