@@ -9,7 +9,7 @@ import pytest
 import configs
 from configs import bert, fine_tuning, gpt3, llama, palm, plans, t5, transformer
 from t5x_like import config, systems
-from t5x_like.experiment import completion, recipes
+from t5x_like.experiment import command_line, completion, recipes
 
 PAPER_SYSTEMS = sorted(
     {info.name for info in pkgutil.iter_modules(configs.__path__)}
@@ -209,6 +209,17 @@ def test_encoders_are_fine_tuned_as_their_papers_do(
 def test_a_recipe_that_there_is_not_is_named():
     with pytest.raises(ValueError, match=r"no recipe 'electra': choose bert, roberta, electra_sm"):
         fine_tuning.get_config("classification:electra")
+
+
+def test_the_share_of_a_mixture_is_without_the_tasks_that_are_left_out():
+    settings = t5.get_config("multi_task")
+    config.check(settings)
+    assert settings.tasks.glue.share == 949_098
+    command_line.set_value(settings, "tasks.glue.data.settings.leave_out", "('glue_rte',)")
+    assert settings.tasks.glue.share == 949_098 - 2_490
+    assert config.to_dict(settings)["tasks"]["glue"]["share"] == 949_098 - 2_490
+    command_line.set_value(settings, "tasks.glue.share", "5.0")
+    assert settings.tasks.glue.share == 5.0
 
 
 def test_the_rate_of_the_transformer_follows_its_width():

@@ -380,6 +380,9 @@ def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
     (folder / "cola" / "validation.jsonl").write_text("")
     with pytest.raises(ValueError, match=r"validation.jsonl as 'validation': it has no row"):
         rows("glue", "glue_cola", here)
+    short = r"train.jsonl as 'train\[79168:\]': it has no row.*data\.settings\.splits\.validation"
+    with pytest.raises(ValueError, match=short):
+        rows("closed_book_qa", "natural_questions", folders, splits={})
     (folder / "cola" / "validation.jsonl").write_text('{"sentence": "a", "label": 0}\n{"sent')
     with pytest.raises(ValueError, match=r"validation.jsonl:2: it is not valid JSON"):
         rows("glue", "glue_cola", here)
