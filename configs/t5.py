@@ -58,7 +58,7 @@ settings of `fine_tuning`:
 `multi_task` pretrains the base size on C4 and GLUE at once, each batch of one of them (section
 3.5.3); `fine_tuning` or `glue` then starts from that run. Tasks named in
 `--config.tasks.glue.data.settings.leave_out="('glue_rte',)"` are left out, to be fine-tuned on
-alone (leave-one-out).
+alone (leave-one-out), and the share of the others follows.
 
 | section 3.5.3, table 12 | here |
 |---|---|
@@ -117,8 +117,17 @@ _AVERAGES = {
 }
 
 
-# The training examples of GLUE's mixture, none above 2^19.
-_GLUE_EXAMPLES = 8_551 + 67_349 + 3_668 + 363_846 + 5_749 + 392_702 + 104_743 + 2_490
+# The training examples of the tasks in GLUE's mixture, none above 2^19.
+_GLUE_EXAMPLES = {
+    "glue_cola": 8_551,
+    "glue_sst2": 67_349,
+    "glue_mrpc": 3_668,
+    "glue_qqp": 363_846,
+    "glue_stsb": 5_749,
+    "glue_mnli": 392_702,
+    "glue_qnli": 104_743,
+    "glue_rte": 2_490,
+}
 
 
 def get_config(size: str = "small") -> ml_collections.ConfigDict:
@@ -207,7 +216,6 @@ def _multi_task() -> ml_collections.ConfigDict:
     config.tasks = {
         "denoising": {"share": float(2**19), "loss": loss},
         "glue": {
-            "share": float(_GLUE_EXAMPLES),
             "loss": loss,
             "data": {
                 "module": "data/glue.py",
@@ -220,7 +228,14 @@ def _multi_task() -> ml_collections.ConfigDict:
             "evaluate": {"tasks": tuple(sorted(f"glue_{task}" for task in _AVERAGES["glue"]))},
         },
     }
+    left_out = config.tasks.glue.data.settings.get_oneway_ref("leave_out")
+    config.tasks.glue.share = recipes.following(left_out, _examples, default=0.0)
     return config
+
+
+def _examples(left_out: tuple[str, ...]) -> float:
+    """The training examples of the tasks that the mixture has."""
+    return float(sum(size for task, size in _GLUE_EXAMPLES.items() if task not in left_out))
 
 
 def _demo() -> ml_collections.ConfigDict:

@@ -37,6 +37,8 @@ if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import allocator, command_line
 
+    allocator.use()
+    command_line.connect_processes()
     CONFIG = command_line.read(
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
@@ -49,7 +51,6 @@ if __name__ == "__main__":
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
         harness_limit=(0, "examples of each task of --harness, the first ones; 0: all"),
     )
-    allocator.use()
     command_line.keep_compiled_programs(CONFIG)
 
 import functools
@@ -67,7 +68,7 @@ from t5x_like.config import one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
-from t5x_like.experiment import command_line, completion, fingerprints, model_side
+from t5x_like.experiment import command_line, completion, estimates, fingerprints, model_side
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -89,7 +90,7 @@ def evaluate(settings: ml_collections.ConfigDict) -> None:
             command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
         averages = settings.evaluate.averages.to_dict()
         places = {
-            place: _measurable(measures.of_config(one.settings, data_task=task))
+            place: _measures(one.settings, task)
             for one in run_tasks(settings)
             for place, task in one.evaluated().items()
         }
@@ -185,8 +186,11 @@ def _check_vocabulary(run: Mapping[str, Any], name: str) -> None:
         fingerprints.check_vocabulary(before, digest, vocabulary=name)
 
 
-def _measurable(chosen: dict[str, Measure]) -> dict[str, Measure]:
-    return ensembles.measurable(chosen) if flags.FLAGS.ensemble else chosen
+def _measures(settings: ml_collections.ConfigDict, task: str) -> dict[str, Measure]:
+    chosen = measures.of_config(settings, data_task=task)
+    if flags.FLAGS.ensemble:
+        return ensembles.measurable(chosen, settings=settings)
+    return chosen
 
 
 def _measure(
@@ -208,7 +212,7 @@ def _write(
     results: Mapping[str, Mapping[str, float]], step: int, settings: ml_collections.ConfigDict
 ) -> None:
     path = _output(settings)
-    for line in evaluated_numbers.table(results, step=step):
+    for line in estimates.table(results, step=step):
         print(line)
     found = {"step": step, **evaluated_numbers.to_json(results)}
     command_line.write_json(path, found)

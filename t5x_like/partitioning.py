@@ -250,6 +250,16 @@ def connect_processes() -> None:
     )
 
 
+def fetch(arrays: PyTree) -> PyTree:
+    """Copy whole arrays to the host, wherever the devices of all processes hold their parts.
+
+    Call it on all processes, with the arrays that a program on the mesh returns.
+    """
+    if jax.process_count() == 1:
+        return jax.tree.map(np.asarray, arrays)
+    return multihost_utils.process_allgather(arrays, tiled=True)
+
+
 def on_first_process(work: Callable[[], Result]) -> Result | None:
     """Do something on the first process alone; the others wait for it. Call it on all processes.
 

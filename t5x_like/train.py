@@ -15,8 +15,9 @@ if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import allocator, command_line
 
-    CONFIG = command_line.read(__doc__)
     allocator.use()
+    command_line.connect_processes()
+    CONFIG = command_line.read(__doc__)
     command_line.keep_compiled_programs(CONFIG)
 
 import contextlib

@@ -7,9 +7,9 @@ import pkgutil
 import pytest
 
 import configs
-from configs import bert, gpt3, llama, palm, plans, t5, transformer
+from configs import bert, fine_tuning, gpt3, llama, palm, plans, t5, transformer
 from t5x_like import config, systems
-from t5x_like.experiment import completion, recipes
+from t5x_like.experiment import command_line, completion, recipes
 
 PAPER_SYSTEMS = sorted(
     {info.name for info in pkgutil.iter_modules(configs.__path__)}
@@ -28,7 +28,10 @@ OTHERS = {
     "t5": ("fine_tuning",),
     "transformer": ("d_smoothing_0.0", "d_smoothing_0.2"),
     "unilm": ("generation",),
-    "fine_tuning": ("classification", "regression", "tagging", "question_answering"),
+    "fine_tuning": (
+        *("classification", "regression", "tagging", "question_answering"),
+        *("classification:roberta", "question_answering:roberta", "regression:electra_large"),
+    ),
     "plans": tuple(plans.TOPOLOGIES),
 }
 
@@ -175,6 +178,48 @@ def test_t5_is_fine_tuned_as_in_section_3_1_2():
     }
     with pytest.raises(ValueError, match="initialize is not set"):
         completion.complete(settings)
+
+
+# Liu et al. 2019, table 10; Clark et al. 2020, table 7.
+@pytest.mark.parametrize(
+    ("size", "rate", "batch", "weight_decay", "layer_decay", "warmup"),
+    [
+        ("classification", 5e-5, 32, 0.01, 1.0, 1_000),
+        ("multiple_choice", 2e-5, 16, 0.01, 1.0, 1_000),
+        ("classification:roberta", 2e-5, 16, 0.1, 1.0, 600),
+        ("multiple_choice:roberta", 1e-5, 16, 0.1, 1.0, 600),
+        ("question_answering:roberta", 1.5e-5, 48, 0.01, 1.0, 600),
+        ("classification:electra_small", 3e-4, 32, 0.0, 0.8, 1_000),
+        ("multiple_choice:electra_base", 1e-4, 32, 0.0, 0.8, 1_000),
+        ("question_answering:electra_large", 5e-5, 32, 0.0, 0.9, 1_000),
+    ],
+)
+def test_encoders_are_fine_tuned_as_their_papers_do(
+    size, rate, batch, weight_decay, layer_decay, warmup
+):
+    settings = fine_tuning.get_config(size)
+    settings.train.steps = 10_000
+    config.check(settings)
+    optimizer = settings.optimizer
+    assert (optimizer.learning_rate, settings.data.batch_size) == (rate, batch)
+    assert (optimizer.weight_decay, optimizer.layer_decay) == (weight_decay, layer_decay)
+    assert (optimizer.warmup_steps, optimizer.decay_steps) == (warmup, 10_000)
+
+
+def test_a_recipe_that_there_is_not_is_named():
+    with pytest.raises(ValueError, match=r"no recipe 'electra': choose bert, roberta, electra_sm"):
+        fine_tuning.get_config("classification:electra")
+
+
+def test_the_share_of_a_mixture_is_without_the_tasks_that_are_left_out():
+    settings = t5.get_config("multi_task")
+    config.check(settings)
+    assert settings.tasks.glue.share == 949_098
+    command_line.set_value(settings, "tasks.glue.data.settings.leave_out", "('glue_rte',)")
+    assert settings.tasks.glue.share == 949_098 - 2_490
+    assert config.to_dict(settings)["tasks"]["glue"]["share"] == 949_098 - 2_490
+    command_line.set_value(settings, "tasks.glue.share", "5.0")
+    assert settings.tasks.glue.share == 5.0
 
 
 def test_the_rate_of_the_transformer_follows_its_width():

@@ -12,6 +12,7 @@ from tensorboard.compat.proto import event_pb2
 from t5x_like import train
 from t5x_like.experiment import reporting
 from t5x_like.experiment.command_line import WriteError
+from t5x_like.experiment.estimates import Estimate
 
 LOAD = np.array([[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
 
@@ -26,16 +27,26 @@ def written(tmp_path, capsys):
     return tmp_path, capsys.readouterr().out
 
 
-def pictures(folder):
-    """{(tag, step): uint8 [height, width, 3]} of TensorBoard's files."""
-    found = {}
+def events(folder, kind):
+    """(step, value) of all summaries of a kind in TensorBoard's files."""
     files = [str(path) for path in (folder / "tensorboard").iterdir()]
     for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
         event = event_pb2.Event.FromString(record)
         for value in event.summary.value:
-            if value.metadata.plugin_data.plugin_name == "images":
-                png = value.tensor.string_val[2]  # after width and height
-                found[value.tag, event.step] = tf.io.decode_png(png).numpy()
+            if value.metadata.plugin_data.plugin_name == kind:
+                yield event.step, value
+
+
+def scalars(folder):
+    return [value.tag for _, value in events(folder, "scalars")]
+
+
+def pictures(folder):
+    """{(tag, step): uint8 [height, width, 3]} of TensorBoard's files."""
+    found = {}
+    for step, value in events(folder, "images"):
+        png = value.tensor.string_val[2]  # after width and height
+        found[value.tag, step] = tf.io.decode_png(png).numpy()
     return found
 
 
@@ -59,6 +70,30 @@ def test_the_terminal_shows_no_single_layers_and_the_log_shows_them(written):
         "held_out/tokens_dropped": 0.25,
         "held_out/tokens_dropped/layer_0": 0.5,
     }
+
+
+def test_measures_are_a_table_with_intervals_and_the_log_has_the_bounds(tmp_path, capsys):
+    values = {"cola/loss": 0.5, "cola/predictions/accuracy": Estimate(0.75, np.arange(101) / 100)}
+    with contextlib.closing(train.open_writer(tmp_path)) as writer:
+        writer.write_scalars(3, values | {"epochs/cola": 2.0})
+    assert capsys.readouterr().out.splitlines() == [
+        "cola at step 3:",
+        "  loss                         0.5000",
+        "  predictions/accuracy         0.7500  [0.0250, 0.9750]",
+        "epochs at step 3:",
+        "  cola                         2.0000",
+    ]
+    [line] = (tmp_path / reporting.LOG).read_text().splitlines()
+    accuracy = "cola/predictions/accuracy"
+    bounds = {f"{accuracy}/low": 0.025, f"{accuracy}/high": 0.975}
+    assert json.loads(line) == {"step": 3, **values, "epochs/cola": 2.0, **bounds}
+    assert scalars(tmp_path) == [*values, "epochs/cola"]
+
+
+def test_the_loss_of_one_task_is_a_line(tmp_path, capsys):
+    reporting.EvaluationLines().write_scalars(3, {"cola/loss": 0.5, "epochs/cola": 2.0})
+    expected = "held out at step 3: cola/loss 0.5000  epochs/cola 2.0000\n"
+    assert capsys.readouterr().out.endswith(expected)
 
 
 def test_the_progress_line_has_what_was_dropped_if_anything_can_be(capsys):

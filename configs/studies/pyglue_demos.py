@@ -1,4 +1,4 @@
-"""What the demos of BERT, GPT and T5 reach on the test rows of PyGLUE, fine-tuned with three seeds.
+"""What the demos of BERT, GPT and T5 reach on the test rows of PyGLUE, after fine-tuning.
 
     python -m t5x_like.vocabulary --data=data/pydocs.py --kind=wordpiece --size=4096 \
         --output=runs/bert_demo/vocab.txt
@@ -7,8 +7,8 @@
 
 The argument is `bert`, `gpt` or `t5`, whose demo is in runs/bert_demo, runs/gpt_demo or runs/demo
 (`make demo`). An encoder and a GPT are fine-tuned on each task in a run of its own, with a head; a
-T5 on all tasks in one run, as text (configs/pyglue.py). docs/pyglue.md has the results beside those
-of a constant, a bag of words and a rule.
+T5 on all tasks in one run, as text (configs/pyglue.py). The study has three seeds, docs/pyglue.md
+those of one of them (`--seeds=0`), beside a constant, a bag of words and a rule.
 """
 
 from configs.pyglue import GPT_KINDS, KINDS

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import decoding
@@ -17,6 +16,7 @@ from t5x_like.decoding.decoder_contract import Extend
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.models.blocks.stack import Stack, unstack_layers
+from t5x_like.partitioning import fetch
 
 
 class _Prefilled(NamedTuple):
@@ -115,9 +115,10 @@ class Generator:
             found = decoding.beam_search(self.extend, given.logits, given.cache, **request)
         else:
             found = decoding.generate(self.extend, given.logits, given.cache, **request)
-        new = _fetch(found.tokens).reshape(-1, given.most)
+        tokens_found, lengths = fetch((found.tokens, found.lengths))
+        new = tokens_found.reshape(-1, given.most)
         prompts = np.repeat(given.prompt, len(new) // len(given.prompt), axis=0)
-        return np.concatenate([prompts, new[:, : _fetch(found.lengths).max()]], axis=1)
+        return np.concatenate([prompts, new[:, : lengths.max()]], axis=1)
 
     def stream(
         self,
@@ -168,13 +169,6 @@ class Generator:
 
     def _run_extend(self, params: PyTree, tokens: Array, cache: Any) -> tuple[Array, Any]:
         return self._module.apply({"params": params}, tokens, cache, method="extend")
-
-
-def _fetch(array: Array) -> np.ndarray:
-    """A whole array on the host, wherever the devices of all processes hold its parts."""
-    if jax.process_count() == 1:
-        return np.asarray(array)
-    return multihost_utils.process_allgather(array, tiled=True)
 
 
 def unrolled(module: nn.Module) -> nn.Module:

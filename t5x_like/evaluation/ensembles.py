@@ -1,6 +1,6 @@
 """Load several runs or folders as one model, for `evaluate --ensemble`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -55,16 +55,26 @@ def load(
     return ensemble(models), sources[0].run
 
 
-def measurable(measures: dict[str, Measure]) -> dict[str, Measure]:
+def measurable(
+    measures: Mapping[str, Measure], *, settings: ml_collections.ConfigDict
+) -> dict[str, Measure]:
     """The measures of an ensemble: all but the held-out loss, which is one model's.
 
+    Args:
+        measures: of a task by name.
+        settings: the config of the task.
+
     Raises:
-        ValueError: there is no other.
+        ValueError: the config names the loss, or there is no other measure.
     """
     found = {name: one for name, one in measures.items() if not isinstance(one, Loss)}
-    if not found:
+    chosen = settings.evaluate.measures.to_dict()
+    if not chosen and found:
+        return found
+    if lost := [name for name in measures if name not in found]:
+        others = {name: own for name, own in chosen.items() if name in found} or "{NAME: {}}"
         raise ValueError(
-            "--ensemble: evaluate.measures has the loss alone, which is that of one model: name "
-            "another measure"
+            f"--ensemble: evaluate.measures.{lost[0]} is the loss of one model, and not of several "
+            f'whose outputs are averaged: leave it out, --config.evaluate.measures="{others}"'
         )
     return found

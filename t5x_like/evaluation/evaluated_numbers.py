@@ -1,12 +1,13 @@
-"""The numbers of an evaluation: averages over tasks, a table for the terminal, JSON."""
+"""The numbers of an evaluation: averages over tasks, JSON."""
 
 import fnmatch
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like.evaluation.intervals import Estimate, mean
+from t5x_like.evaluation.intervals import mean
 from t5x_like.evaluation.measure import Measure
+from t5x_like.experiment.estimates import Estimate
 from t5x_like.names import choose, hint
 
 Results = Mapping[str, Mapping[str, float]]  # by task, the numbers by name
@@ -107,18 +108,6 @@ def averages(
             means.append(mean(choose(where, name, flat) for name in listed(names)))
         found[average] = {AVERAGE: mean(means)}
     return found
-
-
-def table(results: Results, *, step: int) -> Iterator[str]:
-    """Lines for the terminal: each number, and its 95% interval where it has one."""
-    for task, values in results.items():
-        yield f"{task} at step {step}:"
-        for name, value in values.items():
-            interval = ""
-            if isinstance(value, Estimate):
-                low, high = value.interval
-                interval = f"  [{low:.4f}, {high:.4f}]"
-            yield f"  {name:28} {value:.4f}{interval}"
 
 
 def to_json(results: Results) -> dict[str, Any]:

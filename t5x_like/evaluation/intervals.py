@@ -13,33 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from jaxtyping import Float
 
+from t5x_like.experiment.estimates import Estimate
+
 RESAMPLES = 1000
 _SEED = 0
-_PERCENTILES = (2.5, 97.5)
-
-
-class Estimate(float):
-    """A number, with its values on resampled sets of examples.
-
-    Attributes:
-        samples: the number on each of RESAMPLES sets, NaN where it is not defined.
-    """
-
-    samples: Float[np.ndarray, "R"]
-
-    def __new__(cls, value: float, samples: Float[np.ndarray, "R"]) -> "Estimate":
-        """Make a number of its value and its samples."""
-        made = super().__new__(cls, value)
-        made.samples = samples
-        return made
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The bounds of the 95% interval; NaN if no resample defines the number."""
-        if np.isnan(self.samples).all():
-            return math.nan, math.nan
-        low, high = np.nanpercentile(self.samples, _PERCENTILES)
-        return float(low), float(high)
 
 
 @dataclasses.dataclass(frozen=True)

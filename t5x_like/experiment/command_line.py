@@ -2,7 +2,8 @@
 
 Instead of a config file, `--gin=FILE --gin.NAME=VALUE` takes the gin files of a run of T5X.
 
-A command calls `read` before it imports JAX and TensorFlow, so that help and errors are quick.
+A command calls `read` before it imports JAX and TensorFlow, so that help and errors are quick; only
+a run of several processes connects them before.
 """
 
 import argparse
@@ -66,6 +67,19 @@ def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.
         _parse_flags(rest, [_CONFIG, *options])
         check(config)
     return config
+
+
+def connect_processes() -> None:
+    """Connect the processes of a run, if there are several; call it before `read`.
+
+    A config may open the run that it starts from (configs/instructgpt.py), and opening a run on
+    several processes uses their devices, after which they can no longer be connected.
+    """
+    if "JAX_NUM_PROCESSES" in os.environ and not _HELP & set(sys.argv[1:]):
+        quiet_tensorflow.silence()  # JAX reads the level of its C++ log when it is imported
+        from t5x_like import partitioning
+
+        partitioning.connect_processes()
 
 
 def keep_compiled_programs(config: ml_collections.ConfigDict) -> None:

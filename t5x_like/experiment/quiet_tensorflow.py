@@ -13,7 +13,8 @@ from typing import Any
 def silence() -> None:
     """Hide what TensorFlow prints about instruction sets and GPUs: it only reads text here."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if "tensorflow" not in sys.modules:
+    quiet = any(isinstance(finder, _QuietImport) for finder in sys.meta_path)
+    if "tensorflow" not in sys.modules and not quiet:
         sys.meta_path.insert(0, _QuietImport())
 
 

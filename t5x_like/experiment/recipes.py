@@ -5,8 +5,8 @@ that follow from `train.steps` or `optimizer.learning_rate` are one-way referenc
 the other is set, also from the shell, and stay as set when they are set themselves.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import ml_collections
 from ml_collections.config_dict import FieldReference, placeholder
@@ -160,6 +160,26 @@ def labelled_text(
 def steps(config: ml_collections.ConfigDict) -> FieldReference:
     """A reference to `train.steps`, for numbers that follow from it: `steps(config) // 10`."""
     return config.train.get_oneway_ref("steps")
+
+
+def following(
+    reference: FieldReference, function: Callable[[Any], Any], *, default: Any
+) -> FieldReference:
+    """A reference to what a function makes of another setting, for more than arithmetic.
+
+    Args:
+        reference: to the other setting, as `get_oneway_ref` gives it.
+        function: of its value.
+        default: any value of the type that the function returns.
+    """
+    return FieldReference(default, op=_Follow(lambda _, value: function(value), (reference,)))
+
+
+class _Follow(NamedTuple):
+    """What a FieldReference does to its own value, and to those of others."""
+
+    fn: Callable[..., Any]
+    args: tuple[FieldReference, ...]
 
 
 def phases(config: ml_collections.ConfigDict, **parts: Mapping[str, Any]) -> None:

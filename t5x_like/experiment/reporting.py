@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from t5x_like import paths
+from t5x_like.experiment import estimates
 from t5x_like.experiment.command_line import writing
 from t5x_like.training.loop import Writer
 
@@ -22,7 +23,10 @@ _CLEAR_LINE = "\r\x1b[K" if sys.stdout.isatty() else ""
 
 
 class JsonLinesWriter:
-    """Appends a line for each call of `write_scalars`: {"step": 10, "train/loss": 4.2, ...}."""
+    """Appends a line for each call of `write_scalars`: {"step": 10, "train/loss": 4.2, ...}.
+
+    A number with an interval has its bounds beside it, NAME/low and NAME/high.
+    """
 
     def __init__(self, path: pathlib.Path):
         self._path = path
@@ -35,6 +39,7 @@ class JsonLinesWriter:
             WriteError: the line cannot be written.
         """
         values = {name: float(np.asarray(value)) for name, value in scalars.items()}
+        values |= estimates.bounds(scalars)
         finite = {name: v if np.isfinite(v) else None for name, v in values.items()}
         line = (json.dumps({"step": int(step), **finite}) + "\n").encode()
         with writing(self._path):
@@ -134,16 +139,33 @@ def draw_load(shares: Float[np.ndarray, "M E"]) -> UInt8[np.ndarray, "height wid
 
 
 class EvaluationLines:
-    """Prints evaluations on the terminal; training has its progress line."""
+    """Prints evaluations on the terminal; training has its progress line.
+
+    The held-out loss of one task is a line. Several tasks, or measures beside the loss, are a table
+    with the intervals, as `evaluate` prints it.
+    """
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Print the scalars of an evaluation, except those of single layers."""
-        if not any(name.startswith("train/") for name in scalars):
-            values = "  ".join(
-                f"{name} {value:.4f}" for name, value in scalars.items() if "/layer_" not in name
+        if any(name.startswith("train/") for name in scalars):
+            return
+        results: dict[str, dict[str, float]] = {}
+        for name, value in scalars.items():
+            task, _, number = name.partition("/")
+            if "layer_" not in number:
+                results.setdefault(task, {})[number] = value
+        measured = [own for task, own in results.items() if task != "epochs"]
+        if len(measured) > 1 or any("/" in number for own in measured for number in own):
+            lines = list(estimates.table(results, step=step))
+        else:
+            values = (
+                f"{task}/{number} {value:.4f}"
+                for task, own in results.items()
+                for number, value in own.items()
             )
-            sys.stdout.write(f"{_CLEAR_LINE}  held out at step {step}: {values}\n")
-            sys.stdout.flush()
+            lines = [f"  held out at step {step}: {'  '.join(values)}"]
+        sys.stdout.write(_CLEAR_LINE + "".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
 
     def write_images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Ignore images: a terminal shows text."""

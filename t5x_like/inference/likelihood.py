@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jaxtyping import Array, Bool, Float, PyTree
 
+from t5x_like.partitioning import fetch
 from t5x_like.training import stop_signal
 
 Batch = dict[str, np.ndarray]
@@ -177,10 +177,7 @@ class Scorer:
 
     def _of_batch(self, params: PyTree, pairs: Sequence[Pair]) -> list[Score]:
         batch = self._put(self._prompt_format.lay_out(pairs, rows=self._rows))
-        found = self._score(params, batch)
-        if jax.process_count() > 1:
-            found = multihost_utils.process_allgather(found, tiled=True)
-        log_probs, likeliest = (np.asarray(array) for array in found)
+        log_probs, likeliest = fetch(self._score(params, batch))
         scores = []
         for row, pair in enumerate(pairs):
             last = self._prompt_format.sizes(pair)[0]

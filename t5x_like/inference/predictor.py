@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jaxtyping import Array, PyTree
 
 from t5x_like.experiment import data_side
 from t5x_like.experiment.text_data import TextData
+from t5x_like.partitioning import fetch
 from t5x_like.pretrained import Pretrained
 from t5x_like.training import stop_signal
 from t5x_like.vocabularies import Vocabulary
@@ -143,7 +143,5 @@ class Predictor:
         batch = self.prediction.collate(rows, batch_size=self._batch_size)
         with self._pretrained.layout():
             found = self._results(self._pretrained.params, self._pretrained.put(batch))
-        if jax.process_count() > 1:
-            found = multihost_utils.process_allgather(found, tiled=True)
-        arrays = {name: np.asarray(array) for name, array in found.items()}
+        arrays = fetch(found)
         return [{name: array[n] for name, array in arrays.items()} for n in range(len(rows))]

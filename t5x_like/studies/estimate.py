@@ -98,13 +98,22 @@ def _memory(model: Experiment, batch: Mapping[str, jax.Array]) -> Any:
 
 def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) -> Iterator[str]:
     """The lines of the plan of a study: of each arm its runs, and the whole."""
-    yield f"{'arm':<28}{'run':<16}{'parameters':>14}{'steps':>9}{'tokens':>14}{'FLOPs':>11}"
     first_seed = [cell for cell in found if cell.seed == found[0].seed]
+    arms, runs = (
+        max(map(len, names)) + 2
+        for names in (
+            ["arm", *(cell.arm for cell in first_seed)],
+            ["run", *(name for cell in first_seed for name in cell.runs)],
+        )
+    )
+    yield (
+        f"{'arm':<{arms}}{'run':<{runs}}{'parameters':>14}{'steps':>9}{'tokens':>14}{'FLOPs':>11}"
+    )
     for cell in first_seed:
         for name, run in cell.runs.items():
             of = of_run(run)
             yield (
-                f"{cell.arm:<28}{name:<16}{of.parameters:>14,}{run.config.train.steps:>9,}"
+                f"{cell.arm:<{arms}}{name:<{runs}}{of.parameters:>14,}{run.config.train.steps:>9,}"
                 f"{of.tokens:>14,}{of.flops:>11.3g}"
             )
     every = runs_of(found)

@@ -13,8 +13,9 @@ from t5x_like.batches import converters
 from t5x_like.evaluation.generated_text import Generation
 from t5x_like.evaluation.head_predictions import HeadPredictions
 from t5x_like.evaluation.metrics import METRICS
+from t5x_like.evaluation.question_answering import Squad
 from t5x_like.inference.decoder_predictions import Choices
-from t5x_like.inference.encoder_predictions import Classes, Number
+from t5x_like.inference.encoder_predictions import Answers, Classes, Number
 from t5x_like.preprocessing import mixtures, objectives, sources
 from t5x_like.preprocessing.pipeline import Batches, source_rows
 from tests.programs import benchmark_rows
@@ -170,23 +171,21 @@ class Head:
         return [{"prediction": one, "answer": one} for one in self.predicted]
 
 
+HEADS = {
+    "classification": (Classes, "label"),
+    "regression": (Number, "value"),
+    "multiple_choice": (Choices, "answer"),
+}
+
+
 @pytest.mark.parametrize(
-    ("suite", "task", "head"),
-    [
-        ("glue", "glue_cola", Classes),
-        ("glue", "glue_qqp", Classes),
-        ("glue", "glue_stsb", Number),
-        ("super_glue", "super_glue_cb", Classes),
-        ("super_glue", "super_glue_multirc", Classes),
-        ("super_glue", "super_glue_wsc", Classes),
-        ("super_glue", "super_glue_copa", Choices),
-    ],
+    ("suite", "task"), [one for one in LABELLED if benchmark(*one).kind in HEADS]
 )
-def test_the_measure_of_a_head_is_best_for_the_right_labels(suite, task, head, folders):
+def test_the_measure_of_a_head_is_best_for_the_right_labels(suite, task, folders):
     kind = benchmark(suite, task).kind
     found = rows(suite, task, folders, objective=kind)
     names = MODULES[suite].labels(kind, task=task)
-    field = {"classification": "label", "regression": "value", "multiple_choice": "answer"}[kind]
+    head, field = HEADS[kind]
     right = [names[row[field]] if names else row[field] for row in found]
     own = MODULES[suite].measure(kind, task=task)
     assert own.pop("kind") == "predictions"
@@ -194,6 +193,36 @@ def test_the_measure_of_a_head_is_best_for_the_right_labels(suite, task, head, f
     assert {round(value, 6) for name, value in numbers.items() if name != "examples"} == {1.0}
     wrong, _ = HeadPredictions(**own).measure(Head(head, right[::-1], names), found)
     assert all(wrong[name] < 1 for name in numbers if name != "examples")
+
+
+class Reader:
+    """A predictor that gives the answers of a list, or none where the list has none and it may."""
+
+    def __init__(self, answers, *, no_answer=True):
+        self.prediction = object.__new__(Answers)
+        object.__setattr__(self.prediction, "no_answer", no_answer)
+        self.predicted = [
+            {"answer": text or "zzz", "null_margin": -1.0 if text else 1.0} for text in answers
+        ]
+
+    def __call__(self, items):
+        assert all(item["question"] and item["context"] for item in items)
+        return self.predicted
+
+
+@pytest.mark.parametrize("task", ["squad", "squad_v2"])
+def test_the_measure_of_spans_is_best_for_the_right_answers(task, folders):
+    found = rows("squad", task, folders, objective="question_answering")
+    assert MODULES["squad"].measure("question_answering", task=task) == {"kind": "squad"}
+    right = [row["answers"][-1] if row["answers"] else "" for row in found]
+    numbers, _ = Squad().measure(Reader(right), found)
+    assert (numbers["exact_match"], numbers["f1"]) == (1.0, 1.0)
+    assert numbers.get("best_f1", 1.0) == 1.0
+    # The animals are in another order, and in SQuAD 2.0 each second question has no answer.
+    wrong, _ = Squad().measure(Reader(right[::-1]), found)
+    assert wrong["exact_match"] < 0.5
+    always, _ = Squad().measure(Reader(right, no_answer=False), found)
+    assert always["exact_match"] == (0.5 if task == "squad_v2" else 1.0)
 
 
 def test_labelled_rows_have_numbers_of_labels_and_places_of_answers(folders):
@@ -351,6 +380,9 @@ def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
     (folder / "cola" / "validation.jsonl").write_text("")
     with pytest.raises(ValueError, match=r"validation.jsonl as 'validation': it has no row"):
         rows("glue", "glue_cola", here)
+    short = r"train.jsonl as 'train\[79168:\]': it has no row.*data\.settings\.splits\.validation"
+    with pytest.raises(ValueError, match=short):
+        rows("closed_book_qa", "natural_questions", folders, splits={})
     (folder / "cola" / "validation.jsonl").write_text('{"sentence": "a", "label": 0}\n{"sent')
     with pytest.raises(ValueError, match=r"validation.jsonl:2: it is not valid JSON"):
         rows("glue", "glue_cola", here)

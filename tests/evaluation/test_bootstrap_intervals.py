@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from t5x_like.evaluation import intervals
-from t5x_like.evaluation.intervals import Estimate, Statistics, mean, means
+from t5x_like.evaluation.intervals import Statistics, mean, means
 from t5x_like.evaluation.metrics import METRICS
+from t5x_like.experiment.estimates import Estimate
 
 
 def test_the_interval_of_a_mean_is_near_that_of_the_normal_distribution():

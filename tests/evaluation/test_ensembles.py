@@ -10,8 +10,8 @@ import pytest
 
 from t5x_like import config, evaluate
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.evaluation import ensembles
-from t5x_like.experiment import model_side
+from t5x_like.evaluation import ensembles, measures
+from t5x_like.experiment import completion, model_side
 from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.combined import ensemble
 from t5x_like.systems import t5
@@ -146,6 +146,25 @@ def test_members_with_other_vocabularies_or_labels_are_refused(runs, tmp_path):
     labels = run_of(tmp_path / "labels", 0, labels=LABELS[::-1])
     with pytest.raises(ValueError, match=r"labels of .*labels are food, color, animal, and those"):
         ensembles.load([first, str(labels)], made, mesh=None, average=1)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (
+            {"loss": {}, "predictions": {}},
+            r'evaluate.measures.loss is .*measures="{.predictions.: {}}"',
+        ),
+        ({"mine": {"kind": "loss"}}, r"evaluate.measures.mine is the loss of one model"),
+    ],
+)
+def test_a_loss_that_the_config_names_is_refused(chosen, message, runs):
+    made = completion.complete(settings(runs))
+    by_default = measures.of_config(made, data_task="labelled_files")
+    assert list(ensembles.measurable(by_default, settings=made)) == ["predictions"]
+    made.evaluate.measures = chosen
+    with pytest.raises(ValueError, match=message):
+        ensembles.measurable(measures.of_config(made, data_task="labelled_files"), settings=made)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax
 
+from t5x_like import partitioning
 from t5x_like.inference.likelihood import PromptFormat
 from t5x_like.inference.text_model import TextModel
 from t5x_like.pretrained import Pretrained
@@ -31,8 +32,12 @@ class Words(T5Vocabulary):
         return " ".join(self._words[one - 3] for one in map(int, ids) if 3 <= one < 57)
 
 
-def make(*, vocabulary=None, max_new_tokens=6, length=64, batch_size=8):
-    """A text model whose parameters are large enough that its contexts matter."""
+def make(*, vocabulary=None, max_new_tokens=6, length=64, batch_size=8, mesh=None):
+    """A text model whose parameters are large enough that its contexts matter.
+
+    Args:
+        mesh: to shard the parameters over; None: one device.
+    """
     config = lamda.SIZES["2b"] | {
         "vocab_size": 64,
         "layers": 2,
@@ -42,10 +47,18 @@ def make(*, vocabulary=None, max_new_tokens=6, length=64, batch_size=8):
         "head_width": 8,
     }
     module = lamda.build(config)
-    init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
-    params = jax.tree.map(lambda x: 3 * x if x.ndim > 1 else x, init(jax.random.key(0)))
+
+    def boxed():
+        return module.init(jax.random.key(0), module.example_batch())["params"]
+
+    def init():
+        return jax.tree.map(lambda x: 3 * x if x.ndim > 1 else x, nn.unbox(boxed()))
+
+    axes = nn.get_partition_spec(jax.eval_shape(boxed))
+    where = partitioning.shardings(mesh, axes) if mesh else None
+    params = jax.jit(init, out_shardings=where)()
     return TextModel(
-        Pretrained(module, params, system="lamda", config=config),
+        Pretrained(module, params, system="lamda", config=config, mesh=mesh),
         vocabulary or Words(),
         PromptFormat(length=length, ends=(False, True)),
         batch_size=batch_size,

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from t5x_like import decoding
@@ -22,6 +21,7 @@ from t5x_like.decoding.decoder_contract import Extend, is_one_of
 from t5x_like.decoding.generation import Generated
 from t5x_like.inference.dialog.dialog_settings import DialogSettings
 from t5x_like.inference.text_model import TextModel
+from t5x_like.partitioning import fetch
 from t5x_like.training import stop_signal
 
 
@@ -41,7 +41,7 @@ class Candidate:
 
 
 class CandidateSampler:
-    """Sample and rate responses; for one process.
+    """Sample and rate responses; with several processes call it on all of them.
 
     Args:
         model: a decoder-only model with its vocabulary.
@@ -120,10 +120,10 @@ class CandidateSampler:
     def _read(
         self, prompts: Sequence[Sequence[int]], generated: Generated, ratings: Mapping[str, Array]
     ) -> list[list[Candidate]]:
-        values = {name: np.asarray(own) for name, own in ratings.items()}
-        rows, number = np.asarray(generated.tokens), self._settings.candidates
+        rows, lengths, values = fetch((generated.tokens, generated.lengths, ratings))
+        number = self._settings.candidates
         found: list[list[Candidate]] = [[] for _ in prompts]
-        for row, length in enumerate(np.asarray(generated.lengths)):
+        for row, length in enumerate(lengths):
             own = self._model.until_end(rows[row, :length])
             text = self._model.text(own, prompt=prompts[row // number]).strip()
             rated = {name: float(values[name][row]) for name in dialog_rows.ATTRIBUTES}

@@ -35,7 +35,9 @@ class Reply:
 
 
 class DialogModel:
-    """Reply to dialogs with the best of some candidates; for one process.
+    """Reply to dialogs with the best of some candidates.
+
+    With several processes call it on all of them, with the same dialogs.
 
     Args:
         model: a decoder-only model that was fine-tuned on dialogs (configs/lamda.py).

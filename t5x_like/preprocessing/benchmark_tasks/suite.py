@@ -280,4 +280,10 @@ def _made(
                 rows.append(benchmark.labelled_row(raw, most=most))
         except ValueError as error:
             labelled_text.fail(place, str(error))
-    return rows or labelled_text.fail(where, f"it has no row for the split {split!r}.")
+    if not rows:
+        labelled_text.fail(
+            where,
+            f"it has no row for the split {split!r}: name another file or part of one in "
+            f"data.settings.splits.{split}",
+        )
+    return rows
