@@ -1,8 +1,6 @@
 """Benchmarks from folders and from prepared data: both forms, measures, mixtures, bad input."""
 
-import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,50 +14,11 @@ from t5x_like.evaluation.metrics import METRICS
 from t5x_like.evaluation.question_answering import Squad
 from t5x_like.inference.decoder_predictions import Choices
 from t5x_like.inference.encoder_predictions import Answers, Classes, Number
-from t5x_like.preprocessing import mixtures, objectives, sources
-from t5x_like.preprocessing.pipeline import Batches, source_rows
+from t5x_like.preprocessing import mixtures, objectives
+from t5x_like.preprocessing.pipeline import Batches
 from tests.programs import benchmark_rows
+from tests.programs.benchmark_tasks import CHANGED, DATA, MODULES, SUITE_OF, TASKS, benchmark, rows
 from tests.programs.tiny_encoder import SPECIAL_TOKENS
-
-DATA = Path(__file__).parents[2] / "data"
-SUITES = {
-    "glue": benchmark_rows.GLUE,
-    "super_glue": benchmark_rows.SUPER_GLUE,
-    "squad": benchmark_rows.SQUAD,
-    "race": benchmark_rows.RACE,
-    "summarization": benchmark_rows.SUMMARIZATION,
-    "closed_book_qa": benchmark_rows.CLOSED_BOOK_QA,
-    "commonsense": benchmark_rows.COMMONSENSE,
-}
-MODULES = {name: sources.load_module(str(DATA / f"{name}.py")) for name in SUITES}
-SUITE_OF = {name: module._SUITE for name, module in MODULES.items()}
-TASKS = [(name, task) for name, suite in SUITE_OF.items() for task in suite._tasks]
-CHANGED = {"closed_book_qa": {"train": "train[:15]", "validation": "train[15:]"}}
-UNPARTED = {"closed_book_qa": {"validation": "validation"}}
-BYTES = vocabularies.load("bytes:0")
-
-
-def benchmark(suite, task):
-    return SUITE_OF[suite]._tasks[task][1]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    made = tmp_path_factory.mktemp("benchmarks")
-    return {name: str(benchmark_rows.write(made / name, own)) for name, own in SUITES.items()}
-
-
-def plain(value):
-    if isinstance(value, bytes):
-        return value.decode()
-    return [plain(one) for one in value] if np.ndim(value) else np.asarray(value).item()
-
-
-def rows(suite, task, folders, *, objective="text_to_text", split="validation", **settings):
-    settings = {"folder": folders[suite], "splits": CHANGED.get(suite), **settings}
-    MODULES[suite].register(BYTES, objectives.build(objective), **settings)
-    found = source_rows(task, split=split)
-    return [{name: plain(value) for name, value in row.items()} for row in found]
 
 
 class Oracle:
@@ -311,102 +270,6 @@ def test_texts_for_a_vocabulary(folders):
     assert texts[0].startswith("cola sentence: The otter")
     assert texts[1] == "acceptable"
     assert len(texts) == 40
-
-
-@pytest.mark.parametrize(
-    ("suite", "task", "change", "message"),
-    [
-        ("glue", "glue_mnli", {"label": 3}, "label=3 is not a label: 0 to 2 are entailment, neu"),
-        ("glue", "glue_mnli", {"label": "neutrl"}, "'neutrl' is not a label. Did you mean 'neut"),
-        ("glue", "glue_mnli", {"label": -1}, "label=-1: the row has no label"),
-        ("glue", "glue_mnli", {"premise": None}, "premise=None must be a string"),
-        ("glue", "glue_rte", {"sentence1": ...}, "there is no field 'sentence1'. Did you"),
-        ("glue", "glue_stsb", {"label": "high"}, "label='high' must be a number from 0 to 5"),
-        ("super_glue", "super_glue_multirc", {"idx": 3}, "there is no field 'idx.paragraph'"),
-        ("super_glue", "super_glue_record", {"answers": []}, "answers is an empty list"),
-        ("super_glue", "super_glue_record", {"query": "Who?"}, r"query='Who\?' has no @placeh"),
-        ("super_glue", "super_glue_wsc", {"span2_text": "he"}, "'he' is no word from span2_index"),
-        ("squad", "squad", {"answers": {"text": [], "answer_start": []}}, "squad_v2 has questions"),
-        ("squad", "squad", {"answers": "otter"}, "there is no field 'answers.text'"),
-        ("race", "race", {"answer": "E"}, "answer='E' is not a label"),
-        ("race", "race", {"options": ["A", "B"]}, "answer='D' is none of its 2 choices"),
-        ("summarization", "xsum", {"summary": ["a"]}, r"summary=\['a'\] must be a string"),
-        ("closed_book_qa", "trivia_qa", {"answer": {"value": "a"}}, "no field 'answer.aliases'"),
-        ("commonsense", "hellaswag", {"label": ""}, "label='': the row has no label"),
-        ("commonsense", "winogrande", {"sentence": "No."}, "sentence='No.' has no blank, _"),
-        ("commonsense", "lambada", {"text": "one"}, "text='one' has no two words"),
-    ],
-)  # fmt: skip
-def test_a_bad_row_is_named_by_its_file_line_and_field(suite, task, change, message, tmp_path):
-    folder = benchmark_rows.write(tmp_path / suite, SUITES[suite])
-    for path in (
-        folder / (benchmark(suite, task).folder or SUITE_OF[suite]._tasks[task][0])
-    ).iterdir():
-        made = [json.loads(line) for line in path.read_text().splitlines()]
-        made[3] = {k: v for k, v in (made[3] | change).items() if v is not ...}
-        path.write_text("".join(json.dumps(row) + "\n" for row in made))
-    with pytest.raises(ValueError, match=rf"^\S+\.jsonl:4: .*{message}"):
-        rows(suite, task, {suite: str(folder)}, splits=UNPARTED.get(suite))
-
-
-def test_the_answers_of_spans_are_in_their_context(folders, tmp_path):
-    folder = benchmark_rows.write(tmp_path / "squad", SUITES["squad"])
-    path = folder / "squad" / "validation.jsonl"
-    path.write_text(path.read_text().replace('"answer_start": [', '"answer_start": [1'))
-    with pytest.raises(ValueError, match=r"validation.jsonl:1: the answer .* does not occur"):
-        rows("squad", "squad", {"squad": str(folder)}, objective="question_answering")
-
-
-def test_more_choices_than_the_objective_has_are_named(folders):
-    settings = {"folder": folders["commonsense"]}
-    objective = objectives.build("multiple_choice", choices=3)
-    MODULES["commonsense"].register(BYTES, objective, **settings)
-    with pytest.raises(ValueError, match=r"jsonl:1: it has 4 choices, and .*choices=3"):
-        list(source_rows("arc_easy", split="validation"))
-
-
-def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
-    folder = benchmark_rows.write(tmp_path / "glue", {"cola": benchmark_rows.cola})
-    (folder / "cola" / "validation.jsonl").rename(folder / "cola" / "val.jsonl")
-    here = {"glue": str(folder)}
-    with pytest.raises(
-        ValueError, match=r"there is no file .*cola/validation.jsonl. Did you mean 'val"
-    ):
-        rows("glue", "glue_cola", here)
-    with pytest.raises(ValueError, match=r"glue/sst2 is not a folder. Allowed: cola"):
-        rows("glue", "glue_sst2", here)
-    with pytest.raises(ValueError, match=r"glu is not a folder. Did you mean 'glue'"):
-        rows("glue", "glue_sst2", {"glue": str(folder)[:-1]})
-    (folder / "cola" / "validation.jsonl").write_text("")
-    with pytest.raises(ValueError, match=r"validation.jsonl as 'validation': it has no row"):
-        rows("glue", "glue_cola", here)
-    short = r"train.jsonl as 'train\[79168:\]': it has no row.*data\.settings\.splits\.validation"
-    with pytest.raises(ValueError, match=short):
-        rows("closed_book_qa", "natural_questions", folders, splits={})
-    (folder / "cola" / "validation.jsonl").write_text('{"sentence": "a", "label": 0}\n{"sent')
-    with pytest.raises(ValueError, match=r"validation.jsonl:2: it is not valid JSON"):
-        rows("glue", "glue_cola", here)
-    with pytest.raises(ValueError, match=r"data.settings.splits.train='train\[' must be the name"):
-        rows("glue", "glue_cola", here, splits={"train": "train["})
-    with pytest.raises(ValueError, match=r"data.settings.splits='test' does not exist"):
-        rows("glue", "glue_cola", here, splits={"test": "test"})
-
-
-def test_a_form_that_a_task_does_not_have_is_named(folders):
-    message = r"objective='classification' is no form of glue_stsb\. .*Allowed: .*regression"
-    with pytest.raises(ValueError, match=message):
-        rows("glue", "glue_stsb", folders, objective="classification")
-    for function in (MODULES["summarization"].labels, MODULES["summarization"].measure):
-        with pytest.raises(ValueError, match="'classification' is no form of xsum"):
-            function("classification", task="xsum")
-    with pytest.raises(
-        ValueError, match=r"data\.task='glue_col' does not exist\. Did you mean 'glue_cola'"
-    ):
-        MODULES["glue"].labels("classification", task="glue_col")
-    with pytest.raises(
-        ValueError, match="the tasks of the mixture 'glue' have measures of their own"
-    ):
-        MODULES["glue"].measure("text_to_text", task="glue")
 
 
 def test_the_page_of_the_docs_names_each_task():
