@@ -231,7 +231,7 @@ def _table(found: Analysis) -> list[str]:
         lines.append(f"  {title:<18}{cells[0]:<26}{cells[1]}".rstrip())
     compute, form = found["compute"], found["kaplan"]
     lines.append(
-        f"  3 is for C = 6 N D; of the runs C = {compute['k']:.3g} N^{compute['s']:.3f} D:"
+        f"  3 is for C = 6 N D; for the runs' C = {compute['k']:.3g} N^{compute['s']:.3f} D:"
     )
     for name, title in list(_TITLES.items())[2:]:
         cells = _cell(found[name], "a_of_runs"), _cell(found[name], "b_of_runs")
