@@ -35,6 +35,7 @@ if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import allocator, command_line
 
+    allocator.use()
     CONFIG = command_line.read(
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
@@ -47,7 +48,6 @@ if __name__ == "__main__":
         stream=(False, "show answers token by token"),
         log_probs=(False, "add the generated tokens and their log p"),
     )
-    allocator.use()
     command_line.keep_compiled_programs(CONFIG)
 
 import contextlib
