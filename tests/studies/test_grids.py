@@ -11,12 +11,6 @@ from tests.programs import toy_study
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("TOY_STUDY_FOLDER", str(tmp_path / "text"))
-
-
 def test_a_grid_has_an_arm_for_each_combination():
     arms = grid(
         "fine_tuning", {"optimizer.learning_rate": (1e-4, 0.01), "data.batch_size": (8, 16)}

@@ -12,12 +12,6 @@ from tests.programs import toy_study
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("TOY_STUDY_FOLDER", str(tmp_path / "text"))
-
-
 def test_an_arm_may_start_from_another_run(tmp_path):
     pretraining, fine_tuning = toy_study.get_study().runs.values()
     alone = dataclasses.replace(fine_tuning, starts_from="")
