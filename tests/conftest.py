@@ -35,6 +35,11 @@ import pytest
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
+from t5x_like.models.blocks import stack
+
+# Layers are compiled once for all, as on accelerators, and not each, as `model.loop=auto` has it on
+# a CPU. Commands that tests start have the default, and so has the test of `auto`.
+stack._FEW = 0
 
 gc.set_threshold(100_000)  # imports and traces make many objects that live on, and few cycles
 

@@ -10,6 +10,7 @@ import pytest
 
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.blocks import stack
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.shared import Shared
@@ -124,6 +125,29 @@ def test_scanned_streams_are_the_looped_ones():
     np.testing.assert_allclose(one, two, atol=ROUNDING)
 
 
+def test_auto_on_a_cpu_has_the_scanned_parameters_and_compiles_each_of_a_few_layers(monkeypatch):
+    params = params_of_streams("scan")
+
+    def program(loop):
+        def loss(params):
+            return jnp.sum(two_streams(loop).apply(params, X, CAUSAL)[0] ** 2)
+
+        # A function of its own for each: the choice of `auto` is no argument of the trace.
+        return jax.jit(jax.value_and_grad(loss)).lower(params)
+
+    scanned = program("scan")
+    monkeypatch.setattr(stack, "_FEW", 4)
+    chosen = program("auto")
+    assert scanned.as_text().count("stablehlo.while") == 2  # forward and backward
+    assert "stablehlo.while" not in chosen.as_text()
+    expected, found = (one.compile()(params) for one in (scanned, chosen))
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, atol=ROUNDING, rtol=1e-5), found, expected
+    )
+    monkeypatch.setattr(stack, "_FEW", 3)
+    assert "stablehlo.while" in program("auto").as_text()
+
+
 class Adds(nn.Module):
     """Adds the layer's own numbers to the carry, and returns their sum."""
 
@@ -139,13 +163,13 @@ class Adds(nn.Module):
     "kind", [Stack, functools.partial(SharedStack, parts=("gain",))], ids=["own", "shared"]
 )
 def test_every_stack_takes_trees(loop, kind):
-    stack = kind(make_block=Adds, layers=3, loop=loop)
+    layers = kind(make_block=Adds, layers=3, loop=loop)
     steps = {"step": jnp.arange(6.0).reshape(3, 2)}
-    per_layer = stack.split(steps)
+    per_layer = layers.split(steps)
     carry = ({"a": jnp.zeros(2)}, jnp.ones(2))
     shared = jnp.asarray(2.0)
-    params = stack.init(jax.random.key(0), carry, shared, per_layer)
-    (first, second), outs = stack.apply(params, carry, shared, per_layer)
+    params = layers.init(jax.random.key(0), carry, shared, per_layer)
+    (first, second), outs = layers.apply(params, carry, shared, per_layer)
     np.testing.assert_array_equal(first["a"], 2.0 * steps["step"].sum(axis=0))
     np.testing.assert_array_equal(second, first["a"] + 1)
     sums = outs["sum"] if isinstance(outs, dict) else jnp.stack([out["sum"] for out in outs])
@@ -153,9 +177,9 @@ def test_every_stack_takes_trees(loop, kind):
 
 
 def test_a_looped_stack_refuses_what_is_not_split():
-    stack = Stack(make_block=Adds, layers=3, loop="unroll")
+    layers = Stack(make_block=Adds, layers=3, loop="unroll")
     with pytest.raises(ValueError, match=r"tuple of 3 trees.*`split`"):
-        stack.init(jax.random.key(0), jnp.zeros(2), 1.0, {"step": jnp.zeros((3, 2))})
+        layers.init(jax.random.key(0), jnp.zeros(2), 1.0, {"step": jnp.zeros((3, 2))})
 
 
 class Disentangled(Attention):
