@@ -20,7 +20,7 @@ def check(core: Core = cudnn_core, *, rows: int = 8, length: int = 512) -> list[
     """A line for each kind of mask: the gradient of T5's table of biases, beside dense attention.
 
     Both have the same bfloat16 inputs, in the shape of T5 1.1 large; the reference is dense
-    attention in float32, so dense attention in bfloat16 says what rounding alone does.
+    attention in float32, so dense attention in bfloat16 shows what rounding alone does.
     """
     if core is cudnn_core and jax.default_backend() != "gpu":
         return ["gradient of T5's bias: not checked, there is no GPU"]

@@ -47,7 +47,7 @@ BETAS = (0.02, 0.1, 0.5)
 PTX = "ppo_ptx"
 _PTX_BETA, _PTX_GAMMA, _PTX_ROWS = 0.1, 1.0, 2
 RESPONSES = 4  # to an instruction, that are compared
-# What the page says of the runs, beside their numbers.
+# About the runs, on the page beside their numbers.
 NOTES = (
     "The policies, also those along the curves, are moving averages of the weights (0.992 an "
     "update, 4 updates a step), as the paper's are.",

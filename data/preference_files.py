@@ -300,7 +300,7 @@ def _summaries(raw: Mapping[str, Any]) -> Row:
 
 
 def _scored_answers(raw: Mapping[str, Any], chat: ChatTemplate) -> Row:
-    """Two answers to a question, of which the sign of the scores says the better one.
+    """Two answers to a question, of which the one with the higher score is better.
 
     Nakano et al. 2021, appendix K, learn from equal scores as from labels of a half; here they are
     a tie.
