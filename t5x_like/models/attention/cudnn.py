@@ -29,8 +29,8 @@ def _cudnn(
 ) -> Float[Array, "B T H K"]:
     """Attention through cuDNN's fused kernel: an NVIDIA GPU, 16-bit types, no score matrix.
 
-    The kernel gets the mask in the cheapest form that it has for it, so that a bias [1, H, T, S] and
-    its gradient stay what they are, and no array is larger:
+    The kernel gets the mask in the cheapest form that it has, so that a bias [1, H, T, S] and its
+    gradient stay what they are, and no array is larger:
 
     - causality and a causal window are settings of the kernel;
     - padding at the end of rows (`AttentionMask.padding`) is a length for each row;
