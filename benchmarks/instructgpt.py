@@ -46,6 +46,8 @@ from t5x_like.experiment.command_line import check_folder
 BETAS = (0.02, 0.1, 0.5)
 PTX = "ppo_ptx"
 _PTX_BETA, _PTX_GAMMA, _PTX_ROWS = 0.1, 1.0, 2
+_MISSING_END = -1.0  # one standard deviation of rewards below the mean of demonstrations
+_PPO_STEPS = 60
 RESPONSES = 4  # to an instruction, that are compared
 # About the runs, on the page beside their numbers.
 NOTES = (
@@ -55,8 +57,11 @@ NOTES = (
     "episode; the paper has 0.02, 27.8 and 8.",
     "Instructions, demonstrations and vocabulary are the same for all seeds; sampling, the "
     "labeler's noise and the weights are each seed's own.",
-    f"A response without an end token in its {LENGTHS['targets']} tokens keeps its reward "
-    "(`loss.missing_end` is not set); `ended` is the share of the others.",
+    f"A response without an end token in its {LENGTHS['targets']} tokens has the reward "
+    f"{_MISSING_END} in training, in place of the reward model's (Huang et al. 2024, \"The N+ "
+    "Implementation Details of RLHF with PPO\"); `ended` is the share of the others. Without it, "
+    "with beta 0.02, the policy of seed 0 scored 2.76 after 40 steps (SFT 2.52) and 0.85 after 75: "
+    "4% of its responses ended.",
 )
 _DATA = ("demonstrations", "compared", "prompts", "test", "texts", "held_out_texts")
 # 0.43 and 4.5 million parameters, of which the vocabulary's pieces are 0.20 and 0.52.
@@ -188,11 +193,12 @@ class Stages:
             )
 
     def _optimize(self) -> None:
-        every = max(1, int(100 * self.scale) // 5)
+        every = max(1, int(_PPO_STEPS * self.scale) // 5)
         shared = {
             "data.settings.prompts": self.out / "prompts.jsonl",
             "data.batch_size": 128,
             "train.minibatches": 4,
+            "loss.missing_end": _MISSING_END,
             **_rate(1e-4),
             "optimizer.start_learning_rate": 1e-5,
             **{"checkpoint.every": every, "checkpoint.keep": 9, "evaluate.every": every},
@@ -205,7 +211,7 @@ class Stages:
         arms[PTX] = {**mixed, "loss.beta": _PTX_BETA}
         config = f"configs/ppo.py:{self.folder}/sft:{self.folder}/reward"
         for name, own in arms.items():
-            self._train(name, config, 100, **shared, **own)
+            self._train(name, config, _PPO_STEPS, **shared, **own)
 
     def _train(self, name: str, config: str, steps: int, **changes: object) -> None:
         """A training run, unless its last checkpoint is there."""
