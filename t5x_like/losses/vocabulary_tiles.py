@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like import partitioning
-from t5x_like.models.vocabulary_product import VocabularyProduct
+from t5x_like.models.matrix_product import float32_sums
+from t5x_like.models.vocabulary_product import VocabularyProduct, kernel_gradient
 
 TILE = 4096  # columns of a device that are computed at once
 LARGE = 2**30  # bytes of float32 logits of a device above which they are computed in tiles
@@ -82,13 +83,14 @@ class _Tiles(NamedTuple):
 
     def slice(self, kernel: Array, start: Any, size: int) -> Any:
         part = jax.lax.dynamic_slice_in_dim(kernel, start, size, self.axis + 1)
-        return nn.with_logical_constraint(part, self._names("activation_embed"))
+        return nn.with_logical_constraint(part, self.names("activation_embed"))
 
     def write(self, kernel: Array, part: Array, start: Any) -> Any:
-        part = nn.with_logical_constraint(part, self._names("embed"))
+        part = nn.with_logical_constraint(part, self.names("embed"))
         return jax.lax.dynamic_update_slice_in_dim(kernel, part, start, self.axis + 1)
 
-    def _names(self, embed: str) -> tuple[str | None, ...]:
+    def names(self, embed: str) -> tuple[str | None, ...]:
+        """The logical axes of the kernel, with that of D as given."""
         return (embed, "vocab", None) if self.axis else ("vocab", None, embed)
 
     def over(self, step: Any, carry: PyTree, columns: int) -> PyTree:
@@ -149,7 +151,7 @@ def _reduce(
 def _logits(tiles, hidden, kernel, bias, start, size) -> Any:
     """The float32 logits [B, L, M, size] of a tile."""
     part = tiles.slice(kernel, start, size).astype(hidden.dtype)
-    x = _float32_sums(f"BLD,{tiles.kernel}->BLMC", hidden, part)
+    x = float32_sums(f"BLD,{tiles.kernel}->BLMC", hidden, part)
     if bias is not None:
         x += jax.lax.dynamic_slice_in_dim(bias, start, size, 1)
     axes = ("activation_batch", "activation_length", "activation_vocab", None)
@@ -159,10 +161,6 @@ def _logits(tiles, hidden, kernel, bias, start, size) -> Any:
 def _index(parts: int, columns: int, start: Any, size: int) -> Int[Array, "M C"]:
     """The token ids of the columns of a tile."""
     return columns * jnp.arange(parts)[:, None] + start + jnp.arange(size)
-
-
-def _float32_sums(equation: str, left: Array, right: Array) -> Array:
-    return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
 
 
 def _forward(tiles, hidden, kernel, bias, targets):
@@ -187,8 +185,14 @@ def _backward(tiles, residuals, cotangents):
         gradient = gradient.astype(hidden.dtype)
         part = tiles.slice(kernel, start, size).astype(hidden.dtype)
         # M is summed over in the end, once, by the devices that have the parts.
-        by_hidden += _float32_sums(f"BLMC,{tiles.kernel}->BLMD", gradient, part)
-        part = _float32_sums(f"BLMC,BLD->{tiles.kernel}", gradient, hidden)
+        by_hidden += float32_sums(f"BLMC,{tiles.kernel}->BLMD", gradient, part)
+        part = kernel_gradient(
+            f"BLD,BLMC->{tiles.kernel}",
+            hidden,
+            gradient,
+            vocabulary=("activation_vocab", None),
+            axes=tiles.names("embed"),
+        )
         return by_hidden, tiles.write(by_kernel, part.astype(kernel.dtype), start), by_bias
 
     rows = jnp.zeros((*targets.shape, parts, hidden.shape[-1]), jnp.float32)

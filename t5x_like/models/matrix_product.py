@@ -21,21 +21,22 @@ def product(
         equation: as of `einsum`, without an ellipsis; each index is in two of the three terms.
     """
     if left.dtype == jnp.float32:
-        return _float32_sums(equation, left, right)
+        return float32_sums(equation, left, right)
     return _rounding_gradient(equation, left, right)
 
 
-def _float32_sums(equation: str, left: Array, right: Array) -> Array:
+def float32_sums(equation: str, left: Array, right: Array) -> Array:
+    """`einsum` with float32 sums and a float32 result, whose gradient is JAX's."""
     return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _rounding_gradient(equation: str, left: Array, right: Array) -> Array:
-    return _float32_sums(equation, left, right)
+    return float32_sums(equation, left, right)
 
 
 def _forward(equation, left, right):
-    return _float32_sums(equation, left, right), (left, right)
+    return float32_sums(equation, left, right), (left, right)
 
 
 def _backward(equation, operands, gradient):
@@ -43,8 +44,8 @@ def _backward(equation, operands, gradient):
     terms, out = equation.split("->")
     of_left, of_right = terms.split(",")
     gradient = gradient.astype(left.dtype)
-    by_left = _float32_sums(f"{out},{of_right}->{of_left}", gradient, right)
-    by_right = _float32_sums(f"{of_left},{out}->{of_right}", left, gradient)
+    by_left = float32_sums(f"{out},{of_right}->{of_left}", gradient, right)
+    by_right = float32_sums(f"{of_left},{out}->{of_right}", left, gradient)
     return by_left.astype(left.dtype), by_right.astype(right.dtype)
 
 

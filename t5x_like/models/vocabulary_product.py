@@ -1,10 +1,14 @@
 """The logits of a vocabulary, as the product that they are before it is computed."""
 
+import functools
+
 import flax.linen as nn
 import flax.struct
+import jax
 from jaxtyping import Array, Float
 
-from t5x_like.models.matrix_product import product
+from t5x_like import partitioning
+from t5x_like.models.matrix_product import float32_sums
 
 
 @flax.struct.dataclass
@@ -30,9 +34,65 @@ class VocabularyProduct:
 
     def logits(self) -> Float[Array, "B L V"]:
         """Float32 logits."""
-        # Float32 sums under bfloat16 too: a softmax over 32,000 logits needs them.
-        equation = "BLD,DV->BLV" if self.vocabulary_axis else "BLD,VD->BLV"
-        logits = product(equation, self.hidden, self.kernel.astype(self.hidden.dtype))
+        logits = _product(self.vocabulary_axis, self.hidden, self.kernel)
         axes = ("activation_batch", "activation_length", "activation_vocab")
         logits = nn.with_logical_constraint(logits, axes)
         return logits if self.bias is None else logits + self.bias
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _product(axis: int, hidden: Float[Array, "B L D"], kernel: Array) -> Float[Array, "B L V"]:
+    """Float32 sums, under bfloat16 too: a softmax over 32,000 logits needs them."""
+    return float32_sums(f"BLD,{_kernel(axis)}->BLV", hidden, kernel.astype(hidden.dtype))
+
+
+def _kernel(axis: int) -> str:
+    return "DV" if axis else "VD"
+
+
+def _forward(axis, hidden, kernel):
+    return _product(axis, hidden, kernel), (hidden, kernel)
+
+
+def _backward(axis, operands, gradient):
+    hidden, kernel = operands
+    gradient = gradient.astype(hidden.dtype)  # as in `matrix_product.product`
+    by_hidden = float32_sums(
+        f"BLV,{_kernel(axis)}->BLD", gradient, kernel.astype(hidden.dtype)
+    ).astype(hidden.dtype)
+    by_kernel = kernel_gradient(
+        f"BLD,BLV->{_kernel(axis)}",
+        hidden,
+        gradient,
+        vocabulary=("activation_vocab",),
+        axes=("embed", "vocab") if axis else ("vocab", "embed"),
+    )
+    return by_hidden, by_kernel.astype(kernel.dtype)
+
+
+_product.defvjp(_forward, _backward)
+
+
+def kernel_gradient(
+    equation: str,
+    hidden: Float[Array, "B L D"],
+    gradient: Float[Array, "B L *V"],
+    *,
+    vocabulary: tuple[str | None, ...],
+    axes: tuple[str | None, ...],
+) -> Float[Array, "..."]:
+    """The float32 gradient of a kernel, each device with the part that it has of the kernel.
+
+    Args:
+        equation: of hidden and gradient.
+        gradient: of the logits, in the type of `hidden`.
+        vocabulary: logical axes of the logits after `B L`.
+        axes: those of the kernel.
+    """
+    rows = ("activation_batch", "activation_length")
+    return partitioning.sum_over_batch(
+        functools.partial(float32_sums, equation),
+        (hidden, (*rows, "activation_embed")),
+        (gradient, (*rows, *vocabulary)),
+        axes=axes,
+    )

@@ -62,9 +62,11 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
         kind = instruction.opcode.removesuffix("-start")
         if kind not in KINDS:
             continue
-        # A collective that is split over several fusions occurs in each of them.
+        # A collective that is split over several fusions occurs in each of them. Outside of fusions
+        # each is one: those of a `shard_map` may all have the same channel.
         channel = re.search(r"channel_id=\d+", instruction.attributes)
-        place = (visit.frame, kind, channel[0] if channel else instruction.name)
+        fused = channel and not visit.is_frame
+        place = (visit.frame, kind, channel[0] if fused else instruction.name)
         if place in seen:
             continue
         seen.add(place)

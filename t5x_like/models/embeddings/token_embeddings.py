@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.embeddings.lookup import look_up
 from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
@@ -33,13 +34,12 @@ class TokenEmbed(nn.Module):
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
         """The embeddings of `tokens`."""
-        # Keep rows whole on each device: otherwise XLA moves all gathered rows between devices.
-        table = nn.with_logical_constraint(self.embedding, (self.axis, "activation_embed"))
-        table = table.astype(self.dtype)
         if self.lookup == "one_hot":
+            table = self.embedding.astype(self.dtype)
+            table = nn.with_logical_constraint(table, (self.axis, "activation_embed"))
             x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.dtype) @ table
         else:
-            x = jnp.take(table, tokens, axis=0)
+            x = look_up(self.embedding, tokens, axis=self.axis, dtype=self.dtype)
         axes = ("activation_batch", "residual_length", "activation_embed")
         return nn.with_logical_constraint(x, axes)
 
