@@ -20,6 +20,7 @@ from t5x_like.hf.weight_map import Index, Piece
 _PIECE = 2**24  # bytes of a parameter that go from the host to a device, or back, at once
 _MOST_GATHERED = 2**22  # bytes of a parameter that the devices of a process gather at once
 _MOST_WHOLE = 2**26  # bytes of a part that goes to its devices in one piece: no program is compiled
+_SMALL = 2**20  # bytes of a tensor after which free memory is left where it is
 _Bounds = tuple[tuple[int, int], ...]  # the start and the stop on each axis
 
 
@@ -78,7 +79,7 @@ def _put(
                 for whole, device in zip(held, devices, strict=True)
             ]
             jax.block_until_ready(held)
-    _return_free_memory()
+    _return_free_memory(math.prod(shape) * dtype.itemsize)
     return held
 
 
@@ -95,7 +96,7 @@ def copy_part(array: Array, index: tuple[int, ...], place: np.ndarray) -> None:
     Args:
         place: a NumPy array of the part's shape.
     """
-    _return_free_memory()
+    _return_free_memory(place.nbytes)
     part = _at(array, np.array(index, np.int32)) if index else array
     if not isinstance(part, jax.Array):
         place[...] = part
@@ -142,7 +143,7 @@ def _gather(array: Array, place: np.ndarray) -> None:
     size = kept[axis]
     places = np.moveaxis(place, axis, 0)
     for start, stop in _spans(size, number):
-        _return_free_memory()
+        _return_free_memory(places.nbytes)
         found = jax.block_until_ready(_gathered(array, start, number=stop - start, axis=axis))
         if jax.process_index() == 0:
             parts = np.moveaxis(np.asarray(found.addressable_data(0)), axis, 0)
@@ -188,11 +189,16 @@ def _spans(size: int, number: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + number, size)) for start in range(0, size, number))
 
 
-def _return_free_memory() -> None:
+def _return_free_memory(size: int) -> None:
     """Return the free memory of this process to the kernel, where its C library is glibc.
 
     glibc keeps freed arrays of up to 32 MB for later ones, which amounts to more than a tensor.
+
+    Args:
+        size: bytes of a tensor; for a small one nothing is done, which takes a millisecond.
     """
+    if size < _SMALL:
+        return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

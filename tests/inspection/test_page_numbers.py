@@ -1,5 +1,8 @@
 """The numbers of the page are those of the model."""
 
+import functools
+
+import jax
 import numpy as np
 import pytest
 
@@ -160,7 +163,8 @@ def test_experts_of_each_token(models):
         for name in ("input_tokens", "segment_ids")
     }
     params = {"params": model.pretrained.params}
-    _, sown = model.pretrained.module.apply(params, batch, mutable=["routing"])
+    apply = jax.jit(functools.partial(model.pretrained.module.apply, mutable=["routing"]))
+    _, sown = apply(params, batch)
     routing = moe.collect(sown["routing"])  # the encoder's layers first
     asked = {"tokens": tokens, "targets": targets, "layer": 0}
     layer = 0
