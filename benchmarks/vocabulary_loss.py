@@ -1,40 +1,84 @@
 """Memory of the last product and its loss, with gradients: whole logits beside tiles.
 
-    python benchmarks/vocabulary_loss.py [--topology v5p:2x2x2]
+    python -m benchmarks.vocabulary_loss [--topology v5p:2x2x2] [--steps]
 
 The output layer and the cross-entropy of T5 1.1 large (128 rows of 114 targets on a device) and of
 LLaMA 3 8B (a row of 8,192 tokens on a device) in bfloat16, parameters sharded over all devices, are
-compiled for TPUs that need not be there; the rest of the network is left out.
+compiled for TPUs that need not be there; the rest of the network is left out. --steps compiles
+whole training steps of these in its place, with splash attention in LLaMA.
 """
 
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 
+from configs import llama, t5
 from t5x_like import losses, partitioning
 from t5x_like.experiment.command_line import ArgumentParser
 from t5x_like.losses import vocabulary_tiles
 from t5x_like.models.vocabulary_product import VocabularyProduct
-from t5x_like.planning import chips
+from t5x_like.planning import chips, report
+from t5x_like.systems import llama as llama_system
 
 # Rows and tokens a row of a device, width, vocabulary.
 SHAPES = {"T5 1.1 large": (128, 114, 1024, 32_128), "LLaMA 3 8B": (1, 8192, 4096, 128_256)}
+STEPS = {
+    "T5 1.1 large": (
+        lambda: t5.get_config("large"),
+        {"data.batch_size": 1024, "model.remat": "attention"},
+    ),
+    "LLaMA 3 8B": (
+        lambda: llama.get_config("7b"),
+        {f"model.{name}": value for name, value in llama_system.SIZES["3_8b"].items()}
+        | {
+            "model.attention": "splash",
+            "model.remat": "dots_with_no_batch_dims",
+            "data.lengths.targets": 8192,
+        }
+        | {"data.batch_size": 8},
+    ),
+}
 
 
 def main() -> None:
     """Print the bytes of the temporaries and the FLOPs of each."""
-    parser = ArgumentParser(__doc__, prog="python benchmarks/vocabulary_loss.py")
+    parser = ArgumentParser(__doc__, prog="python -m benchmarks.vocabulary_loss")
     parser.add_argument("--topology", default="v5p:2x2x2")
+    parser.add_argument("--steps", action="store_true", help="whole training steps")
     given = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")  # devices are described, not used
-    devices = chips.topology(given.topology).devices()
+    topology = chips.topology(given.topology)
     for name, shape in SHAPES.items():
         for large, kind in ((float("inf"), "whole"), (0, "tiles")):
             vocabulary_tiles.LARGE = large
-            found = compile_gradient(*shape, devices=devices).memory_analysis()
-            print(f"{name}, {kind}: {found.temp_size_in_bytes / 1e9:.2f} GB", flush=True)
+            if given.steps:
+                found = plan_step(*STEPS[name], topology=topology)
+            else:
+                compiled = compile_gradient(*shape, devices=topology.devices())
+                found = f"{compiled.memory_analysis().temp_size_in_bytes / 1e9:.2f} GB"
+            print(f"{name}, {kind}: {found}", flush=True)
+
+
+def plan_step(
+    make: Callable[[], ml_collections.ConfigDict],
+    changes: Mapping[str, Any],
+    *,
+    topology: chips.Topology,
+) -> str:
+    """The memory of a training step, and the bound of its time."""
+    config = make()
+    config.mesh = {"fsdp": topology.number}
+    config.update_from_flattened_dict({**changes, "model.dtype": "bfloat16"})
+    plan = report.with_compiler(report.arithmetic(config), config, topology)
+    if not plan["fits"] and "why" in plan:
+        return plan["why"]
+    found = {name: f"{size / 1e9:.2f} GB" for name, size in plan["bytes_per_device"].items()}
+    bounds = {name: f"{value:.3f} s" for name, value in plan["step_seconds"].items()}
+    return f"{found}; at least {bounds}"
 
 
 def compile_gradient(
