@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from t5x_like import paths, vocabularies
 from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.measure import Measure
+from t5x_like.experiment import fingerprints
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.pretrained.combined import ensemble
 from t5x_like.pretrained.weight_source import data_settings, open_source
@@ -36,13 +37,16 @@ def load(
             raise ValueError(f"--ensemble: there is no folder {path}")
     sources = [open_source(path) for path in members]
     wanted = vocabularies.load(settings.data.vocabulary)
-    for path, own in zip(members, map(data_settings, sources), strict=True):
+    for path, source in zip(members, sources, strict=True):
+        own = data_settings(source)
         name = own.get("vocabulary", str(path))
         if vocabularies.load(name) != wanted:
             raise ValueError(
                 f"--ensemble: the vocabulary of {path}, {name!r}, is not that of the config, "
                 f"{settings.data.vocabulary!r}, so that their predictions cannot be averaged"
             )
+        before = source.run.get("fingerprints", {})  # the file may have changed since
+        fingerprints.check_vocabulary(before, wanted.digest, vocabulary=name)
         labels = [tuple(one.get("settings", {}).get("labels", ())) for one in (own, settings.data)]
         if all(labels) and labels[0] != labels[1]:
             raise ValueError(

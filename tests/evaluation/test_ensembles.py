@@ -1,6 +1,7 @@
 """Ensembles: averaged logits and probabilities, and `evaluate` with several runs."""
 
 import json
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import config, evaluate
+from t5x_like import config, evaluate, vocabularies
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.evaluation import ensembles, measures
 from t5x_like.experiment import completion, model_side
@@ -89,7 +90,12 @@ def run_of(folder, seed, *, words=WORDS, labels=LABELS):
     made.model.head, made.model.labels = "classification", 3
     made.train.seed, made.data.vocabulary = seed, str(folder / "vocab.txt")
     made.data.settings = {"labels": labels}
-    metadata = {"config": config.to_dict(made), "data_shards": 1}
+    digest = vocabularies.load(made.data.vocabulary).digest
+    metadata = {
+        "config": config.to_dict(made),
+        "data_shards": 1,
+        "fingerprints": {"vocabulary": digest, "read": {}, "files": {}},
+    }
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
         state = model_side.build(made).initial_state()
         head = jax.tree.map(lambda x: 100 * x, state.params["head"])
@@ -142,6 +148,9 @@ def test_members_with_other_vocabularies_or_labels_are_refused(runs, tmp_path):
     made.data.vocabulary = f"{first}/vocab.txt"
     words = run_of(tmp_path / "words", 0, words=WORDS[::-1])
     with pytest.raises(ValueError, match=r"the vocabulary of .*words, .* is not that of the conf"):
+        ensembles.load([first, str(words)], made, mesh=None, average=1)
+    (tmp_path / "words" / "vocab.txt").write_text(Path(f"{first}/vocab.txt").read_text())
+    with pytest.raises(ValueError, match="another vocabulary than the one in the run's checkpoint"):
         ensembles.load([first, str(words)], made, mesh=None, average=1)
     labels = run_of(tmp_path / "labels", 0, labels=LABELS[::-1])
     with pytest.raises(ValueError, match=r"labels of .*labels are food, color, animal, and those"):
