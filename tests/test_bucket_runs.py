@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -65,17 +66,42 @@ def flags(inputs, *, workdir, folder):
     ]
 
 
-def run(command, *arguments, cache, **variables):
-    """What a command prints where TensorFlow cannot be imported, and its status."""
-    return subprocess.run(
+def start(command, *arguments, cache, **variables):
+    """A process of a command where TensorFlow cannot be imported."""
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.programs.without_tensorflow", command, *arguments],
         cwd=ROOT,
         env=os.environ
         | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "T5X_LIKE_CACHE": str(cache)}
         | variables,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def run(command, *arguments, **how):
+    """What a command prints, and its status."""
+    process = start(command, *arguments, **how)
+    stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def run_twice(command, *arguments, **how):
+    """The same of the two processes of one run; when the first has ended, the second is killed."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    several = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address}
+    both = [start(command, *arguments, JAX_PROCESS_ID=str(n), **several, **how) for n in range(2)]
+    first = both[0].communicate()
+    if both[0].returncode:
+        both[1].kill()
+    outputs = [first, both[1].communicate()]
+    return [
+        subprocess.CompletedProcess(command, process.returncode, *output)
+        for process, output in zip(both, outputs, strict=True)
+    ]
 
 
 def test_a_run_in_a_bucket_is_killed_resumed_evaluated_and_used(emulator, folder, tmp_path):
@@ -115,6 +141,29 @@ def test_a_run_in_a_bucket_is_killed_resumed_evaluated_and_used(emulator, folder
     done = run("infer", f"--config=configs/run.py:{workdir}", *files, cache=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "answers.jsonl").read_text())["inputs"] == "one two"
+
+
+def test_two_processes_share_a_run_in_a_bucket_and_go_on_after_a_kill(emulator, folder, tmp_path):
+    workdir = paths.path(f"{BUCKET}/runs/two")
+    changes = "--config.mesh.fsdp=2", "--config.mesh.data=1"
+    remote = flags(BUCKET, workdir=workdir, folder=folder)
+    saved = f"{workdir}/checkpoints/3/{checkpoints.reading.COMMITTED}"
+    killed, _ = run_twice(
+        "train", *remote, *changes, cache=tmp_path, KILLED_AT="5", KILLED_AFTER=saved
+    )
+    assert killed.returncode == -9, killed.stderr
+    assert checkpoints.checkpoint_steps(workdir / "checkpoints") == [3]
+    done = run_twice("train", *remote, *changes, cache=tmp_path)
+    assert [one.returncode for one in done] == [0, 0], done
+    assert "going on from step 3" in done[0].stdout
+    alone = flags(folder, workdir=tmp_path / "alone", folder=folder)
+    assert run("train", *alone, cache=tmp_path).returncode == 0
+    found, expected = (
+        reporting.read_log(where)["train/loss"] for where in (workdir, tmp_path / "alone")
+    )
+    assert sorted(found) == list(range(1, 9))
+    # Float32 sums in another order, through eight updates.
+    np.testing.assert_allclose([*found.values()], [*expected.values()], rtol=1e-4)
 
 
 @pytest.mark.parametrize(

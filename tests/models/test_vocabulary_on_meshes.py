@@ -66,7 +66,7 @@ def test_rows_and_their_gradient_are_those_of_one_device(mesh):
     np.testing.assert_allclose(gradient_there, gradient, rtol=0, atol=ROUNDING)
 
 
-@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("mesh", MESHES[1:3], ids=str)
 @pytest.mark.parametrize("names", [("vocab", "embed"), ("embed", "vocab")])
 @pytest.mark.parametrize("tiled", [False, True])
 def test_gradients_of_output_layers_are_those_of_one_device(mesh, names, tiled, monkeypatch):
