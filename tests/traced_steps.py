@@ -1,5 +1,6 @@
-"""The matrix products of a traced training step, for tests of the types of their operands."""
+"""The equations of a traced training step, for tests of the types of their operands."""
 
+import functools
 import importlib
 
 import jax
@@ -13,18 +14,23 @@ PRODUCTS = ("dot_general", "ragged_dot_general", "conv_general_dilated")
 
 def products_of(jaxpr):
     """Every product of a program and of the programs inside it."""
+    return (one for one in equations_of(jaxpr) if one.primitive.name in PRODUCTS)
+
+
+def equations_of(jaxpr):
+    """Every equation of a program and of the programs inside it."""
     for equation in jaxpr.eqns:
-        if equation.primitive.name in PRODUCTS:
-            yield equation
+        yield equation
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
             if _is_program(inner):
-                yield from products_of(getattr(inner, "jaxpr", inner))
+                yield from equations_of(getattr(inner, "jaxpr", inner))
 
 
 def _is_program(x):
     return hasattr(x, "eqns") or hasattr(getattr(x, "jaxpr", None), "eqns")
 
 
+@functools.cache
 def training_step(name, **model):
     """The program of the training step of a system's demo in bfloat16, with settings of `model`."""
     settings = importlib.import_module(f"configs.{name}").get_config("demo")

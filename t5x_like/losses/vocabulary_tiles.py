@@ -81,8 +81,9 @@ class _Tiles(NamedTuple):
     def kernel(self) -> str:
         return "DMC" if self.axis else "MCD"
 
-    def slice(self, kernel: Array, start: Any, size: int) -> Any:
-        part = jax.lax.dynamic_slice_in_dim(kernel, start, size, self.axis + 1)
+    def slice(self, kernel: Array, start: Any, size: int, *, dtype: Any) -> Any:
+        """Columns of the kernel in the type of the products, in which devices exchange them."""
+        part = jax.lax.dynamic_slice_in_dim(kernel, start, size, self.axis + 1).astype(dtype)
         return nn.with_logical_constraint(part, self.names("activation_embed"))
 
     def write(self, kernel: Array, part: Array, start: Any) -> Any:
@@ -150,7 +151,7 @@ def _reduce(
 
 def _logits(tiles, hidden, kernel, bias, start, size) -> Any:
     """The float32 logits [B, L, M, size] of a tile."""
-    part = tiles.slice(kernel, start, size).astype(hidden.dtype)
+    part = tiles.slice(kernel, start, size, dtype=hidden.dtype)
     x = float32_sums(f"BLD,{tiles.kernel}->BLMC", hidden, part)
     if bias is not None:
         x += jax.lax.dynamic_slice_in_dim(bias, start, size, 1)
@@ -183,7 +184,7 @@ def _backward(tiles, residuals, cotangents):
             part = jnp.sum(gradient, axis=(0, 1)).astype(by_bias.dtype)
             by_bias = jax.lax.dynamic_update_slice_in_dim(by_bias, part, start, 1)
         gradient = gradient.astype(hidden.dtype)
-        part = tiles.slice(kernel, start, size).astype(hidden.dtype)
+        part = tiles.slice(kernel, start, size, dtype=hidden.dtype)
         # M is summed over in the end, once, by the devices that have the parts.
         by_hidden += float32_sums(f"BLMC,{tiles.kernel}->BLMD", gradient, part)
         part = kernel_gradient(

@@ -1,9 +1,9 @@
-"""Training in bfloat16: every product has bfloat16 operands, forward and backward."""
+"""Training in bfloat16: products have bfloat16 operands, and sums over many rows float32 ones."""
 
 import jax.numpy as jnp
 import pytest
 
-from tests.traced_steps import products_of, training_step
+from tests.traced_steps import equations_of, products_of, training_step
 
 # Parts that are float32 for every model.dtype, by their papers or because they cost nothing.
 EXACT = {
@@ -26,3 +26,18 @@ def test_no_product_of_a_training_step_has_a_float32_operand(name):
         and not any(part in str(equation.source_info.name_stack) for part in EXACT.get(name, ()))
     ]
     assert slow == []
+
+
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_what_is_summed_one_by_one_is_float32(name):
+    step = training_step(name)
+    # The gradients of embeddings: T5 looks up those of both sides.
+    scatters = [one for one in equations_of(step) if one.primitive.name == "scatter-add"]
+    assert len(scatters) == {"t5": 2, "llama": 1}[name]
+    # The output layer: logits, and the gradients of its two operands.
+    head = [one for one in products_of(step) if "BLV" in str(one.source_info.name_stack)]
+    assert len(head) == 3
+    assert {str(out.aval.dtype) for one in (*scatters, *head) for out in one.outvars} == {"float32"}
+    # New parameters, the optimizer's state and the metrics.
+    dtypes = {out.aval.dtype for out in step.outvars}
+    assert {str(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)} == {"float32"}
