@@ -21,6 +21,7 @@ KINDS = (
     "collective-permute",
     "collective-broadcast",
 )
+_CHANNEL = re.compile(r"channel_id=\d+")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}")
 _IOTA = r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?"
 _GROUPS = re.compile(r"replica_groups=" + _IOTA)
@@ -64,9 +65,8 @@ def collect(program: Program, mesh: Mesh) -> list[Collective]:
             continue
         # A collective that is split over several fusions occurs in each of them. Outside of fusions
         # each is one: those of a `shard_map` may all have the same channel.
-        channel = re.search(r"channel_id=\d+", instruction.attributes)
-        fused = channel and not visit.is_frame
-        place = (visit.frame, kind, channel[0] if fused else instruction.name)
+        channel = None if visit.is_frame else _CHANNEL.search(instruction.attributes)
+        place = (visit.frame, kind, channel[0] if channel else instruction.name)
         if place in seen:
             continue
         seen.add(place)
