@@ -6,7 +6,6 @@ mesh: one device, eight simulated devices, several processes, a pod.
 """
 
 import contextlib
-import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -273,20 +272,16 @@ def sum_over_batch(
     Args:
         function: of rows, linear in them: a sum over the first axis of each of its arguments.
         arrays: its arguments, each with its logical axes, of which the first is `activation_batch`.
-        axes: logical axes of the sum.
+        axes: logical axes of the sum, one of which is `embed`.
     """
     if not cuts_batch(arrays[0][0].shape[0]):
         return function(*(array for array, _ in arrays))
-    batch = mesh_axes("activation_batch")
-    cut = [(dim, mesh_axes(name) if name else ()) for dim, name in enumerate(axes)]
-    scattered = {dim: own for dim, own in cut if own and set(own) <= set(batch)}
-    rest = tuple(axis for axis in batch if axis not in itertools.chain(*scattered.values()))
+    columns = mesh_axes("embed")
+    replicas = tuple(axis for axis in mesh_axes("activation_batch") if axis not in columns)
 
     def of_a_device(*rows: Array) -> Array:
-        total = function(*rows)
-        for dim, own in scattered.items():
-            total = _reduce_scatter(total, own, dim=dim)
-        return jax.lax.psum(total, rest)
+        part = _reduce_scatter(function(*rows), columns, dim=axes.index("embed"))
+        return jax.lax.psum(part, replicas)
 
     return jax.shard_map(
         of_a_device,

@@ -28,14 +28,12 @@ def look_up(
         # Keep rows whole on each device: otherwise XLA moves all gathered rows between devices.
         table = nn.with_logical_constraint(table, (axis, "activation_embed"))
         return jnp.take(table, tokens, axis=0).astype(dtype)
-    rows = partitioning.mesh_axes("activation_batch")
     own, columns = partitioning.mesh_axes(axis), partitioning.mesh_axes("embed")
-    local = functools.partial(_of_a_device, own=own, columns=columns, dtype=dtype)
-    spec = jax.sharding.PartitionSpec
+    rows = nn.logical_to_mesh_axes(("activation_batch",))
     return jax.shard_map(
-        local,
-        in_specs=(spec(own or None, columns), spec(rows, None)),
-        out_specs=spec(rows, None, None),
+        functools.partial(_of_a_device, own=own, columns=columns, dtype=dtype),
+        in_specs=(nn.logical_to_mesh_axes((axis, "embed")), rows),
+        out_specs=rows,
     )(table, tokens)
 
 
