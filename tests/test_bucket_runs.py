@@ -4,7 +4,6 @@ import io
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -15,7 +14,7 @@ import sentencepiece
 
 from t5x_like import checkpoints, paths
 from t5x_like.experiment import reporting
-from tests.programs import storage_emulator
+from tests.programs import processes, storage_emulator
 
 ROOT = pathlib.Path(__file__).parents[1]
 BUCKET = "gs://bucket"
@@ -80,28 +79,25 @@ def start(command, *arguments, cache, **variables):
     )
 
 
+def ended(process):
+    """What a process printed, and its status, once it has ended."""
+    stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
 def run(command, *arguments, **how):
     """What a command prints, and its status."""
-    process = start(command, *arguments, **how)
-    stdout, stderr = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+    return ended(start(command, *arguments, **how))
 
 
-def run_twice(command, *arguments, **how):
-    """The same of the two processes of one run; when the first has ended, the second is killed."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    several = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address}
-    both = [start(command, *arguments, JAX_PROCESS_ID=str(n), **several, **how) for n in range(2)]
-    first = both[0].communicate()
-    if both[0].returncode:
-        both[1].kill()
-    outputs = [first, both[1].communicate()]
-    return [
-        subprocess.CompletedProcess(command, process.returncode, *output)
-        for process, output in zip(both, outputs, strict=True)
-    ]
+def run_on_two(command, *arguments, **how):
+    """The same of the two processes of one run; if the first fails, the second is killed."""
+    environments = processes.environments()
+    first, second = (start(command, *arguments, **how, **one) for one in environments)
+    done = ended(first)
+    if done.returncode:
+        second.kill()
+    return done, ended(second)
 
 
 def test_a_run_in_a_bucket_is_killed_resumed_evaluated_and_used(emulator, folder, tmp_path):
@@ -148,12 +144,12 @@ def test_two_processes_share_a_run_in_a_bucket_and_go_on_after_a_kill(emulator, 
     changes = "--config.mesh.fsdp=2", "--config.mesh.data=1"
     remote = flags(BUCKET, workdir=workdir, folder=folder)
     saved = f"{workdir}/checkpoints/3/{checkpoints.reading.COMMITTED}"
-    killed, _ = run_twice(
+    killed, _ = run_on_two(
         "train", *remote, *changes, cache=tmp_path, KILLED_AT="5", KILLED_AFTER=saved
     )
     assert killed.returncode == -9, killed.stderr
     assert checkpoints.checkpoint_steps(workdir / "checkpoints") == [3]
-    done = run_twice("train", *remote, *changes, cache=tmp_path)
+    done = run_on_two("train", *remote, *changes, cache=tmp_path)
     assert [one.returncode for one in done] == [0, 0], done
     assert "going on from step 3" in done[0].stdout
     alone = flags(folder, workdir=tmp_path / "alone", folder=folder)

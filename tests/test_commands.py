@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -17,7 +16,7 @@ import t5x_like
 from t5x_like import checkpoints, evaluate, infer, train
 from t5x_like.experiment import data_side, model_side, reporting
 from t5x_like.vocabularies import trainers
-from tests.programs import command_flags, tiny_t5
+from tests.programs import command_flags, processes, tiny_t5
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -218,20 +217,8 @@ def test_a_flag_that_is_wrong_ends_the_command_with_one_line(arguments, message,
 
 @pytest.mark.slow
 def test_two_processes_are_one(trained, tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    apart = [
-        command(
-            "train",
-            tmp_path,
-            f"--config.workdir={tmp_path}/apart",
-            JAX_NUM_PROCESSES="2",
-            JAX_PROCESS_ID=str(process),
-            JAX_COORDINATOR_ADDRESS=address,
-        )
-        for process in range(2)
-    ]
+    workdir = f"--config.workdir={tmp_path}/apart"
+    apart = [command("train", tmp_path, workdir, **one) for one in processes.environments()]
     errors = [process.communicate(timeout=240)[1] for process in apart]
     assert [process.returncode for process in apart] == [0, 0], errors
     logs = [reporting.read_log(run) for run in (tmp_path / "apart", trained / "run")]

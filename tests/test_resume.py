@@ -6,7 +6,6 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from t5x_like import checkpoints
-from tests.programs import tiny_run
+from tests.programs import processes, tiny_run
 
 STEPS = 20
 ROOT = pathlib.Path(__file__).parents[1]
@@ -120,11 +119,9 @@ def test_kills_at_any_moment_of_saving_leave_a_readable_folder(straight, tmp_pat
 @pytest.mark.slow
 def test_a_signal_to_one_of_two_processes_ends_their_evaluation(straight, tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     # An evaluation of two hours, after step 3.
-    common = ("--every", 100, "--evaluated", 72_000, "--processes", 2, "--port", port)
+    both = ("--processes", 2, "--port", processes.free_port())
+    common = ("--every", 100, "--evaluated", 72_000, *both)
     with (
         _running(tmp_path, *common, "--process", 0) as first,
         _running(tmp_path, *common, "--process", 1) as second,
@@ -147,10 +144,7 @@ def test_two_processes_go_on_from_one_stop_together_and_one_goes_on(
     (tmp_path / "checkpoints" / "6" / "params" / "_METADATA").write_text("{}")
 
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    common = ("--every", 100, "--delay", 0.1, "--processes", 2, "--port", port)
+    common = ("--every", 100, "--delay", 0.1, "--processes", 2, "--port", processes.free_port())
     with (
         _running(tmp_path, *common, "--process", 0) as first,
         _running(tmp_path, *common, "--process", 1) as second,

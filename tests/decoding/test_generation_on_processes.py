@@ -2,11 +2,12 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
 import pytest
+
+from tests.programs import processes
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
@@ -48,11 +49,7 @@ def run(**environment):
 
 @pytest.mark.slow
 def test_two_processes_generate_what_one_does():
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    several = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address}
-    runs = [run(), *(run(**several, JAX_PROCESS_ID=str(process)) for process in range(2))]
+    runs = [run(), *(run(**one) for one in processes.environments())]
     outputs = [process.communicate(timeout=600) for process in runs]
     assert [process.returncode for process in runs] == [0, 0, 0], outputs
     # Gloo has lines of its own before these.

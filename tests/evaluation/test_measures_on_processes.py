@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -13,7 +12,7 @@ from configs import fine_tuning, instructgpt
 from t5x_like import config
 from t5x_like.evaluation.measures import MEASURES
 from t5x_like.experiment import completion
-from tests.programs import tiny_encoder, tiny_writer
+from tests.programs import processes, tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORDS = ["red", "blue", "green", "the", "cat", "dog", "sat", "ran"]
@@ -145,12 +144,8 @@ def test_two_processes_measure_what_one_does(tmp_path):
     for name in ("alone", "together"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "commands.json").write_text(json.dumps(made))
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    several = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address}
     runs = [start(tmp_path / "alone")]
-    runs += [start(tmp_path / "together", **several, JAX_PROCESS_ID=str(n)) for n in range(2)]
+    runs += [start(tmp_path / "together", **one) for one in processes.environments()]
     outputs = [process.communicate(timeout=800) for process in runs]
     assert [process.returncode for process in runs] == [0, 0, 0], outputs
     names = ["replies.json", *(f"{name}{end}" for name in made for end in (".json", ".jsonl"))]

@@ -3,13 +3,14 @@
 import base64
 import json
 import pathlib
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from types import TracebackType
 from typing import Any, Self
+
+from tests.programs import processes
 
 _OPTIONS = {
     "goog:chromeOptions": {
@@ -24,9 +25,7 @@ class Browser:
     """A window; commands that `chromedriver` and `chromium` on PATH answer."""
 
     def __enter__(self) -> Self:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = processes.free_port()
         self._driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.PIPE)
         self._url = f"http://127.0.0.1:{port}/session"
         asked = {"capabilities": {"alwaysMatch": _OPTIONS}}

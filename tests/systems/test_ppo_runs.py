@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
@@ -24,7 +23,7 @@ from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt2, instructgpt, reward_model, t5
 from t5x_like.training import state
-from tests.programs import in_process
+from tests.programs import in_process, processes
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEPS = 3
@@ -329,21 +328,17 @@ def test_two_processes_compute_what_eight_devices_do(folder, tmp_path):
     together.mesh = {"data": 1, "fsdp": 2, "expert": 1, "model": 1}
     path = tmp_path / "settings.json"
     path.write_text(json.dumps(config.to_dict(together)))
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    several = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address, "XLA_FLAGS": ""}
     program = f"from t5x_like import config, train; train.train(config.load({str(path)!r}))"
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", program],
             cwd=ROOT,
-            env=os.environ | several | {"JAX_PROCESS_ID": str(process)},
+            env=os.environ | one | {"XLA_FLAGS": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for process in range(2)
+        for one in processes.environments()
     ]
     outputs = [process.communicate(timeout=900)[0] for process in runs]
     assert [process.returncode for process in runs] == [0, 0], outputs
