@@ -37,10 +37,10 @@ def packed():
     return AttentionMask(visibility="causal", query_segments=segments, key_segments=segments)
 
 
-def value_and_gradients(core, query, keys_values, bias, **settings):
+def value_and_gradients(core, query, keys_values, bias, *, real=REAL, **settings):
     def weighted(query, keys_values, bias):
         out = core(query, keys_values, bias=bias, scale=0.3, **settings)
-        out = out[:, :REAL]
+        out = out[:, :real]
         return jnp.sum(out * draw(*out.shape, seed=4)), out
 
     arguments = (0, 1) if bias is None else (0, 1, 2)
@@ -94,6 +94,33 @@ def test_other_keys_than_queries():
     real = jnp.arange(90)[None] < jnp.array([[90], [31]])
     mask = AttentionMask(query_segments=jnp.ones((BATCH, LENGTH), int), key_segments=real * 1)
     assert_as_dense(query, keys_values, None, mask=mask)
+
+
+def test_a_query_without_keys_is_the_mean_of_the_values_as_in_dense_attention():
+    query, keys_values, bias = terms()
+    segments = jnp.broadcast_to(jnp.arange(LENGTH) < REAL, (BATCH, LENGTH)) * 1
+    mask = AttentionMask(query_segments=segments, key_segments=segments)
+    assert_as_dense(query, keys_values, bias, mask=mask, real=LENGTH)
+
+
+@pytest.mark.parametrize("queries", [1, LENGTH])
+def test_a_bias_may_be_one_for_all_queries_or_one_for_each_row(queries):
+    query, keys_values, _ = terms()
+    bias = draw(BATCH, HEADS, queries, LENGTH, seed=5)
+    for mask in ("all", "causal"):
+        assert_as_dense(query, keys_values, bias, mask=MASKS[mask])
+
+
+def test_bfloat16_is_as_near_to_float32_as_dense_attention():
+    query, keys_values, bias = terms()
+    exact = value_and_gradients(dense_core, query, keys_values, bias, mask=MASKS["causal"])
+    narrow = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (query, keys_values, bias))
+    found = value_and_gradients(blockwise_core, *narrow, mask=MASKS["causal"])
+    for ours, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
+        assert ours.dtype == jnp.bfloat16
+        # Operands, weights and outputs are rounded to 8 bits.
+        error = jnp.linalg.norm(ours.astype(jnp.float32) - wanted) / jnp.linalg.norm(wanted)
+        assert error < 0.01
 
 
 @pytest.mark.parametrize(("broadcast", "groups"), [(True, HEADS), (False, HEADS), (True, 2)])

@@ -1,16 +1,19 @@
 """Attention one head after the other, in blocks of queries where it is causal, for CPUs."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import Core, dense_core, drop_keys
+from t5x_like.models.attention.cores import Core, dense_core, drop_keys, masked_scores
 from t5x_like.models.attention.masks import AttentionMask, ComputedMask
+from t5x_like.models.broadcast import sum_to
+from t5x_like.models.matrix_product import float32_sums
 
 _QUERIES = 128  # of a block
 
@@ -30,6 +33,9 @@ def _blockwise(
 
     They stay in a CPU's caches, where those of all heads do not. Under a causal mask a block of 128
     queries has the scores of the keys up to its end alone: almost half are never computed.
+
+    The backward pass is that of Dao et al. 2022 (FlashAttention, appendix B.2): with the largest
+    score of each query and its sum kept, it has no maximum and no sum over keys.
 
     Dropout with one mask for all queries of a head, T5's, is dropout of the values: the weights of
     a dropped key are dropped for every query. With a mask for each query attention is dense.
@@ -51,8 +57,9 @@ def _blockwise(
         heads = query.shape[2]
         keys_values = drop_keys(keys_values, heads=heads, rate=dropout, rng=dropout_rng)
     allowed = mask.dense(queries=query.shape[1], keys=keys_values.length)
-    attend = _causal_blocks if _is_causal(query, keys_values, mask) else _dense
-    return _by_head(attend, query, keys_values, {"bias": bias, "allowed": allowed}, scale=scale)
+    causal = _is_causal(query, keys_values, mask)
+    terms = {"bias": bias, "allowed": allowed}
+    return _by_head(query, keys_values, terms, scale=scale, causal=causal)
 
 
 def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask) -> bool:
@@ -87,12 +94,12 @@ def _is_causal(query: Array, keys_values: KeyValues, mask: AttentionMask) -> boo
 
 
 def _by_head(
-    attend: Callable[..., Array],
     query: Float[Array, "B T H K"],
     keys_values: KeyValues,
     terms: Mapping[str, Array | None],
     *,
     scale: float,
+    causal: bool,
 ) -> Float[Array, "B T H K"]:
     """Attention for one head of keys of each device after the other.
 
@@ -113,49 +120,183 @@ def _by_head(
 
     def one(step: Any) -> Float[Array, "B T h K"]:
         query, keys_values, terms = step
-        return attend(query, keys_values, same | terms, scale=scale)
+        return _attend(scale, causal, _Operands(query, keys_values, **same | terms))
 
     steps = (apart(query, 2), jax.tree.map(lambda x: apart(x, 1), keys_values), by_head)
-    out = jnp.moveaxis(jax.lax.map(jax.checkpoint(one), steps), 0, 2)
+    out = jnp.moveaxis(jax.lax.map(one, steps), 0, 2)
     return out.reshape(*query.shape[:3], -1)
 
 
-def _dense(
-    query: Float[Array, "B T H K"],
-    keys_values: KeyValues,
-    terms: Mapping[str, Array | None],
-    *,
-    scale: float,
-) -> Float[Array, "B T H K"]:
-    allowed = terms["allowed"]
-    mask = AttentionMask() if allowed is None else ComputedMask(allowed=allowed)
-    return dense_core(query, keys_values, bias=terms["bias"], mask=mask, scale=scale)
+class _Operands(NamedTuple):
+    """What attention is computed from; an axis of `bias` and of `allowed` may be 1."""
 
+    query: Float[Array, "B T H K"]
+    keys_values: KeyValues
+    bias: Float[Array, "B H T S"] | None
+    allowed: Bool[Array, "B H T S"] | None
 
-def _attend_to_blocks(
-    query: Float[Array, "B T H K"],
-    keys_values: KeyValues,
-    terms: Mapping[str, Array | None],
-    *,
-    scale: float,
-) -> Float[Array, "B T H K"]:
-    """Attention of blocks of queries to the keys up to the end of each."""
-    outs = []
-    for begin in range(0, query.shape[1], _QUERIES):
-        end = min(begin + _QUERIES, query.shape[1])
+    def scores(self, scale: float) -> Float[Array, "B H T S"]:
+        mask = AttentionMask() if self.allowed is None else ComputedMask(allowed=self.allowed)
+        return masked_scores(self.query, self.keys_values, bias=self.bias, mask=mask, scale=scale)
 
-        def cut(x: Array | None, begin: int = begin, end: int = end) -> Array | None:
+    def block(self, queries: slice, keys: slice) -> "_Operands":
+        """Those of some queries and of some keys."""
+
+        def cut(x: Array | None) -> Array | None:
             if x is None:
                 return None
-            x = x if x.shape[2] == 1 else x[:, :, begin:end]
-            return x if x.shape[3] == 1 else x[..., :end]
+            x = x if x.shape[2] == 1 else x[:, :, queries]
+            return x if x.shape[3] == 1 else x[..., keys]
 
-        before = jax.tree.map(lambda x, end=end: x[:, :, :end], keys_values)
-        cuts = {name: cut(x) for name, x in terms.items()}
-        outs.append(_dense(query[:, begin:end], before, cuts, scale=scale))
-    return jnp.concatenate(outs, axis=1)
+        return _Operands(
+            self.query[:, queries],
+            jax.tree.map(lambda x: x[:, :, keys], self.keys_values),
+            cut(self.bias),
+            cut(self.allowed),
+        )
+
+
+class _Attended(NamedTuple):
+    """The output, and what gives the weights again: exp(scores - largest) / total."""
+
+    output: Float[Array, "B T H K"]
+    largest: Float[Array, "B H T"]
+    total: Float[Array, "B H T"]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(scale: float, causal: bool, operands: _Operands) -> Float[Array, "B T H K"]:
+    return _forward(scale, causal, operands)[0]
+
+
+def _forward(scale, causal, operands):
+    attended = (_causal_blocks if causal else _weighted)(operands, scale=scale)
+    return attended.output, (operands, attended)
+
+
+def _backward(scale, causal, kept, gradient):
+    operands, attended = kept
+    if causal:
+        return (_gradients_of_blocks(operands, attended, gradient, scale=scale),)
+    return (_gradients(operands, attended, gradient, scale=scale),)
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def _weighted(operands: _Operands, *, scale: float) -> _Attended:
+    """Attention of all queries to all keys."""
+    scores = operands.scores(scale)
+    largest = jnp.max(scores, axis=-1)
+    weights = jnp.exp(scores - largest[..., None])
+    total = jnp.sum(weights, axis=-1)
+    value = operands.keys_values.value
+    out = float32_sums("BGRTS,BGSK->BGRTK", _grouped(weights, value), value)
+    out = _positions_first(out) / jnp.swapaxes(total, 1, 2)[..., None]
+    return _Attended(out.astype(operands.query.dtype), largest, total)
+
+
+def _gradients(
+    operands: _Operands, attended: _Attended, gradient: Float[Array, "B T H K"], *, scale: float
+) -> _Operands:
+    """The gradients of the operands, from that of the output."""
+    query, (key, value) = operands.query, jax.tree.leaves(operands.keys_values)
+    # Of the sum of the values before its division, so that the weights need not be divided either.
+    gradient = gradient / jnp.swapaxes(attended.total, 1, 2)[..., None]
+    inner = jnp.swapaxes(jnp.sum(gradient * attended.output, axis=-1), 1, 2)
+    gradient = _heads_first(gradient, value)
+
+    scores = operands.scores(scale)
+    weights = jnp.exp(scores - attended.largest[..., None])
+    by_value = float32_sums("BGRTS,BGRTK->BGSK", _grouped(weights, value), gradient)
+    by_weights = float32_sums("BGRTK,BGSK->BGRTS", gradient, value).reshape(scores.shape)
+    by_scores = weights * (by_weights - inner[..., None])
+    if operands.allowed is not None:
+        by_scores = jnp.where(operands.allowed, by_scores, 0.0)
+    by_bias = None
+    if operands.bias is not None:
+        by_bias = sum_to(by_scores, operands.bias.shape).astype(operands.bias.dtype)
+
+    by_scores = _grouped(by_scores, key)
+    by_query = _positions_first(float32_sums("BGRTS,BGSK->BGRTK", by_scores, key)) * scale
+    by_key = float32_sums("BGRTS,BGRTK->BGSK", by_scores, _heads_first(query * scale, key))
+    by_keys_values = KeyValues(by_key.astype(key.dtype), by_value.astype(value.dtype))
+    return _Operands(by_query.astype(query.dtype), by_keys_values, by_bias, None)
+
+
+def _heads_first(
+    x: Float[Array, "B T H K"], keys: Float[Array, "B G S K"]
+) -> Float[Array, "B G R T K"]:
+    """Queries, or what is theirs, by the heads of the keys and in their type.
+
+    A product of scores and keys then gives queries without a transposed copy of the scores.
+    """
+    batch, length, _, width = x.shape
+    x = x.reshape(batch, length, keys.shape[1], -1, width)
+    return jnp.moveaxis(x, 1, 3).astype(keys.dtype)
+
+
+def _positions_first(x: Float[Array, "B G R T K"]) -> Float[Array, "B T H K"]:
+    x = jnp.moveaxis(x, 3, 1)
+    return x.reshape(*x.shape[:2], -1, x.shape[4])
+
+
+def _grouped(
+    scores: Float[Array, "B H T S"], keys: Float[Array, "B G S K"]
+) -> Float[Array, "B G R T S"]:
+    """The scores by the heads of the keys, in their type."""
+    batch, _, *pairs = scores.shape
+    return scores.reshape(batch, keys.shape[1], -1, *pairs).astype(keys.dtype)
+
+
+def _blocks(length: int) -> Iterator[tuple[slice, slice]]:
+    """The queries of each block, and the keys up to their end."""
+    for begin in range(0, length, _QUERIES):
+        end = min(begin + _QUERIES, length)
+        yield slice(begin, end), slice(end)
+
+
+def _attend_to_blocks(operands: _Operands, *, scale: float) -> _Attended:
+    """Attention of blocks of queries to the keys up to the end of each."""
+    blocks = _blocks(operands.query.shape[1])
+    parts = [_weighted(operands.block(*block), scale=scale) for block in blocks]
+    output, *sums = zip(*parts, strict=True)
+    return _Attended(
+        jnp.concatenate(output, axis=1), *(jnp.concatenate(part, axis=2) for part in sums)
+    )
 
 
 # `training.flops` knows the program by its name, and counts the pairs that it leaves out.
 _attend_to_blocks.__name__ = f"causal_blocks_of_{_QUERIES}"
 _causal_blocks = jax.jit(_attend_to_blocks, static_argnames="scale")
+
+
+def _gradients_of_blocks(
+    operands: _Operands, attended: _Attended, gradient: Float[Array, "B T H K"], *, scale: float
+) -> _Operands:
+    """The gradients of the operands of `_attend_to_blocks`."""
+    parts, length = [], operands.query.shape[1]
+    for queries, keys in _blocks(length):
+        of_block = _Attended(
+            attended.output[:, queries],
+            attended.largest[..., queries],
+            attended.total[..., queries],
+        )
+        block = operands.block(queries, keys)
+        parts.append(_gradients(block, of_block, gradient[:, queries], scale=scale))
+
+    def padded(x: Array, axis: int) -> Array:
+        pads = [(0, 0)] * x.ndim
+        pads[axis] = (0, length - x.shape[axis] if x.shape[axis] > 1 else 0)
+        return jnp.pad(x, pads)
+
+    by_keys_values = jax.tree.map(
+        lambda *xs: sum(padded(x, 2) for x in xs), *(part.keys_values for part in parts)
+    )
+    by_bias = None
+    if operands.bias is not None:
+        rows = [padded(part.bias, 3) for part in parts if part.bias is not None]
+        shared = operands.bias.shape[2] == 1
+        by_bias = functools.reduce(jnp.add, rows) if shared else jnp.concatenate(rows, axis=2)
+    by_query = jnp.concatenate([part.query for part in parts], axis=1)
+    return _Operands(by_query, by_keys_values, by_bias, None)

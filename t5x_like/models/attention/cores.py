@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
+from t5x_like.models.broadcast import broadcast_to
 from t5x_like.models.matrix_product import product
 
 # The name of the outputs of attention, and of what goes into it, for `Stack.remat`.
@@ -131,7 +132,7 @@ def masked_scores(
     scores = product("BTGRK,BGSK->BGRTS", query, keys_values.key)
     scores = scores.reshape(batch, heads, targets, sources)
     if bias is not None:
-        scores = scores + bias.astype(scores.dtype)
+        scores = scores + broadcast_to(bias.astype(scores.dtype), scores.shape)
     allowed = mask.dense(queries=targets, keys=sources)
     return scores if allowed is None else jnp.where(allowed, scores, MASKED)
 
