@@ -86,6 +86,8 @@ _PEAKS = (
 
 # Programs of `models.attention.blockwise`: blocks of so many queries have the keys up to their end.
 _CAUSAL_BLOCKS = re.compile(r"causal_blocks_of_(\d+)")
+# Programs of `models.ragged_product`, whose loops have as many steps as groups have rows.
+_RAGGED_PRODUCTS = ("ragged_product_of_rows", "ragged_product_of_groups")
 # Programs of `models.attention.cudnn`: so many features of each head are the mask.
 _BESIDE_FEATURES = re.compile(r"attention_beside_(\d+)_features")
 
@@ -98,6 +100,8 @@ def _of_equation(equation: core.JaxprEqn) -> int:
     name, params = equation.primitive.name, equation.params
     if name in _PRODUCTS:
         return _PRODUCTS[name](equation)
+    if name == "jit" and params["name"] in _RAGGED_PRODUCTS:
+        return _ragged_product(equation)
     inner = [_of_jaxpr(jaxpr) for jaxpr in _jaxprs(params)]
     if name == "jit" and (blocks := _CAUSAL_BLOCKS.fullmatch(params["name"])):
         return _of_all_pairs(sum(inner), equation, queries=int(blocks[1]))
@@ -144,6 +148,13 @@ def _ragged_dot_general(equation: core.JaxprEqn) -> int:
 def _product(equation: core.JaxprEqn, contracted: tuple[int, ...]) -> int:
     left, out = _shape(equation.invars[0]), _shape(equation.outvars[0])
     return 2 * math.prod(out) * math.prod(left[axis] for axis in contracted)
+
+
+def _ragged_product(equation: core.JaxprEqn) -> int:
+    rows = _shape(equation.invars[0])[0]
+    shapes = map(_shape, (*equation.invars, *equation.outvars))
+    [(_, *matrix)] = (shape for shape in shapes if len(shape) == 3)
+    return 2 * rows * math.prod(matrix)
 
 
 def _convolution(equation: core.JaxprEqn) -> int:

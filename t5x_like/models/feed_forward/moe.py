@@ -19,6 +19,7 @@ from t5x_like.models.blocks.residual import constrain
 from t5x_like.models.dropout import make_dropout
 from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
 from t5x_like.models.linear import Initializer
+from t5x_like.models.ragged_product import ragged_product
 from t5x_like.names import choose
 from t5x_like.partitioning import parts
 
@@ -221,7 +222,7 @@ def compute_all(
     token, sizes = order[0] % rows.shape[1], counts[0].astype(jnp.int32)
 
     def multiply(rows: Float[Array, "N n"], kernels: Float[Array, "E n m"]) -> Array:
-        return jax.lax.ragged_dot(rows, kernels, sizes)
+        return ragged_product(rows, kernels, sizes)
 
     y = experts(rows[0, token], multiply=multiply, deterministic=deterministic)
     gate = choices_first(gate)[0, order[0]]
