@@ -132,7 +132,10 @@ def masked_scores(
     scores = product("BTGRK,BGSK->BGRTS", query, keys_values.key)
     scores = scores.reshape(batch, heads, targets, sources)
     if bias is not None:
-        scores = scores + broadcast_to(bias.astype(scores.dtype), scores.shape)
+        # Its gradient is a product of float32 arrays on a CPU, for float32 networks alone.
+        float32 = query.dtype == jnp.float32
+        bias = bias.astype(scores.dtype)
+        scores = scores + (broadcast_to(bias, scores.shape) if float32 else bias)
     allowed = mask.dense(queries=targets, keys=sources)
     return scores if allowed is None else jnp.where(allowed, scores, MASKED)
 
