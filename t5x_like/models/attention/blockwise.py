@@ -200,7 +200,7 @@ def _gradients(
     operands: _Operands, attended: _Attended, gradient: Float[Array, "B T H K"], *, scale: float
 ) -> _Operands:
     """The gradients of the operands, from that of the output."""
-    query, (key, value) = operands.query, jax.tree.leaves(operands.keys_values)
+    query, key, value = operands.query, operands.keys_values.key, operands.keys_values.value
     # Of the sum of the values before its division, so that the weights need not be divided either.
     gradient = gradient / jnp.swapaxes(attended.total, 1, 2)[..., None]
     inner = jnp.swapaxes(jnp.sum(gradient * attended.output, axis=-1), 1, 2)
