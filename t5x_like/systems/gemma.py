@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
+from t5x_like.models.norms import normalize
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 
@@ -52,9 +52,7 @@ class OffsetRMSNorm(nn.Module):
         """The normalized states; computed in float32."""
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("norm",))
         gain = 1 + self.param("scale", zeros, x.shape[-1:]).astype(jnp.float32)
-        x = x.astype(jnp.float32)
-        mean = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        return (x * jax.lax.rsqrt(mean + self.epsilon) * gain).astype(self.dtype)
+        return normalize(x, gain, epsilon=self.epsilon).astype(self.dtype)
 
 
 class ScaledInputs(nn.Module):

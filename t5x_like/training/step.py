@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from t5x_like import names
+from t5x_like import names, partitioning
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.state import TrainState
@@ -146,14 +146,25 @@ def _update(
     params = optax.apply_updates(state.params, updates)
     metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
     values = {
-        "grad_norm": optax.tree.norm(gradient),
-        "param_norm": optax.tree.norm(state.params),
+        "grad_norm": _norm(gradient),
+        "param_norm": _norm(state.params),
         "learning_rate": rate(state.step, number),
     }
     metrics |= {name: metrics_lib.from_value(value) for name, value in values.items()}
     metrics |= metrics_lib.from_sums(_filled(batch))
     carry = _with_memory(state.carry, task, memory)
     return state.replace(params=params, opt_state=opt_state, carry=carry), metrics
+
+
+def _norm(tree: PyTree) -> Float[Array, ""]:
+    """The norm of all numbers of a tree together.
+
+    Behind a barrier on a CPU: XLA would otherwise share the squares with Adam's second moment, and
+    so write an array of them, in place of two sums that write nothing.
+    """
+    return optax.tree.norm(
+        jax.lax.optimization_barrier(tree) if partitioning.platform() == "cpu" else tree
+    )
 
 
 def _order(
