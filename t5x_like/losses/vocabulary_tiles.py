@@ -188,7 +188,7 @@ def _backward(tiles, residuals, cotangents):
         # M is summed over in the end, once, by the devices that have the parts.
         by_hidden += float32_sums(f"BLMC,{tiles.kernel}->BLMD", gradient, part)
         part = kernel_gradient(
-            f"BLD,BLMC->{tiles.kernel}",
+            f"ND,NMC->{tiles.kernel}",
             hidden,
             gradient,
             vocabulary=("activation_vocab", None),

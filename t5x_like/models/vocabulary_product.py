@@ -61,7 +61,7 @@ def _backward(axis, operands, gradient):
         f"BLV,{_kernel(axis)}->BLD", gradient, kernel.astype(hidden.dtype)
     ).astype(hidden.dtype)
     by_kernel = kernel_gradient(
-        f"BLD,BLV->{_kernel(axis)}",
+        f"ND,NV->{_kernel(axis)}",
         hidden,
         gradient,
         vocabulary=("activation_vocab",),
@@ -84,14 +84,19 @@ def kernel_gradient(
     """The float32 gradient of a kernel, each device with the part that it has of the kernel.
 
     Args:
-        equation: of hidden and gradient.
+        equation: of hidden and gradient as rows [N, D] and [N, *V], N = B L: a product that sums
+            over two axes would first be transposed on a CPU.
         gradient: of the logits, in the type of `hidden`.
         vocabulary: logical axes of the logits after `B L`.
         axes: those of the kernel.
     """
     rows = ("activation_batch", "activation_length")
+
+    def product(*arrays: Array) -> Array:
+        return float32_sums(equation, *(x.reshape(-1, *x.shape[2:]) for x in arrays))
+
     return partitioning.sum_over_batch(
-        functools.partial(float32_sums, equation),
+        product,
         (hidden, (*rows, "activation_embed")),
         (gradient, (*rows, *vocabulary)),
         axes=axes,
