@@ -73,8 +73,10 @@ def normalize(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _normalize(epsilon: float, subtract_mean: bool, x: Array, gain: Array) -> Array:
-    """The gradient is written out because, on a CPU, XLA computes parts of the automatic one anew
-    wherever they are read, and multiplies gains that it first writes out for every token.
+    """Normalize, with a gradient that is written out.
+
+    On a CPU XLA computes parts of the automatic one anew wherever they are read, and multiplies
+    gains that it first writes out for every token.
     """
     return _forward(epsilon, subtract_mean, x, gain)[0]
 
