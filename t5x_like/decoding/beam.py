@@ -218,9 +218,9 @@ def _search(extend: Extend, logits: Array, cache: Any, ranking: _Ranking, *, pla
         return state, cache.reorder(rows)
 
     every_beam = jnp.repeat(logits, plan.beams, axis=0)
-    state, rows = _advance(_start(prompts, plan=plan), every_beam, ranking, plan=plan)
-    # Up to here the cache has one row per prompt, from which all its beams start.
-    return jax.lax.while_loop(unfinished, step, (state, cache.gather(rows // plan.beams)))[0]
+    # The parents are of no interest: all beams start from the one row of their prompt.
+    state, _ = _advance(_start(prompts, plan=plan), every_beam, ranking, plan=plan)
+    return jax.lax.while_loop(unfinished, step, (state, cache.repeat(plan.beams)))[0]
 
 
 def _start(prompts: int, *, plan: _Plan) -> _State:

@@ -11,11 +11,11 @@ from jaxtyping import Array, Bool, Float, Int
 class Cache(Protocol):
     """A key-value cache, or any other state, of B rows: a pytree of fixed shapes."""
 
-    def gather(self, rows: Int[Array, "R"]) -> Any:
-        """A cache whose row i is row `rows[i]` of this one; rows may repeat or be left out."""
+    def repeat(self, times: int) -> Any:
+        """A cache with each row so many times, side by side: the beams or samples of a prompt."""
 
-    def reorder(self, rows: Int[Array, "R"]) -> Any:
-        """Like `gather`, where rows `rows[i]` and i belong to one prompt, whose state may stay."""
+    def reorder(self, rows: Int[Array, "B"]) -> Any:
+        """A cache whose row i is row `rows[i]` of this one, which is of the same prompt."""
 
 
 # (tokens [B, 1] int32, cache) -> (logits [B, 1, V] of the next token, cache). Pure.

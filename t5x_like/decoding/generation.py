@@ -193,8 +193,7 @@ def _prepare(
             f"samples={samples}: choose=greedy gives equal rows; set choose=sample, or use "
             "beam_search"
         )
-    rows = jnp.repeat(jnp.arange(logits.shape[0]), samples)
-    return plan, logits[rows], cache.gather(rows)
+    return plan, jnp.repeat(logits, samples, axis=0), cache.repeat(samples)
 
 
 @functools.partial(jax.jit, static_argnames="plan")

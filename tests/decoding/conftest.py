@@ -15,10 +15,11 @@ class LastToken:
 
     token: jax.Array
 
-    def gather(self, rows):
-        return LastToken(self.token[rows])
+    def repeat(self, times):
+        return LastToken(jnp.repeat(self.token, times, axis=0))
 
-    reorder = gather
+    def reorder(self, rows):
+        return LastToken(self.token[rows])
 
 
 @flax.struct.dataclass
@@ -27,10 +28,11 @@ class Hidden:
 
     state: jax.Array
 
-    def gather(self, rows):
-        return Hidden(self.state[rows])
+    def repeat(self, times):
+        return Hidden(jnp.repeat(self.state, times, axis=0))
 
-    reorder = gather
+    def reorder(self, rows):
+        return Hidden(self.state[rows])
 
 
 @jax.jit

@@ -70,7 +70,7 @@ def test_samples_of_a_prompt_stand_side_by_side(recurrent_model):
     settings = {"max_new_tokens": 6, "eos_ids": 1, "choose": sample, "log_probs": True}
     found = generate(extend, logits, cache, **settings, samples=4, rng=jax.random.key(0))
     rows = np.repeat(np.arange(3), 4)
-    repeated = generate(extend, logits[rows], cache.gather(rows), **settings, rng=jax.random.key(0))
+    repeated = generate(extend, logits[rows], cache.repeat(4), **settings, rng=jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, found, repeated)
     assert len(np.unique(found.tokens[:4], axis=0)) > 1
 

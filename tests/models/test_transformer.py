@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like.models.attention.cache import LayerCache
 from t5x_like.models.blocks.stack import stack_layers, unstack_layers
 from t5x_like.systems import t5
 from t5x_like.training import flops
@@ -219,28 +220,27 @@ def test_prompts_of_unequal_length_are_padded_on_the_left(architecture):
     np.testing.assert_allclose(logits, alone_next, atol=ROUNDING)
 
 
-def test_a_gathered_cache_goes_on_as_the_rows_it_came_from():
-    module, params = make()
-    batch = example("encoder_decoder")
-    _, cache = prefill(module, params, batch, length=3)
-    rows = np.array([1, 0, 1])
-    token = np.array([[5], [6]])
-    logits, _ = jitted(module, "extend")(params, token, cache)
-    gathered, _ = jitted(module, "extend")(params, token[rows], cache.gather(rows))
-    np.testing.assert_allclose(gathered, logits[rows], atol=ROUNDING)
-
-
 @pytest.mark.parametrize("loop", ["scan", "unroll"])
-def test_beams_of_one_prompt_change_places_and_keep_its_memory(loop):
+def test_beams_share_the_memory_of_their_prompt_and_change_places(loop):
     module, params = make(loop=loop)
     batch = example("encoder_decoder")
     _, cache = prefill(module, params, batch, length=3)
-    beams = cache.gather(np.array([0, 0, 1, 1]))
-    _, beams = jitted(module, "extend")(params, np.array([[5], [6], [7], [8]]), beams)
-    rows, token = np.array([1, 0, 3, 3]), np.array([[9], [10], [11], [12]])
-    gathered, _ = jitted(module, "extend")(params, token, beams.gather(rows))
-    reordered, _ = jitted(module, "extend")(params, token, beams.reorder(rows))
-    np.testing.assert_allclose(reordered, gathered, atol=ROUNDING)
+    extend = functools.partial(jitted(module, "extend"), params)
+    first, second = np.array([[5], [6], [7], [8]]), np.array([[9], [10], [11], [12]])
+    _, beams = extend(first, cache.repeat(2))
+    rows = np.array([1, 0, 3, 3])
+    found, beams = extend(second, beams.reorder(rows))
+    # Each beam reads what a row of its own would read ...
+    prompts = np.repeat(batch["decoder_input_tokens"][:, :3], 2, axis=0)
+    alone = {
+        "encoder_input_tokens": np.repeat(batch["encoder_input_tokens"], 2, axis=0),
+        "decoder_input_tokens": np.concatenate([prompts, first[rows], second], axis=1),
+    }
+    np.testing.assert_allclose(found[:, 0], jitted(module)(params, alone)[:, -1], atol=ROUNDING)
+    # ... and the encoder's output has its keys and values once.
+    layers = jax.tree.leaves(beams.layers, is_leaf=lambda x: isinstance(x, LayerCache))
+    assert {layer.own.key.shape[-4] for layer in layers} == {4}
+    assert {layer.memory.key.shape[-4] for layer in layers} == {2}
 
 
 def test_a_prompt_longer_than_the_cache_is_refused():

@@ -134,12 +134,12 @@ def test_a_ring_of_keys_is_as_good_as_all(loop, prompt, at_once):
         np.testing.assert_allclose(logits, full[:, place : place + at_once], atol=ROUNDING)
 
 
-def test_a_gathered_ring_goes_on_as_the_rows_it_came_from():
+def test_a_reordered_ring_goes_on_as_the_rows_it_came_from():
     _, params = make("unroll")
     text = tokens(6)
     _, cache = jitted("unroll", "prefill")(params, text, cache_length=9)
     extend = functools.partial(jitted("unroll", "extend"), params)
-    rows, token = np.array([1, 1, 0]), np.array([[5], [6]], np.int32)
+    rows, token = np.array([1, 1]), np.array([[5], [6]], np.int32)
     logits, _ = extend(token, cache)
-    gathered, _ = extend(token[rows], cache.gather(rows))
+    gathered, _ = extend(token[rows], cache.reorder(rows))
     np.testing.assert_allclose(gathered, logits[rows], atol=ROUNDING)

@@ -57,10 +57,11 @@ class History:
     length: jax.Array
     source: jax.Array
 
-    def gather(self, rows):
-        return History(self.tokens[rows], self.real[rows], self.length, self.source)
+    def repeat(self, times):
+        return self.reorder(np.repeat(np.arange(len(self.tokens)), times))
 
-    reorder = gather
+    def reorder(self, rows):
+        return History(self.tokens[rows], self.real[rows], self.length, self.source)
 
 
 @functools.cache

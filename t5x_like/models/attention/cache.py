@@ -1,6 +1,7 @@
 """The key-value cache of a decoder."""
 
 import dataclasses
+from collections.abc import Callable
 
 import flax.linen as nn
 import flax.struct
@@ -68,23 +69,24 @@ class KeyValues:
 
 @flax.struct.dataclass
 class LayerCache:
-    """One layer's cache: keys and values of the positions so far, and of the encoder's output."""
+    """One layer's cache: keys and values of the positions so far, and of the encoder's output.
+
+    Of `memory` there is one row for all rows of `own` that continue one prompt, side by side.
+    """
 
     own: KeyValues
     memory: KeyValues | None = None
 
-    def gather(self, rows: Int[Array, "R"], *, same_memory: bool) -> "LayerCache":
-        """The cache of other rows.
+    def repeat(self, times: int) -> "LayerCache":
+        """Each row of `own` so many times."""
+        own = jax.tree.map(lambda x: jnp.repeat(x, times, axis=x.ndim - 4), self.own)
+        return dataclasses.replace(self, own=own)
 
-        Args:
-            same_memory: each new row has the same encoder output as the row that it replaces.
-        """
-
-        def take(x: Array) -> Array:
-            return jnp.take(x, rows, axis=x.ndim - 4)  # layers may be stacked before the rows
-
-        memory = self.memory if same_memory else jax.tree.map(take, self.memory)
-        return LayerCache(own=jax.tree.map(take, self.own), memory=memory)
+    def reorder(self, rows: Int[Array, "B"]) -> "LayerCache":
+        """The cache of other rows of the same prompts."""
+        # Layers may be stacked before the rows.
+        own = jax.tree.map(lambda x: jnp.take(x, rows, axis=x.ndim - 4), self.own)
+        return dataclasses.replace(self, own=own)
 
     def from_slots(self, slots: Int[Array, "B S"]) -> "LayerCache":
         """The cache in which slot s of row b has what is in slot `slots[b, s]` now.
@@ -118,22 +120,33 @@ class Cache:
         real: slots that hold a token and no padding.
         starts: the slot of each row's first token.
         length: the number of slots in use.
-        memory_real: places of the encoder's output that are no padding, or None without one.
+        memory_real: places of the encoder's output that are no padding, one row for all beams or
+            samples of a prompt; or None without an encoder.
     """
 
     layers: PyTree
     real: Bool[Array, "B S"]
     starts: Int[Array, "B"]
     length: Int[Array, ""]
-    memory_real: Bool[Array, "B M"] | None = None
+    memory_real: Bool[Array, "P M"] | None = None
 
-    def gather(self, rows: Int[Array, "b"]) -> "Cache":
-        """The cache of these rows, repeated for samples or beams."""
-        return self._gather(rows, same_memory=False)
+    def repeat(self, times: int) -> "Cache":
+        """Each row so many times, side by side: the samples or beams of its prompt."""
+        return dataclasses.replace(
+            self,
+            layers=self._each_layer(lambda layer: layer.repeat(times)),
+            real=jnp.repeat(self.real, times, axis=0),
+            starts=jnp.repeat(self.starts, times),
+        )
 
     def reorder(self, rows: Int[Array, "B"]) -> "Cache":
-        """Like `gather`, where each row keeps its encoder output: the beams of one prompt."""
-        return self._gather(rows, same_memory=True)
+        """The cache whose row i is row `rows[i]` of this one, which is of the same prompt."""
+        return dataclasses.replace(
+            self,
+            layers=self._each_layer(lambda layer: layer.reorder(rows)),
+            real=self.real[rows],
+            starts=self.starts[rows],
+        )
 
     def moved(self, by: Int[Array, "B"]) -> "Cache":
         """Each row `by` slots further right: rows of several lengths then end in the same slot.
@@ -147,27 +160,11 @@ class Cache:
         old = slots - by[:, None]
         places = jnp.maximum(old, 0)
         real = jnp.take_along_axis(self.real, places, axis=1) & (old >= 0) & (slots < self.length)
-        layers = jax.tree.map(
-            lambda layer: layer.from_slots(places),
-            self.layers,
-            is_leaf=lambda x: isinstance(x, LayerCache),
-        )
+        layers = self._each_layer(lambda layer: layer.from_slots(places))
         return dataclasses.replace(self, layers=layers, real=real, starts=self.starts + by)
 
-    def _gather(self, rows: Array, *, same_memory: bool) -> "Cache":
-        def take(layer: LayerCache) -> LayerCache:
-            return layer.gather(rows, same_memory=same_memory)
-
-        memory_real = self.memory_real
-        if memory_real is not None and not same_memory:
-            memory_real = memory_real[rows]
-        return dataclasses.replace(
-            self,
-            layers=jax.tree.map(take, self.layers, is_leaf=lambda x: isinstance(x, LayerCache)),
-            real=self.real[rows],
-            starts=self.starts[rows],
-            memory_real=memory_real,
-        )
+    def _each_layer(self, change: Callable[[LayerCache], LayerCache]) -> PyTree:
+        return jax.tree.map(change, self.layers, is_leaf=lambda x: isinstance(x, LayerCache))
 
     def push(
         self, real: Bool[Array, "B T"], *, visibility: Visibility, first: bool = False

@@ -74,13 +74,17 @@ class PreNormBlock(nn.Module):
             memory = cache.memory
         else:
             return x, None, None
+        y = self._sublayer_input(x, self.cross_attention_norm)
+        # Beams of one prompt are queries of one row, and read its keys and values once.
+        prompts = memory.key.shape[0]
         y, scores = self.cross_attention.attend(
-            self._sublayer_input(x, self.cross_attention_norm),
+            y.reshape(prompts, -1, y.shape[-1]),
             memory,
             mask=shared.memory_mask,
             deterministic=shared.deterministic,
             with_scores=shared.with_scores,
         )
+        y = y.reshape(x.shape)
         return self._sublayer_output(x, y, self.cross_attention_norm, shared), memory, scores
 
     def _feed_forward(self, x: Array, shared: Shared) -> Array:

@@ -18,11 +18,11 @@ class Caches:
 
     members: tuple[Any, ...]
 
-    def gather(self, rows: Int[Array, "R"]) -> "Caches":
+    def repeat(self, times: int) -> "Caches":
         """See `decoding.decoder_contract.Cache`."""
-        return Caches(tuple(one.gather(rows) for one in self.members))
+        return Caches(tuple(one.repeat(times) for one in self.members))
 
-    def reorder(self, rows: Int[Array, "R"]) -> "Caches":
+    def reorder(self, rows: Int[Array, "B"]) -> "Caches":
         """See `decoding.decoder_contract.Cache`."""
         return Caches(tuple(one.reorder(rows) for one in self.members))
 
