@@ -15,6 +15,7 @@ from t5x_like import decoding
 from t5x_like.decoding.decoder_contract import Extend
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
+from t5x_like.decoding.transposed_kernels import Kernel, kernels_of_extend, pays, transpose
 from t5x_like.models.blocks.stack import Stack, unstack_layers
 from t5x_like.partitioning import fetch
 
@@ -40,7 +41,8 @@ class Generator:
 
     A scanned stack copies a layer's weights and cache out of the stack at every layer, which with
     one token per row takes most of the time (on a CPU three times as long as the computation). So
-    scanned layers are unrolled here, once for all calls.
+    scanned layers are unrolled here, once for all calls; and on a CPU the kernels of a large
+    decoder are transposed (`transposed_kernels.py`).
 
     `generate` and `stream` run on the host. Inside a jitted function call `prefill`, and
     `decoding.generate` with `extend`.
@@ -58,8 +60,12 @@ class Generator:
             raise ValueError(f"the network {type(module).__name__} does not generate text")
         self._module = unrolled(module)
         self._stacked = self._module is not module
-        self._params = unstack(params) if self._stacked else params
         self._encodes = module.sides == ("encoder", "decoder")
+        self._kernels: tuple[Kernel, ...] = ()
+        if pays(params):
+            given = jax.eval_shape(unstack, params) if self._stacked else params
+            self._kernels = kernels_of_extend(self._module, given, encodes=self._encodes)
+        self._variables = self._arrange(params)
         self._prefill = jax.jit(self._run_prefill, static_argnames="cache_length")
         # One function for all calls: compiled decoders are found again by it.
         self._extend = self._run_extend
@@ -67,7 +73,7 @@ class Generator:
     def with_params(self, params: PyTree) -> "Generator":
         """A generator with other parameters of the same network, and the same compiled code."""
         other = copy.copy(self)
-        other._params = unstack(params) if self._stacked else params
+        other._variables = self._arrange(params)
         return other
 
     def prefill(
@@ -79,12 +85,12 @@ class Generator:
             arguments: the arguments of the module's `prefill`.
             cache_length: the number of tokens of the prompt and its continuation.
         """
-        return self._prefill(self._params, arguments, cache_length=cache_length)
+        return self._prefill(self._variables, arguments, cache_length=cache_length)
 
     @property
     def extend(self) -> Extend:
         """(tokens [B, 1], cache) -> (logits [B, 1, V], cache), for the functions of `decoding`."""
-        return jax.tree_util.Partial(self._extend, self._params)
+        return jax.tree_util.Partial(self._extend, self._variables)
 
     def generate(
         self,
@@ -161,14 +167,19 @@ class Generator:
         logits, cache = self.prefill(arguments, cache_length=prompt.shape[1] + most)
         return _Prefilled(prompt, logits, cache, least, most)
 
+    def _arrange(self, params: PyTree) -> dict[str, PyTree]:
+        if not self._stacked and not self._kernels:
+            return {"params": params}
+        return _arrange(params, stacked=self._stacked, kernels=self._kernels)
+
     def _run_prefill(
-        self, params: PyTree, arguments: Any, *, cache_length: int
+        self, variables: PyTree, arguments: Any, *, cache_length: int
     ) -> tuple[Array, Any]:
         call = {"cache_length": cache_length, "method": "prefill", **arguments}
-        return self._module.apply({"params": params}, **call)
+        return self._module.apply(variables, **call)
 
-    def _run_extend(self, params: PyTree, tokens: Array, cache: Any) -> tuple[Array, Any]:
-        return self._module.apply({"params": params}, tokens, cache, method="extend")
+    def _run_extend(self, variables: PyTree, tokens: Array, cache: Any) -> tuple[Array, Any]:
+        return self._module.apply(variables, tokens, cache, method="extend")
 
 
 def unrolled(module: nn.Module) -> nn.Module:
@@ -203,3 +214,9 @@ def _unstacked(params: PyTree) -> PyTree:
 
 
 unstack = jax.jit(_unstacked)
+
+
+@functools.partial(jax.jit, static_argnames=("stacked", "kernels"))
+def _arrange(params: PyTree, *, stacked: bool, kernels: tuple[Kernel, ...]) -> dict[str, PyTree]:
+    """The variables of an unrolled network: one program, so that nothing is there twice."""
+    return transpose(_unstacked(params) if stacked else params, kernels)

@@ -8,9 +8,14 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.matrix_product import product_with_transposed
 from t5x_like.models.quantized_product import Product
 
 Initializer = Callable[..., Array]
+
+# A collection of kernels as matrices [outputs, inputs], in place of the parameters: decoding on a
+# CPU has them so (decoding/transposed_kernels.py).
+TRANSPOSED = "transposed"
 
 
 def keep_whole(x: Float[Array, "B ... D"]) -> Any:
@@ -47,7 +52,23 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """The product, in `dtype`."""
-        inputs = x.shape[x.ndim - self.contract :]
+        rows, inputs = x.shape[: x.ndim - self.contract], x.shape[x.ndim - self.contract :]
+        # As a product of matrices, so that its gradients are such products too: with more axes XLA
+        # first transposes an operand, on a CPU number by number.
+        y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs))
+        if self.has_variable(TRANSPOSED, "kernel"):
+            kernel = self.get_variable(TRANSPOSED, "kernel")
+            y = product_with_transposed(y, kernel.astype(self.dtype))
+        else:
+            y = self.product(y, self._matrix(inputs))
+        y = y.reshape(*rows, *self.features)
+        if self.use_bias:
+            init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
+            y = y + self.param("bias", init, self.features).astype(self.dtype)
+        return y
+
+    def _matrix(self, inputs: tuple[int, ...]) -> Float[Array, "n m"]:
+        """The kernel from inputs of these sizes, as a matrix in `dtype`."""
 
         def init(key: Array, shape: tuple[int, ...]) -> Array:
             matrix = (math.prod(inputs), math.prod(self.features))
@@ -55,14 +76,4 @@ class Linear(nn.Module):
 
         init = nn.with_logical_partitioning(init, self.axes)
         kernel = self.param("kernel", init, (*inputs, *self.features))
-        # As a product of matrices, so that its gradients are such products too: with more axes XLA
-        # first transposes an operand, on a CPU number by number.
-        rows = x.shape[: x.ndim - self.contract]
-        matrix = kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
-        y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs))
-        y = self.product(y, matrix)
-        y = y.reshape(*rows, *self.features)
-        if self.use_bias:
-            init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
-            y = y + self.param("bias", init, self.features).astype(self.dtype)
-        return y
+        return kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from t5x_like import systems
+from t5x_like.decoding import transposed_kernels
 from t5x_like.decoding.generator import Generator
+from t5x_like.models.linear import TRANSPOSED
 from t5x_like.pretrained.model import Pretrained
 
 TINY = {
@@ -21,11 +23,19 @@ TINY = {
         "heads": 2,
         "d_kv": 4,
     },
+    "llama": {
+        "vocab_size": 50,
+        "layers": 3,
+        "d_model": 16,
+        "d_ff": 20,
+        "heads": 4,
+        "kv_heads": 2,
+    },
 }
 
 
-def make(system):
-    config = next(iter(systems.find(system).sizes.values())) | TINY[system]
+def make(system, **changes):
+    config = next(iter(systems.find(system).sizes.values())) | TINY[system] | changes
     module = systems.build(system, config)
     params = jax.jit(lambda: nn.unbox(module.init(jax.random.key(0), module.example_batch())))()
     # Large enough that the generated tokens depend on every layer.
@@ -61,6 +71,37 @@ def test_unrolled_layers_generate_what_the_scanned_stack_predicts(system):
     other = model.generate(prompt, np.ones((2, 5)), **settings)
     np.testing.assert_array_equal(other, greedy(model, prompt, new=4))
     assert not np.array_equal(found, other)
+
+
+@pytest.mark.parametrize(
+    ("system", "changes", "kernels"),
+    [
+        # Of a layer's self-attention 4, of its feed-forward layer 2.
+        ("gpt2", {}, 3 * 6),
+        # Of its cross-attention 2, since keys and values are in the cache; and the output layer.
+        ("t5", {"tied_head": False, "loop": "unroll"}, 3 * 8 + 1),
+        pytest.param(
+            "t5", {"feed_forward": "gated_gelu", "tied_head": True}, 3 * 9, marks=pytest.mark.slow
+        ),
+        ("llama", {}, 3 * 7 + 1),
+        # 8-bit products have kernels of their own.
+        pytest.param("llama", {"quantization": "int8"}, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_large_decoder_on_a_cpu_has_transposed_kernels(system, changes, kernels, monkeypatch):
+    model = make(system, **changes)
+    prompt = np.random.default_rng(0).integers(2, 50, (2, 5))
+    settings = {"max_new_tokens": 4, "eos_token_id": None}
+    expected = model.generate(prompt, np.ones((2, 5)), **settings)
+    assert not model.generator._variables.get(TRANSPOSED)
+    monkeypatch.setattr(transposed_kernels, "_LEAST", 0)
+    large = make(system, **changes)
+    np.testing.assert_array_equal(large.generate(prompt, np.ones((2, 5)), **settings), expected)
+    variables = large.generator._variables
+    assert len(jax.tree.leaves(variables[TRANSPOSED])) == kernels
+    # None is there twice.
+    count = sum(x.size for x in jax.tree.leaves(model.params))
+    assert sum(x.size for x in jax.tree.leaves(variables)) == count
 
 
 def test_a_network_that_cannot_generate_is_refused():

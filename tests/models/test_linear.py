@@ -4,9 +4,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from t5x_like import partitioning
-from t5x_like.models.linear import Linear, keep_whole
+from t5x_like.models.linear import TRANSPOSED, Linear, keep_whole
 
 
 class Pair(nn.Module):
@@ -41,3 +42,22 @@ def test_a_width_that_is_kept_whole_has_the_gradient_of_one_device():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
     )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [1, 8, 65])  # from 65 on the kernel is the right operand
+@pytest.mark.parametrize("contract", [1, 2])
+def test_a_transposed_kernel_gives_the_same(contract, rows, dtype):
+    axes = {1: ("embed", "heads", "kv"), 2: ("heads", "kv", "embed")}[contract]
+    layer = Linear((6, 4, 5)[contract:], axes, contract=contract, use_bias=True, dtype=dtype)
+    x = jax.random.normal(jax.random.key(0), (rows, 1, *(6, 4, 5)[:contract]))
+    params = nn.unbox(layer.init(jax.random.key(1), x))["params"]
+    params["bias"] += 1.0
+    kernel = params["kernel"].reshape(6 * (4 if contract == 2 else 1), -1).T
+    variables = {"params": {"bias": params["bias"]}, TRANSPOSED: {"kernel": kernel}}
+    found = jax.jit(layer.apply)(variables, x)
+    expected = jax.jit(layer.apply)({"params": params}, x)
+    assert found.dtype == expected.dtype == dtype
+    # Sums of 24 terms of order 0.2, in another order; a last bit of bfloat16.
+    rounding = {"float32": 1e-6, "bfloat16": 2**-7}[dtype]
+    np.testing.assert_allclose(found.astype("float32"), expected.astype("float32"), atol=rounding)

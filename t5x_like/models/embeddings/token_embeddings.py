@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.models.embeddings.lookup import look_up
+from t5x_like.models.linear import TRANSPOSED
 from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
@@ -93,10 +94,14 @@ class LinearHead(nn.Module):
         self, x: Float[Array, "B L D"], embedding: Float[Array, "V D"]
     ) -> VocabularyProduct:
         """The logits, not computed yet."""
-        init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
-        kernel = self.param("kernel", init, embedding.shape[::-1])
+        transposed = self.has_variable(TRANSPOSED, "kernel")
+        if transposed:
+            kernel = self.get_variable(TRANSPOSED, "kernel")
+        else:
+            init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
+            kernel = self.param("kernel", init, embedding.shape[::-1])
         bias = None
         if self.use_bias:
             zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
             bias = self.param("bias", zeros, embedding.shape[:1])
-        return VocabularyProduct(x, kernel, bias, vocabulary_axis=1)
+        return VocabularyProduct(x, kernel, bias, vocabulary_axis=0 if transposed else 1)
