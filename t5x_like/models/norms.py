@@ -55,10 +55,10 @@ class LayerNorm(nn.Module):
         return y.astype(self.dtype)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def normalize(
     x: Float[Array, "... D"],
     gain: Float[Array, " D"],
-    *,
     epsilon: float,
     subtract_mean: bool = False,
 ) -> Float[Array, "... D"]:
@@ -67,21 +67,14 @@ def normalize(
     With m the mean of x over its D numbers, 0 unless `subtract_mean`,
 
         y = (x - m) r gain,   r = 1 / sqrt(mean((x - m)^2) + epsilon).
+
+    Its gradient is written out: on a CPU XLA computes parts of the automatic one anew wherever they
+    are read, and multiplies gains that it first writes out for every token.
     """
-    return _normalize(epsilon, subtract_mean, x, gain)
+    return _forward(x, gain, epsilon, subtract_mean)[0]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _normalize(epsilon: float, subtract_mean: bool, x: Array, gain: Array) -> Array:
-    """Normalize, with a gradient that is written out.
-
-    On a CPU XLA computes parts of the automatic one anew wherever they are read, and multiplies
-    gains that it first writes out for every token.
-    """
-    return _forward(epsilon, subtract_mean, x, gain)[0]
-
-
-def _forward(epsilon, subtract_mean, x, gain):
+def _forward(x, gain, epsilon, subtract_mean):
     mean = _mean(x.astype(jnp.float32)) if subtract_mean else None
     centered = _centered(x, mean)
     # Two passes: E[x^2] - E[x]^2 loses half of float32's digits where the mean is large compared
@@ -103,7 +96,7 @@ def _backward(epsilon, subtract_mean, kept, by_y):
     return (by_x * root).astype(x.dtype), by_gain.astype(gain.dtype)
 
 
-_normalize.defvjp(_forward, _backward)
+normalize.defvjp(_forward, _backward)
 
 
 def _centered(x: Array, mean: Array | None) -> Array:

@@ -32,8 +32,8 @@ def test_all_projections_of_a_training_step_have_8_bit_operands(name, kind):
     projections, others = Counter(), Counter()
     for equation in products_of(training_step(name, quantization=kind)):
         operands = tuple(str(variable.aval.dtype) for variable in equation.invars)
-        # A forward product with a rule for its gradient has no name; only these are of matrices,
-        # and the gradient of the output layer's kernel, which has the vocabulary.
+        # Products of two matrices are those of projections, and the gradient of the output layer's
+        # kernel, in which alone the vocabulary is.
         shapes = [variable.aval.shape for variable in equation.invars]
         matrices = all(len(shape) == 2 and DEMO_VOCABULARY not in shape for shape in shapes)
         (projections if matrices else others)[operands] += 1
