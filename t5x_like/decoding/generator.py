@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from flax import traverse_util
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import decoding
@@ -170,7 +171,10 @@ class Generator:
     def _arrange(self, params: PyTree) -> dict[str, PyTree]:
         if not self._stacked and not self._kernels:
             return {"params": params}
-        return _arrange(params, stacked=self._stacked, kernels=self._kernels)
+        changed = _changed_variables(params, stacked=self._stacked, kernels=self._kernels)
+        given = traverse_util.flatten_dict(params)
+        own = {path: given[path] if x is None else x for path, x in changed["params"].items()}
+        return {**changed, "params": traverse_util.unflatten_dict(own)}
 
     def _run_prefill(
         self, variables: PyTree, arguments: Any, *, cache_length: int
@@ -217,6 +221,15 @@ unstack = jax.jit(_unstacked)
 
 
 @functools.partial(jax.jit, static_argnames=("stacked", "kernels"))
-def _arrange(params: PyTree, *, stacked: bool, kernels: tuple[Kernel, ...]) -> dict[str, PyTree]:
-    """The variables of an unrolled network: one program, so that nothing is there twice."""
-    return transpose(_unstacked(params) if stacked else params, kernels)
+def _changed_variables(
+    params: PyTree, *, stacked: bool, kernels: tuple[Kernel, ...]
+) -> dict[str, Any]:
+    """The variables of an unrolled network, the parameters by their paths.
+
+    None stands for those that are as they were: a program copies what it only passes on.
+    """
+    variables = transpose(_unstacked(params) if stacked else params, kernels)
+    given = traverse_util.flatten_dict(params)
+    own = traverse_util.flatten_dict(variables["params"])
+    own = {path: None if path in given else x for path, x in own.items()}
+    return {**variables, "params": own}

@@ -37,8 +37,8 @@ def product_with_transposed(
 ) -> Float[Array, "N m"]:
     """Rows times a kernel that lies transposed: for few rows on a CPU as kernel times rows.
 
-    XLA for CPUs multiplies 2 to 64 rows in half to nine tenths of the time so, and one row in as
-    much (docs/performance.md).
+    XLA for CPUs multiplies 2 to 64 rows in 0.4 to 0.9 of the time so, and one row in the same
+    (docs/performance.md).
     """
     if len(rows) > _FEW:
         return rows @ transposed.T

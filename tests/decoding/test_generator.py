@@ -99,7 +99,9 @@ def test_a_large_decoder_on_a_cpu_has_transposed_kernels(system, changes, kernel
     np.testing.assert_array_equal(large.generate(prompt, np.ones((2, 5)), **settings), expected)
     variables = large.generator._variables
     assert len(jax.tree.leaves(variables[TRANSPOSED])) == kernels
-    # None is there twice.
+    # None is there twice, and what stays as it is is not copied.
+    embedding = large.params["token_embedder"]["embedding"]
+    assert variables["params"]["token_embedder"]["embedding"] is embedding
     count = sum(x.size for x in jax.tree.leaves(model.params))
     assert sum(x.size for x in jax.tree.leaves(variables)) == count
 
