@@ -158,10 +158,8 @@ def weighted_values(
         keep = jax.random.bernoulli(dropout_rng, 1.0 - dropout, shape)
         weights = weights * keep.astype(weights.dtype) / (1.0 - dropout)
     weights = weights.reshape(batch, groups, heads // groups, targets, sources)
-    # Queries before heads in the product would make it values times weights, whose sum over the
-    # values' first axis is several times slower on a CPU.
-    out = jnp.einsum("BGRTS,BGSK->BGRTK", weights, keys_values.value)
-    return jnp.swapaxes(out.reshape(batch, heads, targets, width), 1, 2)
+    out = jnp.einsum("BGRTS,BGSK->BTGRK", weights, keys_values.value)
+    return out.reshape(batch, targets, heads, width)
 
 
 def drop_keys(keys_values: KeyValues, *, heads: int, rate: float, rng: Array) -> KeyValues:
