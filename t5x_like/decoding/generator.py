@@ -16,7 +16,7 @@ from t5x_like import decoding
 from t5x_like.decoding.decoder_contract import Extend
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
-from t5x_like.decoding.transposed_kernels import Kernel, kernels_of_extend, pays, transpose
+from t5x_like.decoding.transposed_kernels import Kernel, arrange, kernels_of_extend, pays
 from t5x_like.models.blocks.stack import Stack, unstack_layers
 from t5x_like.partitioning import fetch
 
@@ -169,12 +169,8 @@ class Generator:
         return _Prefilled(prompt, logits, cache, least, most)
 
     def _arrange(self, params: PyTree) -> dict[str, PyTree]:
-        if not self._stacked and not self._kernels:
-            return {"params": params}
-        changed = _changed_variables(params, stacked=self._stacked, kernels=self._kernels)
-        given = traverse_util.flatten_dict(params)
-        own = {path: given[path] if x is None else x for path, x in changed["params"].items()}
-        return {**changed, "params": traverse_util.unflatten_dict(own)}
+        own = traverse_util.flatten_dict(unstack(params) if self._stacked else params)
+        return arrange(own, self._kernels)
 
     def _run_prefill(
         self, variables: PyTree, arguments: Any, *, cache_length: int
@@ -207,29 +203,16 @@ def _unrolled_factory(value: Any) -> Any:
     return functools.partial(value.func, *value.args, **keywords)
 
 
-def _unstacked(params: PyTree) -> PyTree:
+def unstack(params: PyTree) -> PyTree:
     """Convert the parameters of all scanned stacks to those of unrolled stacks."""
     if not isinstance(params, Mapping):
         return params
     if set(params) == {"block"}:
-        layers = jax.tree.leaves(params)[0].shape[0]
-        return unstack_layers(params, layers=layers)
-    return {name: _unstacked(part) for name, part in params.items()}
+        return _layers_of(params)
+    return {name: unstack(part) for name, part in params.items()}
 
 
-unstack = jax.jit(_unstacked)
-
-
-@functools.partial(jax.jit, static_argnames=("stacked", "kernels"))
-def _changed_variables(
-    params: PyTree, *, stacked: bool, kernels: tuple[Kernel, ...]
-) -> dict[str, Any]:
-    """The variables of an unrolled network, the parameters by their paths.
-
-    None stands for those that are as they were: a program copies what it only passes on.
-    """
-    variables = transpose(_unstacked(params) if stacked else params, kernels)
-    given = traverse_util.flatten_dict(params)
-    own = traverse_util.flatten_dict(variables["params"])
-    own = {path: None if path in given else x for path, x in own.items()}
-    return {**variables, "params": own}
+# Of a stack alone: a program would copy the other parameters, which it only passes on.
+@jax.jit
+def _layers_of(stack: PyTree) -> PyTree:
+    return unstack_layers(stack, layers=jax.tree.leaves(stack)[0].shape[0])

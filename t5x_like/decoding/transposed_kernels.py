@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import traverse_util
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from t5x_like.models.embeddings.token_embeddings import LinearHead
 from t5x_like.models.linear import TRANSPOSED, Linear
@@ -22,12 +22,10 @@ class Kernel(NamedTuple):
 
     Attributes:
         path: its own, in the parameters.
-        axes: their number.
         contract: the number of its first axes that are summed over.
     """
 
     path: tuple[str, ...]
-    axes: int
     contract: int
 
 
@@ -55,17 +53,24 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
         params: arrays or their shapes.
         encodes: whether the network reads prompts with an encoder.
     """
+    shapes = {path: x.shape for path, x in traverse_util.flatten_dict(params).items()}
     found: set[Kernel] = set()
+
+    def add(layer: nn.Module, *, axes: int, contract: int) -> None:
+        kernel = Kernel((*layer.path, "kernel"), contract)
+        if (
+            len(shapes[kernel.path]) == axes
+        ):  # a scanned layer's has one more, of which it knows not
+            found.add(kernel)
 
     def note(
         call: Any, arguments: Any, keywords: Any, context: nn.module.InterceptorContext
     ) -> Any:
         layer, method = context.module, context.method_name
         if isinstance(layer, Linear) and method == "__call__" and layer.product is jnp.matmul:
-            axes = layer.contract + len(layer.features)
-            found.add(Kernel((*layer.path, "kernel"), axes, layer.contract))
+            add(layer, axes=layer.contract + len(layer.features), contract=layer.contract)
         elif isinstance(layer, LinearHead) and method == "product":
-            found.add(Kernel((*layer.path, "kernel"), axes=2, contract=1))
+            add(layer, axes=2, contract=1)
         return call(*arguments, **keywords)
 
     def extend(params: PyTree) -> Any:
@@ -79,17 +84,20 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
             return apply(token, cache, method="extend")
 
     jax.eval_shape(extend, params)
-    shapes = traverse_util.flatten_dict(params)
-    # Kernels of scanned layers have an axis more, of which a layer knows nothing.
-    return tuple(sorted(one for one in found if len(shapes[one.path].shape) == one.axes))
+    return tuple(sorted(found))
 
 
-def transpose(params: PyTree, kernels: tuple[Kernel, ...]) -> dict[str, PyTree]:
-    """The variables of a network: these kernels transposed, and its other parameters."""
-    kept = traverse_util.flatten_dict(params)
-    moved: dict[tuple[str, ...], Array] = {}
-    for path, _, contract in kernels:
-        kernel = kept.pop(path)
-        moved[path] = kernel.reshape(math.prod(kernel.shape[:contract]), -1).T
-    variables = {"params": kept, TRANSPOSED: moved}
+def arrange(params: dict[tuple[str, ...], Array], kernels: tuple[Kernel, ...]) -> dict[str, PyTree]:
+    """The variables of a network: these kernels transposed, and its other parameters.
+
+    Args:
+        params: by their paths. The kernels are taken out, so that none need be there twice.
+    """
+    moved = {path: _transpose(params.pop(path), contract=contract) for path, contract in kernels}
+    variables = {"params": params, TRANSPOSED: moved}
     return {name: traverse_util.unflatten_dict(part) for name, part in variables.items()}
+
+
+@functools.partial(jax.jit, static_argnames="contract")
+def _transpose(kernel: Float[Array, "..."], *, contract: int) -> Float[Array, "m n"]:
+    return kernel.reshape(math.prod(kernel.shape[:contract]), -1).T
