@@ -112,6 +112,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "seconds after which a run in which no step has ended prints the stacks of all threads and "
         "ends, with exit status 4; compilation, evaluation and checkpoints do not count; 0: never",
     ),
+    "train.pause_timeout": (0.0, "the same for one compilation, evaluation or checkpoint"),
     "train.patience": (
         0,
         "stop after so many evaluations without a better value of checkpoint.best; 0: never",
@@ -169,9 +170,9 @@ _LEAST = {
     **dict.fromkeys(("train.steps", "train.log_every", "train.profile_steps"), 1),
     **dict.fromkeys(("train.microbatches", "train.minibatches", "train.inner_epochs"), 1),
     **dict.fromkeys(("data.shuffle_buffer", "data.open_rows", "checkpoint.keep"), 1),
-    **dict.fromkeys(("train.seed", "train.step_timeout", "train.profile_at"), 0),
-    **dict.fromkeys(("data.seed", "data.shards", "checkpoint.every", "checkpoint.keep_every"), 0),
-    **dict.fromkeys(("evaluate.every", "evaluate.batches"), 0),
+    **dict.fromkeys(("train.step_timeout", "train.pause_timeout", "train.profile_at"), 0),
+    **dict.fromkeys(("train.seed", "data.seed", "data.shards", "checkpoint.every"), 0),
+    **dict.fromkeys(("checkpoint.keep_every", "evaluate.every", "evaluate.batches"), 0),
 }
 # Settings with a part for each name that the user gives.
 _NAMED = ("tasks", "phases", "evaluate.measures")

@@ -60,6 +60,7 @@ from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
 from t5x_like.training.profile import Profile
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
+from t5x_like.training.watchdog import Watchdog
 
 # Returns to a checkpoint for data that are left out, in one process of a run.
 _MOST_REWINDS = 10
@@ -344,7 +345,7 @@ class _Run:
                 evaluate_every=settings.evaluate.every,
                 evaluate_first=self.so_far.awaits(state, phase),
                 stop_after=self.so_far,
-                step_timeout=settings.train.step_timeout,
+                watchdog=Watchdog(settings.train.step_timeout, settings.train.pause_timeout),
                 profile=Profile(
                     settings.train.profile_at,
                     settings.train.profile_steps,

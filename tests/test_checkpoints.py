@@ -1,5 +1,6 @@
 """Checkpoints: exact on every mesh, and clear about what does not fit or cannot be written."""
 
+import asyncio
 import base64
 import json
 import resource
@@ -18,7 +19,13 @@ from etils import epath
 from jax.sharding import PartitionSpec as P
 
 from t5x_like import checkpoints
-from t5x_like.checkpoints import CheckpointError, Checkpoints, CheckpointWriteError, manifest
+from t5x_like.checkpoints import (
+    CheckpointError,
+    Checkpoints,
+    CheckpointWriteError,
+    manifest,
+    orbax_errors,
+)
 from tests.saved_states import (
     POSITION,
     abstract_of,
@@ -338,6 +345,20 @@ def test_full_disk_is_one_line_without_the_tracebacks_of_threads(tmp_path):
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("error: cannot write the checkpoint of step ")
     assert "No space left on device" in lines[0] or "File too large" in lines[0]
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_only_futures_that_no_python_code_failed_go_unreported(raised, caplog):
+    """TensorStore fails the futures that nobody awaits any more; other code raises its errors."""
+    orbax_errors.leave_out_tracebacks()
+    error = OSError("no space")
+    if raised:
+        with pytest.raises(OSError, match="no space"):
+            raise error
+    loop = asyncio.new_event_loop()
+    loop.create_future().set_exception(error)  # and it is deleted
+    loop.close()
+    assert ("no space" in caplog.text) == raised
 
 
 def test_step_that_is_there_is_not_overwritten(copy):

@@ -32,9 +32,11 @@ def _keep(record: standard_logging.LogRecord) -> bool:
 
 
 def _of_orbax(record: standard_logging.LogRecord) -> bool:
-    """Whether an error is logged by Orbax, or came through its functions."""
-    if not record.exc_info or record.exc_info[2] is None:
+    """Whether an error is logged by Orbax, came through its functions, or is TensorStore's."""
+    if not record.exc_info:
         return False
+    if record.exc_info[2] is None:  # no Python code raised it: TensorStore's C++ ended a future
+        return record.name == "asyncio"
     frames = traceback.extract_tb(record.exc_info[2])
     files = [record.pathname, *(frame.filename for frame in frames)]
     return any(file.startswith(_ORBAX) for file in files)

@@ -127,7 +127,7 @@ def fit(
     evaluate_every: int = 0,
     evaluate_first: bool = False,
     stop_after: Callable[[int, Mapping[str, Any]], bool] | None = None,
-    step_timeout: float = 0.0,
+    watchdog: Watchdog | None = None,
     profile: Profile | None = None,
 ) -> Outcome:
     """Train from `state.step` to `steps`, or to the end of the data; call it on all processes.
@@ -148,16 +148,16 @@ def fit(
         evaluate_first: evaluate `state` before the first step, too.
         stop_after: gets the step and the metrics of each evaluation, after they are published, and
             returns whether to end training; the same on all processes.
-        step_timeout: seconds without the end of a step after which a `Watchdog` ends the process;
-            0 for never.
+        watchdog: ends the process where a step, an evaluation or a save takes too long.
         profile: traces some of the steps.
 
     Raises:
         NonFiniteError: a loss, gradient or parameter is not finite. The newest checkpoint is from
             before its step.
     """
-    step, interrupted, stopped, profile = int(state.step), False, False, profile or Profile()
-    with StopSignal() as stop, Watchdog(step_timeout) as watchdog, ThreadPoolExecutor(1) as thread:
+    step, interrupted, stopped = int(state.step), False, False
+    profile, watchdog = profile or Profile(), watchdog or Watchdog()
+    with StopSignal() as stop, watchdog, ThreadPoolExecutor(1) as thread:
         if evaluate is not None and evaluate_first:
             with watchdog.paused(), stop.cutting_short():
                 stopped = _evaluated(state, log, evaluate, stop_after)
@@ -190,11 +190,11 @@ def fit(
                     interrupted, newest = True, None
         if step < steps and not interrupted and not stopped:
             logging.warning("the data ended at step %d of %d", step, steps)
-        watchdog.close()
-        profile.close()
-        log.finish()
-        if checkpoints is not None:
-            checkpoints.wait()
+        with watchdog.paused():
+            profile.close()
+            log.finish()
+            if checkpoints is not None:
+                checkpoints.wait()
     return Outcome(state, interrupted or stop.has_cut, stopped)
 
 

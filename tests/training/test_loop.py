@@ -180,7 +180,7 @@ def test_too_many_steps_in_a_row_that_are_skipped_stop_the_run(skipped, stops_at
 def watchdog_ends(monkeypatch):
     """Whether the watchdog has ended the process, which lives on."""
     ended = threading.Event()
-    monkeypatch.setattr(watchdog.Watchdog, "_end", lambda self: ended.set())
+    monkeypatch.setattr(watchdog.Watchdog, "_end", lambda self, limit: ended.set())
     return ended
 
 
@@ -190,7 +190,25 @@ def test_no_step_for_too_long_ends_the_process(watchdog_ends):
             assert watchdog_ends.wait(60), "nobody came"
         return step_on(state, batch)
 
-    fit_recorded(Recorder(), steps=4, train_step=step, step_timeout=0.2)
+    fit_recorded(Recorder(), steps=4, train_step=step, watchdog=watchdog.Watchdog(0.2))
+
+
+@pytest.mark.parametrize("hangs", ["evaluate", "save", "wait"])
+def test_a_pause_for_too_long_ends_the_process(hangs, watchdog_ends):
+    def hang():
+        assert watchdog_ends.wait(60), "nobody came"
+        watchdog_ends.clear()
+        return {"x": 1.0}
+
+    recorder = Recorder(every=2)
+    if hangs != "evaluate":
+        setattr(recorder, hangs, lambda *_: hang())
+    fit_recorded(
+        recorder,
+        steps=2,
+        watchdog=watchdog.Watchdog(pause_timeout=0.2),
+        evaluate=(lambda _: hang()) if hangs == "evaluate" else None,
+    )
 
 
 def test_compilation_evaluation_and_checkpoints_take_their_time(watchdog_ends):
@@ -211,7 +229,7 @@ def test_compilation_evaluation_and_checkpoints_take_their_time(watchdog_ends):
         Slow(every=2),
         steps=4,
         train_step=step,
-        step_timeout=0.3,
+        watchdog=watchdog.Watchdog(0.3),
         evaluate=lambda state: time.sleep(0.6) or {"x": 1.0},
         evaluate_every=2,
     )

@@ -88,11 +88,18 @@ def test_a_process_that_has_ended_is_not_waited_for(agreements):
         time.sleep(0.005)
 
 
-def test_a_process_without_steps_prints_its_stacks_and_has_a_status_of_its_own():
-    program = """
-import time
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        ("contextlib.nullcontext()", "no training step has ended for 0.3 s (train.step_timeout)"),
+        ("watchdog.paused()", "has gone on for 0.6 s (train.pause_timeout)"),
+    ],
+)
+def test_a_process_that_hangs_prints_its_stacks_and_has_a_status_of_its_own(work, told):
+    program = f"""
+import contextlib, time
 from t5x_like.training.watchdog import Watchdog
-with Watchdog(0.3) as watchdog:
+with Watchdog(0.3, 0.6) as watchdog, {work}:
     def waits_for_ever():
         time.sleep(600)
     waits_for_ever()
@@ -100,4 +107,4 @@ with Watchdog(0.3) as watchdog:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == watchdog.STATUS == 4
     assert "in waits_for_ever" in done.stderr
-    assert "no training step has ended for 0.3 s (train.step_timeout)" in done.stderr
+    assert told in done.stderr
