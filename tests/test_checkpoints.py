@@ -324,6 +324,20 @@ def test_failed_write_hides_no_other_error(tmp_path, too_large, caplog):
     assert "cannot write the checkpoint of step 1" in caplog.text
 
 
+def test_failed_write_is_told_once(tmp_path, too_large, caplog):
+    """The save that fails in the background fails again where the folder is closed."""
+    answers = iter([None, CheckpointWriteError("no space for step 2")])
+
+    def may_write():
+        if error := next(answers):
+            raise error
+
+    states = {1: too_large, 2: make_state()}
+    with pytest.raises(CheckpointWriteError, match="step 2"):
+        save_all(tmp_path, states, may_write=may_write)
+    assert not caplog.text
+
+
 def in_small_disk(folder, command):
     """Run a command with a folder that is a disk of 900 kB.
 
@@ -340,10 +354,10 @@ def in_small_disk(folder, command):
 def test_full_disk_is_one_line_without_the_tracebacks_of_threads(tmp_path):
     program = [sys.executable, "-m", "tests.programs.full_disk", str(tmp_path)]
     done = in_small_disk(tmp_path, program)
-    assert done.returncode == 2
+    assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("I", "W"))]
     assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("error: cannot write the checkpoint of step ")
+    assert lines[0].startswith("error: cannot write the checkpoint of step "), done.stderr
     assert "No space left on device" in lines[0] or "File too large" in lines[0]
 
 

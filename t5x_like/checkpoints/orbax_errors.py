@@ -5,6 +5,7 @@ import logging as standard_logging
 import pathlib
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 
 import orbax.checkpoint
@@ -18,13 +19,16 @@ def leave_out_tracebacks() -> None:
     """Leave out what is printed of an error in a thread of Orbax; --verbosity=1 shows it.
 
     Where a file cannot be written, on a full disk for example, each thread of a save fails and logs
-    it, asyncio logs those that Orbax did not wait for, and TensorStore prints that it finds their
-    event loops closed: hundreds of lines around the one line of the `CheckpointWriteError`. Some
-    come after it, so this holds for the rest of the process.
+    it, asyncio logs those that Orbax did not wait for, TensorStore prints that it finds their event
+    loops closed, and Python warns of what was to be awaited after the failure: hundreds of lines
+    around the one line of the `CheckpointWriteError`. Some come after it, so this holds for the
+    rest of the process.
     """
     for logger in (logging.get_absl_logger(), standard_logging.getLogger("asyncio")):
         logger.addFilter(_keep)
     sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
+    if not logging.level_debug():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
 
 
 def _keep(record: standard_logging.LogRecord) -> bool:

@@ -98,7 +98,8 @@ class Checkpoints:
         except CheckpointWriteError as failure:
             if error is None:
                 raise
-            logging.error("%s", failure)  # the error that ended the run is raised
+            if not isinstance(error, CheckpointWriteError):  # it would be told twice
+                logging.error("%s", failure)  # the error that ended the run is raised
 
     def due(self, step: int) -> bool:
         """Whether to save at this step."""
@@ -152,10 +153,11 @@ class Checkpoints:
 
     def close(self) -> None:
         """Wait for the last save, as `wait` does, and end the threads."""
-        self.wait()
         if "_manager" in self.__dict__:
-            self._manager.close()
+            with self._named_failure():
+                self._manager.close()
             del self._manager
+        self._saving = None
 
     def restore_latest(self, abstract: Any) -> tuple[Any, DataState] | None:
         """Restore the newest intact checkpoint; None if the folder has none.
