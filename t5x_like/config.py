@@ -113,10 +113,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
         "ends, with exit status 4; compilation, evaluation and checkpoints do not count; 0: never",
     ),
     "train.pause_timeout": (0.0, "the same for one compilation, evaluation or checkpoint"),
-    "train.patience": (
-        0,
-        "stop after so many evaluations without a better value of checkpoint.best; 0: never",
-    ),
+    "train.patience": (0, "stop after so many evaluations without a better checkpoint.best; 0: no"),
     "optimizer": (
         {"name": "adafactor"},
         "settings of the optimizer and its schedule; frozen, trained, unfreeze_steps: what is "
@@ -167,12 +164,12 @@ SETTINGS: dict[str, tuple[Any, str]] = {
 # The least value of each setting that is a number, where nothing else decides, and the largest.
 _MOST = 2**31 - 1
 _LEAST = {
-    **dict.fromkeys(("train.steps", "train.log_every", "train.profile_steps"), 1),
+    **dict.fromkeys(("train.steps", "train.log_every", "train.profile_steps", "data.open_rows"), 1),
     **dict.fromkeys(("train.microbatches", "train.minibatches", "train.inner_epochs"), 1),
-    **dict.fromkeys(("data.shuffle_buffer", "data.open_rows", "checkpoint.keep"), 1),
+    **dict.fromkeys(("data.shuffle_buffer", "checkpoint.keep"), 1),
     **dict.fromkeys(("train.step_timeout", "train.pause_timeout", "train.profile_at"), 0),
-    **dict.fromkeys(("train.seed", "data.seed", "data.shards", "checkpoint.every"), 0),
-    **dict.fromkeys(("checkpoint.keep_every", "evaluate.every", "evaluate.batches"), 0),
+    **dict.fromkeys(("train.seed", "data.seed", "data.shards", "evaluate.batches"), 0),
+    **dict.fromkeys(("checkpoint.every", "checkpoint.keep_every", "evaluate.every"), 0),
 }
 # Settings with a part for each name that the user gives.
 _NAMED = ("tasks", "phases", "evaluate.measures")

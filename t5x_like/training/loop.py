@@ -155,9 +155,8 @@ def fit(
         NonFiniteError: a loss, gradient or parameter is not finite. The newest checkpoint is from
             before its step.
     """
-    step, interrupted, stopped = int(state.step), False, False
-    profile, watchdog = profile or Profile(), watchdog or Watchdog()
-    with StopSignal() as stop, watchdog, ThreadPoolExecutor(1) as thread:
+    step, interrupted, stopped, profile = int(state.step), False, False, profile or Profile()
+    with StopSignal() as stop, watchdog or Watchdog() as watchdog, ThreadPoolExecutor(1) as thread:
         if evaluate is not None and evaluate_first:
             with watchdog.paused(), stop.cutting_short():
                 stopped = _evaluated(state, log, evaluate, stop_after)
