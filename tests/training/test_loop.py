@@ -184,53 +184,71 @@ def watchdog_ends(monkeypatch):
     return ended
 
 
-def test_no_step_for_too_long_ends_the_process(watchdog_ends):
+@pytest.fixture
+def later(monkeypatch):
+    """Lets so many seconds pass on the watchdog's clock, and time for it to look."""
+    now = [0.0]
+    monkeypatch.setattr(watchdog, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(watchdog, "_LONGEST_POLL", 0.01)
+
+    def pass_by(seconds):
+        now[0] += seconds
+        time.sleep(0.1)
+
+    return pass_by
+
+
+def test_no_step_for_too_long_ends_the_process(watchdog_ends, later):
     def step(state, batch):
         if batch == 3:
+            later(301)
             assert watchdog_ends.wait(60), "nobody came"
         return step_on(state, batch)
 
-    fit_recorded(Recorder(), steps=4, train_step=step, watchdog=watchdog.Watchdog(0.2))
+    fit_recorded(Recorder(), steps=4, train_step=step, watchdog=watchdog.Watchdog(300))
 
 
 @pytest.mark.parametrize("hangs", ["evaluate", "save", "wait"])
-def test_a_pause_for_too_long_ends_the_process(hangs, watchdog_ends):
-    def hang():
+def test_a_pause_for_too_long_ends_the_process(hangs, watchdog_ends, later):
+    def hang(*_):
+        later(301)
         assert watchdog_ends.wait(60), "nobody came"
-        watchdog_ends.clear()
         return {"x": 1.0}
 
     recorder = Recorder(every=2)
     if hangs != "evaluate":
-        setattr(recorder, hangs, lambda *_: hang())
+        setattr(recorder, hangs, hang)
     fit_recorded(
         recorder,
         steps=2,
-        watchdog=watchdog.Watchdog(pause_timeout=0.2),
-        evaluate=(lambda _: hang()) if hangs == "evaluate" else None,
+        watchdog=watchdog.Watchdog(100, pause_timeout=300),
+        evaluate=hang if hangs == "evaluate" else None,
     )
 
 
-def test_compilation_evaluation_and_checkpoints_take_their_time(watchdog_ends):
+@pytest.mark.parametrize("pause_timeout", [0, 700])
+def test_compilation_evaluation_and_checkpoints_take_their_time(
+    pause_timeout, watchdog_ends, later
+):
     class Slow(Recorder):
         def save(self, *arguments):
-            time.sleep(0.6)
+            later(600)
             super().save(*arguments)
 
         def wait(self):
-            time.sleep(0.6)
+            later(600)
 
     def step(state, batch):
         if batch == 1:
-            time.sleep(0.6)  # as long as compiling
+            later(600)  # as long as compiling
         return step_on(state, batch)
 
     fit_recorded(
         Slow(every=2),
         steps=4,
         train_step=step,
-        watchdog=watchdog.Watchdog(0.3),
-        evaluate=lambda state: time.sleep(0.6) or {"x": 1.0},
+        watchdog=watchdog.Watchdog(300, pause_timeout),
+        evaluate=lambda state: later(600) or {"x": 1.0},
         evaluate_every=2,
     )
     assert not watchdog_ends.is_set()

@@ -91,15 +91,15 @@ def test_a_process_that_has_ended_is_not_waited_for(agreements):
 @pytest.mark.parametrize(
     ("work", "told"),
     [
-        ("contextlib.nullcontext()", "no training step has ended for 0.3 s (train.step_timeout)"),
-        ("watchdog.paused()", "has gone on for 0.6 s (train.pause_timeout)"),
+        ("contextlib.nullcontext()", "no training step has ended for 1 s (train.step_timeout)"),
+        ("watchdog.paused()", "has gone on for 1.2 s (train.pause_timeout)"),
     ],
 )
 def test_a_process_that_hangs_prints_its_stacks_and_has_a_status_of_its_own(work, told):
     program = f"""
 import contextlib, time
 from t5x_like.training.watchdog import Watchdog
-with Watchdog(0.3, 0.6) as watchdog, {work}:
+with Watchdog(1.0, 1.2) as watchdog, {work}:
     def waits_for_ever():
         time.sleep(600)
     waits_for_ever()
