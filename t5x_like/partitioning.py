@@ -176,6 +176,12 @@ def platform() -> str:
     return jax.default_backend() if device is None else device.platform
 
 
+def device_kind() -> str:
+    """The model of these devices, such as `TPU v4`."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.devices()[0].device_kind if device is None else device.device_kind
+
+
 def check_batch(rows: int, shape: Mapping[str, int]) -> None:
     """Check that a mesh of these sizes divides the rows of a batch.
 

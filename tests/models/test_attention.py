@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.attention.blockwise import unfused_core
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.cudnn import cudnn_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
+from t5x_like.models.attention.selection import by_device_core, select_core
 
 BATCH, TARGETS, SOURCES, HEADS, WIDTH = 2, 3, 5, 4, 6
 
@@ -91,7 +90,7 @@ def test_dropout_drops_about_its_rate_and_keeps_the_mean():
 
 def test_cores_by_name():
     assert select_core("dense", dtype="float32", dropout=0.1) is dense_core
-    assert select_core("auto", dtype="bfloat16", dropout=0.0) is unfused_core  # on a CPU
+    assert select_core("auto", dtype="bfloat16", dropout=0.0) is by_device_core  # on a CPU
     with pytest.raises(ValueError, match="Did you mean 'dense'"):
         select_core("dens", dtype="float32", dropout=0.0)
     with pytest.raises(ValueError, match="bfloat16"):

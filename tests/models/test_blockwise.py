@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning
-from t5x_like.models.attention.blockwise import blockwise_core, unfused_core
+from t5x_like.models.attention.blockwise import blockwise_core
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.selection import by_device_core
 from t5x_like.training import flops
 
 BATCH, LENGTH, HEADS, WIDTH = 2, 300, 4, 8  # two blocks of 128 queries and one of 44
@@ -156,8 +157,8 @@ def pairs_at_once(core, query):
 def test_the_default_is_blockwise_for_float32_on_a_cpu():
     query, _, _ = terms()
     assert pairs_at_once(dense_core, query)
-    assert not pairs_at_once(unfused_core, query)
-    assert pairs_at_once(unfused_core, query.astype(jnp.bfloat16))
+    assert not pairs_at_once(by_device_core, query)
+    assert pairs_at_once(by_device_core, query.astype(jnp.bfloat16))
 
 
 def test_heads_of_two_devices_are_computed_by_two_devices():

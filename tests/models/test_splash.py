@@ -13,6 +13,7 @@ from t5x_like.experiment import model_side
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.selection import select_core
 from t5x_like.models.attention.splash import splash_core
 from t5x_like.planning import batches, chips, compiling
 
@@ -118,6 +119,44 @@ def test_a_few_queries_after_a_cache_get_dense_attention():
     np.testing.assert_array_equal(
         splash_core(query, keys_values, **settings), dense_core(query, keys_values, **settings)
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "given", "takes"),
+    [
+        ("TPU v4", 512, {}, True),
+        ("TPU v3", 512, {}, False),
+        ("TPU v4", 512, {"mask": AttentionMask(visibility="causal"), "dropout": 0.1}, True),
+        ("TPU v4", 256, {}, False),
+        ("TPU v4", 512, {"bias": np.zeros((1, HEADS, 512, 512), np.float32)}, False),
+        ("TPU v4", 512, {"dropout": 0.1, "dropout_rng": jax.random.key(0)}, False),
+        ("TPU v4", 512, {"mask": AttentionMask(prefix=np.ones((ROWS, 512), bool))}, False),
+    ],
+    ids=["plain", "old", "evaluated", "short", "bias", "dropout", "prefix"],
+)
+def test_auto_takes_it_on_a_tpu_where_it_fits(kind, length, given, takes, monkeypatch):
+    monkeypatch.setattr(partitioning, "platform", lambda: "tpu")
+    monkeypatch.setattr(partitioning, "device_kind", lambda: kind)
+    core = select_core("auto", dtype="bfloat16", dropout=given.get("dropout", 0.0))
+    terms = {"bias": None, "mask": AttentionMask(), "scale": 1.0, "dropout": 0.0} | given
+    terms = {"dropout_rng": None} | terms
+
+    def run(query, key, value):
+        return core(query, KeyValues.from_positions(key, value), **terms)
+
+    rows = (jnp.zeros((ROWS, length, heads, WIDTH)) for heads in (HEADS, GROUPS, GROUPS))
+    assert ("pallas_call" in str(jax.make_jaxpr(run)(*rows))) == takes
+
+
+def test_rows_and_heads_that_devices_cannot_share_are_refused():
+    settings = {"bias": None, "mask": AttentionMask(), "scale": 1.0}
+    for shape, message in [
+        ({"data": 4, "expert": 1, "model": 1}, "cuts batch into 4 equal parts.* divide 2"),
+        ({"data": 1, "expert": 1, "model": 4}, "cuts kv_heads into 4 equal parts.* divide 2"),
+    ]:
+        mesh = partitioning.make_mesh(shape, devices=jax.devices()[:4])
+        with partitioning.layout(mesh), pytest.raises(ValueError, match=message):
+            splash_core(QUERY, KeyValues.from_positions(KEY, VALUE), **settings)
 
 
 @pytest.mark.slow

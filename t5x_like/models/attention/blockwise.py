@@ -71,16 +71,6 @@ def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask)
 blockwise_core = Core(_blockwise, has_scores=True, leaves_to_dense=_leaves_to_dense)
 
 
-def _by_device(query: Float[Array, "B T H K"], *rest: Any, **settings: Any) -> Array:
-    on_cpu = partitioning.platform() == "cpu" and query.dtype == jnp.float32
-    return (blockwise_core if on_cpu else dense_core)(query, *rest, **settings)
-
-
-# `blockwise_core` for float32 on a CPU, where it is faster, and `dense_core` elsewhere. Which it is
-# depends on the devices that a program is traced for.
-unfused_core = Core(_by_device, has_scores=True)
-
-
 def _is_causal(query: Array, keys_values: KeyValues, mask: AttentionMask) -> bool:
     """Whether no query attends to a key of a later slot, where query t and key t are in slot t."""
     return (

@@ -16,6 +16,7 @@ from t5x_like.models.attention.masks import AttentionMask
 
 _LANES = 128  # a block of queries or keys has a multiple of this
 _BLOCKS = (512, 256, _LANES)
+_WITHOUT = ("TPU v2", "TPU v3")  # no such products of 16-bit operands in a kernel
 _PADDING = -1  # the segment of keys that no query attends to
 
 
@@ -41,7 +42,10 @@ def _splash(
             have.
     """
     queries, keys = query.shape[1], keys_values.length
-    _check(bias, mask, dropout=0.0 if dropout_rng is None else dropout)
+    if problem := _problem(
+        keys_values, bias=bias, mask=mask, dropout=0.0 if dropout_rng is None else dropout
+    ):
+        raise ValueError(f"model.attention='splash' {problem}: set model.attention='dense'")
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     # A query of padding attends to padding, since the kernel needs a key for each query.
     padding = -queries % _LANES
@@ -63,16 +67,36 @@ def _leaves_to_dense(*, queries: int, keys: int, bias: object, mask: object) -> 
 splash_core = Core(_splash, names_output=True, knows_windows=True, leaves_to_dense=_leaves_to_dense)
 
 
-def _check(bias: Array | None, mask: AttentionMask, *, dropout: float) -> None:
-    problem = ""
+def fits(
+    queries: int, keys_values: KeyValues, *, bias: object, mask: AttentionMask, dropout: float
+) -> bool:
+    """Whether `auto` takes the kernel on a TPU: it computes this attention, in blocks of 512.
+
+    Shorter rows have few scores, and a step of a kernel's grid takes about as long to start as a
+    TPU takes for the products of 512 queries with 512 keys: an estimate, not a measurement.
+    """
+    return (
+        queries == keys_values.length >= _BLOCKS[0]
+        and partitioning.device_kind() not in _WITHOUT
+        and not _problem(keys_values, bias=bias, mask=mask, dropout=dropout)
+    )
+
+
+def _problem(
+    keys_values: KeyValues, *, bias: object, mask: AttentionMask, dropout: float
+) -> str | None:
+    """What the kernel does not have."""
+    sizes = dict(zip(("batch", "kv_heads"), keys_values.key.shape[:2], strict=True))
     if bias is not None:
-        problem = "adds no bias to the scores, which this network has"
-    elif dropout > 0.0:
-        problem = f"has no dropout of the attention weights, which is {dropout}"
-    elif type(mask) is not AttentionMask or mask.prefix is not None or mask.key_slots is not None:
-        problem = "knows causal and full masks, windows and segments, and this mask is another"
-    if problem:
-        raise ValueError(f"model.attention='splash' {problem}: set model.attention='dense'")
+        return "adds no bias to the scores, which this network has"
+    if dropout > 0.0:
+        return f"has no dropout of the attention weights, which is {dropout}"
+    if type(mask) is not AttentionMask or mask.prefix is not None or mask.key_slots is not None:
+        return "knows causal and full masks, windows and segments, and this mask is another"
+    for name, size in sizes.items():
+        if size % (parts := partitioning.parts(f"activation_{name}")):
+            return f"cuts {name} into {parts} equal parts, which do not divide {size}"
+    return None
 
 
 def _on_shards(
@@ -91,11 +115,6 @@ def _on_shards(
     batch, heads, groups = (
         partitioning.mesh_axes(f"activation_{name}") for name in ("batch", "heads", "kv_heads")
     )
-    if key.shape[2] % partitioning.parts("activation_kv_heads"):
-        raise ValueError(
-            f"model.attention='splash' needs as many key heads on each device: mesh.model="
-            f"{partitioning.parts('activation_kv_heads')} does not divide {key.shape[2]}"
-        )
     queries, keys = (PartitionSpec(batch, None, over, None) for over in (heads, groups))
     rows = PartitionSpec(batch, None)
     return jax.shard_map(
