@@ -12,6 +12,9 @@ from t5x_like.planning.hlo import Array, Computation, Instruction
 from t5x_like.planning.program import Program, Visit
 
 _KERNEL = re.compile(r'"cost_estimate":\{([^}]*)\}')
+# Products of each query with each key in splash attention's kernels: scores and values forward;
+# scores, gradients of weights, and those of queries, or of keys and values, backward.
+SPLASH = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
@@ -24,7 +27,8 @@ def flops(program: Program) -> int:
     """FLOPs of a step on one device, 2 for each multiply-add of products and convolutions.
 
     The bodies of loops count as often as they run: `compiled.cost_analysis()` counts them once. A
-    kernel counts with what it declares, or not at all.
+    kernel counts with what it declares, splash attention, which declares nothing, with the products
+    of its blocks, and any other not at all.
     """
     return sum(count for count, _ in _work(program))
 
@@ -41,8 +45,16 @@ def _work(program: Program) -> Iterator[tuple[int, set[str]]]:
             left, right = program.operands(visit, instruction)
             count = _dot if instruction.opcode == "dot" else _convolution
             yield visit.times * count(instruction, left, right), {left.dtype, right.dtype}
-        else:
-            yield visit.times * _declared(instruction, "flops"), set()
+        elif instruction.opcode == "custom-call":
+            operands = program.operands(visit, instruction)
+            yield visit.times * _of_kernel(instruction, operands), set()
+
+
+def _of_kernel(instruction: Instruction, operands: list[Array]) -> int:
+    for name, products in SPLASH.items():
+        if instruction.name.startswith(name):
+            return products * _splash_product(operands)
+    return _declared(instruction, "flops")
 
 
 def _declared(instruction: Instruction, name: str) -> int:
@@ -51,6 +63,22 @@ def _declared(instruction: Instruction, name: str) -> int:
         return 0
     found = _KERNEL.search(instruction.attributes)
     return int(json.loads("{" + found[1] + "}")[name]) if found else 0
+
+
+def _splash_product(operands: list[Array]) -> int:
+    """FLOPs of one product of queries and keys in a kernel of splash attention.
+
+    The kernel has numbers of the blocks that it computes, [1, n, m] or [1, m, n]: at most m blocks
+    of keys for each of n blocks of queries, and of the first m - 1 of a causal mask one less each.
+    With a window to both sides there may be a few more. Then come the queries, [..., H, T, K]; a
+    mask that is not full needs the slots of the queries, a matrix.
+    """
+    numbers = next(array.shape for array in operands if array.dtype == "s8")
+    query = next(array.shape for array in operands if array.dtype in ("bf16", "f32"))
+    few, blocks = sorted(numbers[-2:])
+    hidden = any(array.dtype == "s32" and len(array.shape) == 2 for array in operands)
+    computed = blocks * few - (few * (few - 1) // 2 if hidden else 0)
+    return 2 * math.prod(query) * (query[-2] // blocks) * computed // blocks
 
 
 def _dot(instruction: Instruction, left: Array, right: Array) -> int:

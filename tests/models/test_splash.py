@@ -15,7 +15,7 @@ from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.selection import select_core
 from t5x_like.models.attention.splash import splash_core
-from t5x_like.planning import batches, chips, compiling
+from t5x_like.planning import batches, chips, compiling, products
 
 ROWS, LENGTH, HEADS, GROUPS, WIDTH = 2, 140, 4, 2, 8  # two blocks of 128, the second nearly empty
 # Softmaxes of 140 scores of order 1, and sums of as many float32 numbers, in another order.
@@ -168,4 +168,5 @@ def test_libtpu_compiles_a_training_step_with_it():
     model = model_side.build(settings, devices=chips.topology("v5e:2x2").devices())
     text = compiling.compile_step(model, batches.batch(settings))["update"].text
     assert "tpu_custom_call" in text
+    assert all(f"%{kernel}" in text for kernel in products.SPLASH)  # what a plan counts
     assert ",256,256]" not in text

@@ -59,6 +59,31 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {{
     assert (products.flops(silent), products.memory_bytes(silent)) == (0, 2 * 4 * 8 * 16)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "numbers", "slots", "blocks", "times"),
+    [
+        ("splash_mha_fwd_segmented_residuals", "1,4,4", "s32[2048,128]", 10, 2),
+        ("splash_mha_fwd_no_residuals", "1,4,4", "s32[2,8,2048]", 16, 2),
+        ("splash_mha_dq_no_residuals", "1,4,3", "s32[2048,128]", 9, 3),
+        ("splash_mha_dkv_no_residuals", "1,3,4", "s32[8,2048]", 9, 4),
+    ],
+    ids=["causal", "full", "window", "window, by keys"],
+)
+def test_splash_attention_counts_with_the_products_of_its_blocks(
+    kernel, numbers, slots, blocks, times
+):
+    target = 'custom_call_target="tpu_custom_call"'
+    found = parse(f"""
+ENTRY %main () -> f32[2,4,2048,64] {{
+  %n = s8[{numbers}]{{2,1,0}} parameter(0)
+  %q = bf16[2,4,2048,64]{{3,2,1,0}} parameter(1)
+  %k = bf16[2,2,2048,64]{{3,2,1,0}} parameter(2)
+  %s = {slots}{{1,0}} parameter(3)
+  ROOT %{kernel}.1 = f32[2,4,2048,64]{{3,2,1,0}} custom-call(%n, %q, %k, %k, %s), {target}
+}}""")
+    assert products.flops(found) == times * blocks * (2 * 4) * 2 * 512 * 512 * 64
+
+
 def test_a_loop_of_unknown_length_is_counted():
     program = compiled(
         lambda x: jax.lax.while_loop(lambda x: x.sum() < 9, lambda x: x @ x, x), matrix(8, 8)
