@@ -94,9 +94,15 @@ def allowed_by_hand(pattern, blocks, segments, packed):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("parts", [p for p in bigbird.ATTENTION_PARTS.values() if p])
-def test_it_is_dense_attention_under_the_pattern_s_mask(parts, packed):
-    pattern = Pattern(block=2, random=2, parts=parts)
+@pytest.mark.parametrize(
+    ("parts", "random"),
+    [
+        *((parts, 2) for parts in bigbird.ATTENTION_PARTS.values() if parts),
+        (bigbird.ATTENTION_PARTS["window|random|global"], 0),
+    ],
+)
+def test_it_is_dense_attention_under_the_pattern_s_mask(parts, random, packed):
+    pattern = Pattern(block=2, random=random, parts=parts)
     blocks = pattern.choose(LENGTH, layers=1, heads=2)[0]
     module = BlockSparseAttention(heads=2, width=4, pattern=pattern, use_bias=True)
     x = jax.random.normal(jax.random.key(0), (2, LENGTH, 8))

@@ -154,7 +154,8 @@ def _one_head_at_a_time(
 
     def apart(x: Array, *, axis: int) -> Array:
         at_once = partitioning.parts("activation_heads")
-        x = x.reshape(*x.shape[:axis], at_once, -1, *x.shape[axis + 1 :])
+        shape = (at_once, x.shape[axis] // at_once)  # no -1: there may be no random block
+        x = x.reshape(*x.shape[:axis], *shape, *x.shape[axis + 1 :])
         return jnp.moveaxis(x, axis + 1, 0)
 
     blocks = apart(random_blocks, axis=0)
