@@ -151,10 +151,20 @@ def _product(equation: core.JaxprEqn, contracted: tuple[int, ...]) -> int:
 
 
 def _ragged_product(equation: core.JaxprEqn) -> int:
+    # Differentiation cuts off what is known without the rows, as a program of the same name.
+    if not any(map(_multiplies, _jaxprs(equation.params))):
+        return 0
     rows = _shape(equation.invars[0])[0]
     shapes = map(_shape, (*equation.invars, *equation.outvars))
     [(_, *matrix)] = (shape for shape in shapes if len(shape) == 3)
     return 2 * rows * math.prod(matrix)
+
+
+def _multiplies(jaxpr: Any) -> bool:
+    return any(
+        equation.primitive.name in _PRODUCTS or any(map(_multiplies, _jaxprs(equation.params)))
+        for equation in jaxpr.eqns
+    )
 
 
 def _convolution(equation: core.JaxprEqn) -> int:

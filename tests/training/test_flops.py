@@ -8,6 +8,7 @@ import pytest
 from jax.extend.core import Primitive
 from jax.sharding import AxisType, PartitionSpec
 
+from t5x_like.models import ragged_product
 from t5x_like.training import flops
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
@@ -67,6 +68,22 @@ def test_grouped_rows_meet_one_matrix_each():
     experts = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)
     sizes = jax.ShapeDtypeStruct((3,), jnp.int32)
     assert flops.count(jax.lax.ragged_dot, X, experts, sizes) == PRODUCT
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint], ids=["plain", "recomputed"])
+def test_rows_in_blocks_count_as_often_as_they_meet_a_matrix(wrap):
+    """Differentiation cuts the programs of ragged_product.py into two of the same name."""
+    experts = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)
+    sizes = jax.ShapeDtypeStruct((3,), jnp.int32)
+    made = ragged_product.ragged_product
+
+    def layers(x, experts, sizes):
+        layer = wrap(lambda x, _: (jnp.tanh(made(x, experts, sizes)), None))
+        return jnp.sum(jax.lax.scan(layer, x, length=2)[0])
+
+    assert flops.count(layers, X, experts, sizes) == 2 * PRODUCT
+    trained = flops.count(jax.grad(layers, argnums=(0, 1)), X, experts, sizes)
+    assert trained == (3 if wrap is not jax.checkpoint else 4) * 2 * PRODUCT
 
 
 def test_a_convolution_counts_its_kernel_at_every_output():
