@@ -63,7 +63,7 @@ import jax
 import ml_collections
 from absl import flags
 
-from t5x_like import config, partitioning, paths
+from t5x_like import config, partitioning, paths, vocabularies
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
@@ -167,7 +167,7 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, A
         return ensembles.load(folders, settings, mesh=mesh, average=given.average)
     path = completion.model_folder(settings, checkpoint=given.checkpoint)
     run = open_source(path).run
-    fingerprints.check_vocabulary(run, settings.data.vocabulary)
+    _check_vocabulary(run, settings.data.vocabulary)
     pretrained = from_pretrained(
         path,
         mesh=mesh,
@@ -177,6 +177,13 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, A
         **settings.model.to_dict(),
     )
     return pretrained, run
+
+
+def _check_vocabulary(run: Mapping[str, Any], name: str) -> None:
+    """Check that the run was trained with this vocabulary, if it is known."""
+    if before := run.get("fingerprints"):
+        digest = vocabularies.load(name).digest
+        fingerprints.check_vocabulary(before, digest, vocabulary=name)
 
 
 def _measures(settings: ml_collections.ConfigDict, task: str) -> dict[str, Measure]:

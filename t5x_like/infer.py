@@ -110,8 +110,11 @@ def infer(settings: ml_collections.ConfigDict) -> None:
         dialog_settings.read(settings.dialog.to_dict())  # a mistake there is one before work
         task = choose_task(config.phases(settings)[-1].settings, name=arguments.task)
         settings = task.settings
-        fingerprints.check_vocabulary(open_source(path).run, settings.data.vocabulary)
         text = text_data.build(settings)
+        before = open_source(path).run.get("fingerprints", {})
+        fingerprints.check_vocabulary(
+            before, text.vocabulary.digest, vocabulary=settings.data.vocabulary
+        )
         pretrained = from_pretrained(path, average=arguments.average).for_task(task.name)
         predicted = predictions.name_of(pretrained)
         if predicted == predictions.TEXT:

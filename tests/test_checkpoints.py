@@ -324,7 +324,7 @@ def test_failed_write_hides_no_other_error(tmp_path, too_large, caplog):
     assert "cannot write the checkpoint of step 1" in caplog.text
 
 
-def test_failed_write_is_told_once(tmp_path, too_large, caplog):
+def test_failed_write_is_reported_once(tmp_path, too_large, caplog):
     """The save that fails in the background fails again where the folder is closed."""
     answers = iter([None, CheckpointWriteError("no space for step 2")])
 

@@ -98,7 +98,7 @@ class Checkpoints:
         except CheckpointWriteError as failure:
             if error is None:
                 raise
-            if not isinstance(error, CheckpointWriteError):  # it would be told twice
+            if not isinstance(error, CheckpointWriteError):  # which is the same failure
                 logging.error("%s", failure)  # the error that ended the run is raised
 
     def due(self, step: int) -> bool:

@@ -58,9 +58,8 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
 
     def add(layer: nn.Module, *, axes: int, contract: int) -> None:
         kernel = Kernel((*layer.path, "kernel"), contract)
-        if (
-            len(shapes[kernel.path]) == axes
-        ):  # a scanned layer's has one more, of which it knows not
+        # The kernel of a scanned layer has an axis more, of which the layer knows nothing.
+        if len(shapes[kernel.path]) == axes:
             found.add(kernel)
 
     def note(

@@ -45,7 +45,8 @@ def load(
                 f"--ensemble: the vocabulary of {path}, {name!r}, is not that of the config, "
                 f"{settings.data.vocabulary!r}, so that their predictions cannot be averaged"
             )
-        fingerprints.check_vocabulary(source.run, name)  # the file may have changed since
+        before = source.run.get("fingerprints", {})  # the file may have changed since
+        fingerprints.check_vocabulary(before, wanted.digest, vocabulary=name)
         labels = [tuple(one.get("settings", {}).get("labels", ())) for one in (own, settings.data)]
         if all(labels) and labels[0] != labels[1]:
             raise ValueError(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from t5x_like import paths, vocabularies
+from t5x_like import paths
 from t5x_like.config import Phase
 from t5x_like.experiment.memories import Data
 
@@ -35,24 +35,20 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
     return {"vocabulary": digest, "read": kept, "files": files}
 
 
-def check_vocabulary(run: Mapping[str, Any], name: str) -> None:
-    """Check that a vocabulary is the one with which a run was trained, where the run tells.
+def check_vocabulary(before: Mapping[str, Any], digest: str, *, vocabulary: str) -> None:
+    """Check that a vocabulary is that of a checkpoint; older ones have no fingerprint of it.
 
     Args:
-        run: the metadata of its checkpoint, {} of another folder; older ones have no fingerprints.
-        name: `data.vocabulary`.
+        before: the fingerprints in the checkpoint, {} if it has none.
+        digest: of the vocabulary.
+        vocabulary: `data.vocabulary`, for the message.
 
     Raises:
-        ValueError: it is another one, or does not exist.
+        ValueError: it is another one.
     """
-    if before := run.get("fingerprints"):
-        _compare_vocabulary(before, vocabularies.load(name).digest, name=name)
-
-
-def _compare_vocabulary(before: Mapping[str, Any], digest: str, *, name: str) -> None:
-    if before["vocabulary"] != digest:
+    if before and before["vocabulary"] != digest:
         raise ValueError(
-            f"data.vocabulary={name!r} is another vocabulary than the one in the run's "
+            f"data.vocabulary={vocabulary!r} is another vocabulary than the one in the run's "
             "checkpoint, whose parameters belong to its tokens: give that one, or set another "
             "workdir"
         )
@@ -78,7 +74,7 @@ def compare(
     """
     if not before:
         return []
-    _compare_vocabulary(before, now["vocabulary"], name=vocabulary)
+    check_vocabulary(before, now["vocabulary"], vocabulary=vocabulary)
     changes = [change for key in before["read"] if (change := _change(before, now, key=key))]
     if changes and not allow_changed:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""

@@ -89,13 +89,13 @@ def test_a_process_that_has_ended_is_not_waited_for(agreements):
 
 
 @pytest.mark.parametrize(
-    ("work", "told"),
+    ("work", "message"),
     [
         ("contextlib.nullcontext()", "no training step has ended for 1 s (train.step_timeout)"),
         ("watchdog.paused()", "has gone on for 1.2 s (train.pause_timeout)"),
     ],
 )
-def test_a_process_that_hangs_prints_its_stacks_and_has_a_status_of_its_own(work, told):
+def test_a_process_that_hangs_prints_its_stacks_and_has_a_status_of_its_own(work, message):
     program = f"""
 import contextlib, time
 from t5x_like.training.watchdog import Watchdog
@@ -107,4 +107,4 @@ with Watchdog(1.0, 1.2) as watchdog, {work}:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == watchdog.STATUS == 4
     assert "in waits_for_ever" in done.stderr
-    assert told in done.stderr
+    assert message in done.stderr

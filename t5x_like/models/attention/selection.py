@@ -13,31 +13,24 @@ from t5x_like.models.attention.blockwise import blockwise_core
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import KEPT, Core, dense_core
 from t5x_like.models.attention.cudnn import cudnn_core
-from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_flash import relative_flash_core
 from t5x_like.models.attention.splash import splash_core
 from t5x_like.names import choose
 
 
 def _by_device(
-    query: Float[Array, "B T H K"],
-    keys_values: KeyValues,
-    *,
-    bias: Float[Array, "B H T S"] | None,
-    mask: AttentionMask,
-    dropout: float,
-    dropout_rng: Array | None,
-    **settings: Any,
+    query: Float[Array, "B T H K"], keys_values: KeyValues, **settings: Any
 ) -> Float[Array, "B T H K"]:
     """Attention through the core that is the fastest on the devices of this program."""
-    terms: dict[str, Any] = {"bias": bias, "mask": mask}
-    terms["dropout"] = 0.0 if dropout_rng is None else dropout
+    terms = {name: settings[name] for name in ("bias", "mask", "dropout")}
+    if settings["dropout_rng"] is None:
+        terms["dropout"] = 0.0
     platform, core = partitioning.platform(), dense_core
     if platform == "cpu" and query.dtype == jnp.float32:
         core = blockwise_core
-    elif platform == "tpu" and splash.fits(query.shape[1], keys_values, **terms):
+    elif platform == "tpu" and splash.fits(query, keys_values, **terms):
         core = splash_core
-    out = core(query, keys_values, **terms, dropout_rng=dropout_rng, **settings)
+    out = core(query, keys_values, **settings)
     return out if core.names_output else checkpoint_name(out, KEPT)
 
 

@@ -42,9 +42,8 @@ def _splash(
             have.
     """
     queries, keys = query.shape[1], keys_values.length
-    if problem := _problem(
-        keys_values, bias=bias, mask=mask, dropout=0.0 if dropout_rng is None else dropout
-    ):
+    drops = dropout if dropout_rng is not None else 0.0
+    if problem := _problem(keys_values, bias=bias, mask=mask, dropout=drops):
         raise ValueError(f"model.attention='splash' {problem}: set model.attention='dense'")
     own, read = mask.segments(batch=query.shape[0], queries=queries, keys=keys)
     # A query of padding attends to padding, since the kernel needs a key for each query.
@@ -67,18 +66,19 @@ def _leaves_to_dense(*, queries: int, keys: int, bias: object, mask: object) -> 
 splash_core = Core(_splash, names_output=True, knows_windows=True, leaves_to_dense=_leaves_to_dense)
 
 
-def fits(
-    queries: int, keys_values: KeyValues, *, bias: object, mask: AttentionMask, dropout: float
-) -> bool:
+def fits(query: Float[Array, "B T H K"], keys_values: KeyValues, **terms: Any) -> bool:
     """Whether `auto` takes the kernel on a TPU: it computes this attention, in blocks of 512.
 
     Shorter rows have few scores, and a step of a kernel's grid takes about as long to start as a
     TPU takes for the products of 512 queries with 512 keys: an estimate, not a measurement.
+
+    Args:
+        terms: `bias`, `mask` and `dropout`, 0 where nothing is dropped.
     """
     return (
-        queries == keys_values.length >= _BLOCKS[0]
+        query.shape[1] == keys_values.length >= _BLOCKS[0]
         and partitioning.device_kind() not in _WITHOUT
-        and not _problem(keys_values, bias=bias, mask=mask, dropout=dropout)
+        and not _problem(keys_values, **terms)
     )
 
 
