@@ -5,7 +5,7 @@
     python -m benchmarks.gpu_training --plan     # the bounds of known GPUs, without one
     python -m benchmarks.gpu_training --tiny     # a shape for any machine, to try the command
 
-First the gradient of T5's bias through cuDNN's kernel is compared with that of dense attention.
+First the gradients of cuDNN's attention are compared with dense attention's, mask by mask.
 Each side of each workload then trains on random tokens: AdamW with float32 parameters and moments,
 no dropout. PyTorch runs Hugging Face's network under `torch.autocast`, compiled. The largest batch
 of --rows that fits is found by bisection; each number of rows has a process of its own, so that no
@@ -31,8 +31,8 @@ import jax
 import ml_collections
 import numpy as np
 
-from benchmarks import bias_gradient
-from configs import llama, t5
+from benchmarks import attention_gradients
+from configs import bert, llama, switch, t5
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.planning import batches
@@ -65,10 +65,33 @@ def llama_1b() -> ml_collections.ConfigDict:
     return config
 
 
-WORKLOADS = {"t5_large": t5_large, "llama_1b": llama_1b}
+def bert_large() -> ml_collections.ConfigDict:
+    """BERT large on 512 tokens, 15% of them with a loss, without next sentences."""
+    config = bert.get_config("large")
+    del config.phases
+    config.model.update({"head": "masked_lm", "dropout": 0.0})
+    config.data.objective_settings.next_sentence = False
+    config.data.lengths = {"inputs": 512}
+    return config
+
+
+def switch_base() -> ml_collections.ConfigDict:
+    """Switch Transformer base with 8 experts on 512 and 128 tokens; PyTorch's side has no match."""
+    config = switch.get_config("base_8")
+    config.data.lengths = {"inputs": 512, "targets": 128}
+    return config
+
+
+WORKLOADS = {
+    "t5_large": t5_large,
+    "llama_1b": llama_1b,
+    "bert_large": bert_large,
+    "switch_base": switch_base,
+}
 _TINY = {"d_model": 64, "d_ff": 64, "heads": 2, "vocab_size": 512}
-_TINY_LAYERS = {"layers": 2, "kv_heads": 1, "head_width": 32}
-_TINY_SIDES = {"encoder_layers": 2, "decoder_layers": 2, "d_kv": 32}
+_TINY_LAYERS = {"layers": 2, "encoder_layers": 2, "decoder_layers": 2, "d_kv": 32}
+_TINY_LAYERS |= {"kv_heads": 1, "head_width": 32}
+MASKED = 0.15  # the share of an encoder's tokens that have a loss
 
 
 def settings(name: str, *, rows: int, tiny: bool) -> ml_collections.ConfigDict:
@@ -79,8 +102,8 @@ def settings(name: str, *, rows: int, tiny: bool) -> ml_collections.ConfigDict:
     config.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-4}
     config.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
     if tiny:
-        own = _TINY_SIDES if "encoder_layers" in config.model else _TINY_LAYERS
-        config.model.update(_TINY | own)
+        layers = {name: x for name, x in _TINY_LAYERS.items() if name in config.model}
+        config.model.update(_TINY | layers)
         config.data.lengths = dict.fromkeys(config.data.lengths, 32)
     return config
 
@@ -138,14 +161,16 @@ def main(arguments: Sequence[str] | None = None) -> list[Figures]:
         print("\n".join(line for name in given.workloads for line in plan(name)))
         return []
     if given.check_alone:
-        print("\n".join(bias_gradient.check()), flush=True)
+        print("\n".join(attention_gradients.check()), flush=True)
         return []
     if given.alone:
         return _measure_alone(given)
-    _run(["--check-alone"], environment=_ENVIRONMENT["ours"], what="gradient of T5's bias")
+    _run(["--check-alone"], environment=_ENVIRONMENT["ours"], what="gradients of attention")
     figures = []
     for workload in given.workloads:
         for side in given.sides:
+            if side == "pytorch" and workload == "switch_base":
+                continue
             if one := largest(given.rows, lambda rows, s=side, w=workload: _try(s, w, rows, given)):
                 print(one.text, flush=True)
                 figures.append(one)
@@ -265,12 +290,16 @@ def plan(workload: str) -> list[str]:
 
 
 def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
-    """A batch of random tokens, all of them real and with a loss."""
+    """A batch of random tokens, all of them real; a decoder has a loss for each."""
     draw = np.random.default_rng(0)
     tokens = {}
     for name, x in batches.batch(config).items():
         if name.endswith("_tokens"):
             tokens[name] = draw.integers(2, config.model.vocab_size, x.shape, np.int32)
+        elif name == "encoder_loss_weights":
+            tokens[name] = (draw.random(x.shape) < MASKED).astype(x.dtype)
+        elif name == "encoder_token_types":
+            tokens[name] = np.zeros(x.shape, x.dtype)
         else:
             tokens[name] = np.ones(x.shape, x.dtype)
     return tokens

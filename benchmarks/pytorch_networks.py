@@ -44,6 +44,22 @@ def llama(size: Mapping[str, Any]) -> Any:
     )
 
 
+def bert(size: Mapping[str, Any]) -> Any:
+    """Hugging Face's BERT for masked tokens of these sizes, without dropout."""
+    return transformers.BertForMaskedLM(
+        transformers.BertConfig(
+            vocab_size=size["vocab_size"],
+            hidden_size=size["d_model"],
+            intermediate_size=size["d_ff"],
+            num_hidden_layers=size["layers"],
+            num_attention_heads=size["heads"],
+            max_position_embeddings=size["positions"],
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+
+
 def training_step(size: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> Callable[[], float]:
     """A step of AdamW under bfloat16 autocast on one batch, which returns its loss."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -51,17 +67,19 @@ def training_step(size: Mapping[str, Any], batch: Mapping[str, np.ndarray]) -> C
     def on_device(name: str) -> Any:
         return torch.tensor(batch[name], dtype=torch.long, device=device)
 
-    has_encoder = "encoder_layers" in size
-    network = (t5 if has_encoder else llama)(size).to(device).train()
+    if "encoder_layers" in size:
+        network, names = t5(size), ("encoder_input_tokens", "decoder_input_tokens")
+    elif "token_types" in size:
+        network, names = bert(size), ("encoder_input_tokens",)
+    else:
+        network, names = llama(size), ("decoder_input_tokens",)
+    network = network.to(device).train()
     compiled = torch.compile(network)
     adamw = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
-    inputs = {"input_ids": on_device("decoder_input_tokens")}
-    if has_encoder:
-        inputs = {
-            "input_ids": on_device("encoder_input_tokens"),
-            "decoder_input_ids": on_device("decoder_input_tokens"),
-        }
-    targets = on_device("decoder_target_tokens").flatten()
+    inputs = dict(zip(("input_ids", "decoder_input_ids"), map(on_device, names), strict=False))
+    last = names[-1].split("_")[0]
+    targets = on_device(f"{last}_target_tokens")
+    targets = targets.masked_fill(on_device(f"{last}_loss_weights") == 0, -100).flatten()
 
     def take() -> float:
         adamw.zero_grad(set_to_none=True)

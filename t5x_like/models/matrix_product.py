@@ -1,6 +1,7 @@
 """Matrix products with float32 sums, whose gradients are products of the operands' own type."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,21 @@ def product(
     """
     if left.dtype == jnp.float32:
         return float32_sums(equation, left, right)
-    return _rounding_gradient(equation, left, right)
+    return _rounding_gradient(equation, jnp.float32, left, right)
+
+
+def local_product(
+    equation: str, left: Float[Array, "..."], right: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """`product` where no device has only a part of the sums of the backward pass.
+
+    These products then round their own sums. With a float32 result for 16-bit operands, XLA for
+    CPUs without 16-bit products (most AMD processors) ends with "Unsupported element type for
+    DotThunk" for some orders of axes, such as "BHTS,BTHK->BHSK".
+    """
+    if left.dtype == jnp.float32:
+        return float32_sums(equation, left, right)
+    return _rounding_gradient(equation, left.dtype, left, right)
 
 
 def float32_sums(equation: str, left: Array, right: Array) -> Array:
@@ -46,22 +61,26 @@ def product_with_transposed(
     return jax.lax.optimization_barrier(transposed @ rows.T).T
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rounding_gradient(equation: str, left: Array, right: Array) -> Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _rounding_gradient(equation: str, sums: Any, left: Array, right: Array) -> Array:
+    """`float32_sums`; the products of its gradient have results of the type `sums`."""
+    del sums
     return float32_sums(equation, left, right)
 
 
-def _forward(equation, left, right):
+def _forward(equation, sums, left, right):
+    del sums
     return float32_sums(equation, left, right), (left, right)
 
 
-def _backward(equation, operands, gradient):
+def _backward(equation, sums, operands, gradient):
     left, right = operands
     terms, out = equation.split("->")
     of_left, of_right = terms.split(",")
     gradient = gradient.astype(left.dtype)
-    by_left = float32_sums(f"{out},{of_right}->{of_left}", gradient, right)
-    by_right = float32_sums(f"{of_left},{out}->{of_right}", left, gradient)
+    multiply = functools.partial(jnp.einsum, preferred_element_type=sums)
+    by_left = multiply(f"{out},{of_right}->{of_left}", gradient, right)
+    by_right = multiply(f"{of_left},{out}->{of_right}", left, gradient)
     return by_left.astype(left.dtype), by_right.astype(right.dtype)
 
 

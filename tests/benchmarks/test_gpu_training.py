@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from benchmarks import bias_gradient, gpu_training
+from benchmarks import attention_gradients, gpu_training
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.planning import gpus
 
@@ -87,14 +87,23 @@ def test_each_number_of_rows_has_a_process_and_the_same_room(monkeypatch):
             assert env["XLA_PYTHON_CLIENT_MEM_FRACTION"] == str(gpu_training.ROOM)
 
 
-def test_the_gradient_of_the_bias_is_compared_with_dense_attention():
-    lines = bias_gradient.check(dense_core, rows=2, length=32)
-    assert len(lines) == 4
+def test_gradients_are_compared_with_dense_attention():
+    lines = attention_gradients.check(dense_core, rows=2, length=32)
+    assert len(lines) == 15
     for line in lines:
         ours, rounding = re.findall(r"\d\.\de-\d\d", line)
         assert ours == rounding  # the same core
         assert float(ours) < 0.05  # bfloat16: sums of products with a relative error of 2^-9
-    assert "there is no GPU" in bias_gradient.check()[0]
+    assert "there is no GPU" in attention_gradients.check()[0]
+
+
+def test_every_workload_has_random_batches():
+    for name in gpu_training.WORKLOADS:
+        config = gpu_training.settings(name, rows=4, tiny=True)
+        batch = gpu_training.random_batch(config)
+        weights = next(x for name, x in batch.items() if name.endswith("loss_weights"))
+        share = gpu_training.MASKED if name == "bert_large" else 1.0
+        assert weights.mean() == pytest.approx(share, abs=0.1)
 
 
 def test_bounds_follow_from_flops_and_bytes():

@@ -13,7 +13,7 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.broadcast import broadcast_to
-from t5x_like.models.matrix_product import product
+from t5x_like.models.matrix_product import local_product
 
 # The name of the outputs of attention, and of what goes into it, for `Stack.remat`.
 KEPT = "attention"
@@ -129,7 +129,7 @@ def masked_scores(
     query = (query if scale == 1.0 else query * scale).reshape(
         batch, targets, groups, heads // groups, width
     )
-    scores = product("BTGRK,BGSK->BGRTS", query, keys_values.key)
+    scores = local_product("BTGRK,BGSK->BGRTS", query, keys_values.key)
     scores = scores.reshape(batch, heads, targets, sources)
     if bias is not None:
         # Its gradient is a product of float32 arrays on a CPU, for float32 networks alone.
