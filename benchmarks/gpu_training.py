@@ -35,6 +35,7 @@ from benchmarks import attention_gradients
 from configs import bert, llama, switch, t5
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
+from t5x_like.models.blocks.stack import LOOPS
 from t5x_like.planning import batches
 from t5x_like.planning.gpus import GPUS, bounds
 from t5x_like.training import flops
@@ -94,9 +95,10 @@ _TINY_LAYERS |= {"kv_heads": 1, "head_width": 32}
 MASKED = 0.15  # the share of an encoder's tokens that have a loss
 
 
-def settings(name: str, *, rows: int, tiny: bool) -> ml_collections.ConfigDict:
+def settings(name: str, *, rows: int, tiny: bool, loop: str = "auto") -> ml_collections.ConfigDict:
     """The config of a workload."""
     config = WORKLOADS[name]()
+    config.model.loop = loop
     config.model.dtype = "bfloat16"
     config.data.batch_size = rows
     config.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-4}
@@ -151,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Figures]:
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--rows", type=count, nargs="+", default=list(ROWS))
     parser.add_argument("--steps", type=count, default=20)
+    parser.add_argument("--loop", default="auto", choices=list(LOOPS), help="model.loop, our side")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--plan", action="store_true", help="print bounds, measure nothing")
     parser.add_argument("--json", help="JSON Lines file for the figures")
@@ -202,7 +205,8 @@ def _measure_alone(given: Any) -> list[Figures]:
     """Measure one side with one number of rows, and write its figures; null where it is too big."""
     side, workload, (rows, *_) = given.sides[0], given.workloads[0], given.rows
     try:
-        found = [measure(side, workload, rows=rows, steps=given.steps, tiny=given.tiny)]
+        shape = {"rows": rows, "tiny": given.tiny, "loop": given.loop}
+        found = [measure(side, workload, steps=given.steps, **shape)]
     except MemoryError:
         found = []
     written = dataclasses.asdict(found[0]) if found else None
@@ -215,7 +219,7 @@ def _try(side: str, workload: str, rows: int, given: Any) -> Figures | None:
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "figures.json"
         command = ["--workloads", workload, "--sides", side, "--rows", str(rows)]
-        command += ["--steps", str(given.steps), "--alone", str(file)]
+        command += ["--steps", str(given.steps), "--loop", given.loop, "--alone", str(file)]
         command += ["--tiny"] if given.tiny else []
         what = f"{workload}, {side}, {rows} rows"
         if not _run(command, environment=_ENVIRONMENT[side], what=what):
@@ -239,13 +243,14 @@ def _run(arguments: Sequence[str], *, environment: dict[str, str], what: str) ->
     return done.returncode == 0
 
 
-def measure(side: str, workload: str, *, rows: int, steps: int, tiny: bool = False) -> Figures:
-    """Measure one side with so many rows.
+def measure(side: str, workload: str, *, steps: int, **shape: Any) -> Figures:
+    """Measure one side in this shape, as `settings` takes it.
 
     Raises:
         MemoryError: they do not fit.
     """
-    config = settings(workload, rows=rows, tiny=tiny)
+    config = settings(workload, **shape)
+    rows = shape["rows"]
     model, batch, work = _counted(config)
     try:
         seconds, loss, memory, device = SIDES[side](config, model, batch, steps)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -12,6 +13,15 @@ from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.quantized_product import Product
 
 HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
+
+
+def elementwise(f: Callable[..., Array]) -> Callable[..., Array]:
+    """Return `f`, of which the backward pass computes again what it needs from the arguments.
+
+    Layers in a loop otherwise keep each step of a GELU, five arrays [B, L, F] a layer. Where layers
+    are not in a loop, the compiler chooses: it sees both computations.
+    """
+    return jax.checkpoint(f, prevent_cse=False)
 
 
 class MLP(nn.Module):
@@ -69,7 +79,7 @@ class MLP(nn.Module):
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
         """The hidden layer."""
-        return self.activation(self._into_hidden(x, "wi"))
+        return elementwise(self.activation)(self._into_hidden(x, "wi"))
 
 
 class GLU(MLP):
@@ -79,4 +89,5 @@ class GLU(MLP):
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
         """The gated hidden layer."""
-        return self.activation(self._into_hidden(x, "wi_0")) * self._into_hidden(x, "wi_1")
+        gate = elementwise(lambda x, linear: self.activation(x) * linear)
+        return gate(self._into_hidden(x, "wi_0"), self._into_hidden(x, "wi_1"))
