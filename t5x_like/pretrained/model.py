@@ -135,7 +135,12 @@ class Pretrained:
             return ModelOutput(*self._forward(self.params, batch, targets))
 
     def generate(
-        self, input_ids: ArrayLike, attention_mask: ArrayLike | None = None, **settings: Any
+        self,
+        input_ids: ArrayLike,
+        attention_mask: ArrayLike | None = None,
+        *,
+        padding_counts: bool = True,
+        **settings: Any,
     ) -> Int[np.ndarray, "B L"]:
         """Generate a continuation of each prompt, or with an encoder-decoder an output.
 
@@ -144,6 +149,8 @@ class Pretrained:
         Args:
             input_ids: [B, S]; for a language model padded on the left.
             attention_mask: [B, S], 0 on padding; None treats every pad_token_id as padding.
+            padding_counts: whether no_repeat_ngram_size counts the padding of a prompt among its
+                tokens, as transformers does.
             settings: fields of `decoding.settings.GenerationSettings`: max_new_tokens, num_beams,
                 do_sample, temperature, top_k, top_p, length_penalty, early_stopping, ...
 
@@ -154,11 +161,12 @@ class Pretrained:
 
         Raises:
             ValueError: the model does not generate text, a setting does not exist or is out of
-                range, or a language model's prompt is padded on the right.
+                range, a language model's prompt is padded on the right, or the model has no
+                positions for so many tokens.
         """
         wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
         with self.layout():
-            return self.generator.generate(tokens, mask, wanted)
+            return self.generator.generate(tokens, mask, wanted, padding_counts=padding_counts)
 
     def stream(
         self,
@@ -166,12 +174,13 @@ class Pretrained:
         attention_mask: ArrayLike | None = None,
         *,
         callback: Callable[[StreamStep], bool | None],
+        padding_counts: bool = True,
         **settings: Any,
     ) -> Generated:
         """Generate as `generate` does, and call `callback` with each new token.
 
         Args:
-            input_ids, attention_mask, settings: as for `generate`.
+            input_ids, attention_mask, padding_counts, settings: as for `generate`.
             callback: called with a `decoding.StreamStep` per token; it stops by returning True.
 
         Returns:
@@ -183,7 +192,9 @@ class Pretrained:
         """
         wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
         with self.layout():
-            return self.generator.stream(tokens, mask, wanted, callback=callback)
+            return self.generator.stream(
+                tokens, mask, wanted, callback=callback, padding_counts=padding_counts
+            )
 
     def _prompts(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
