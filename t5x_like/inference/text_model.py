@@ -74,6 +74,23 @@ class TextModel:
             put=self._put,
         )
 
+    def without_start(self, **decode: Any) -> "TextModel":
+        """The same model for prompts whose tokens begin with what the decoder reads first.
+
+        Args:
+            decode: settings of `generate` that replace the model's.
+        """
+        prompt_format = self.prompt_format
+        if not self.encodes:
+            prompt_format = dataclasses.replace(prompt_format, start=None)
+        return TextModel(
+            self.pretrained,
+            self.vocabulary,
+            prompt_format,
+            batch_size=self.batch_size,
+            decode={**self.decode, **decode},
+        )
+
     @property
     def length(self) -> int:
         """The most tokens of a prompt, without an encoder including its continuation."""
