@@ -237,9 +237,7 @@ def _step(
     return state, _last(state)[:, 0], log_softmax(logits)
 
 
-def _start(
-    logits: Float[Array, "B V"], read: tuple[Any, Array | None], *, plan: _Plan
-) -> _State:
+def _start(logits: Float[Array, "B V"], read: tuple[Any, Array | None], *, plan: _Plan) -> _State:
     """The state after the prompt, whose cache and tokens have been `read`."""
     rows, (cache, prompt) = logits.shape[0], read
     return _State(

@@ -16,7 +16,9 @@ def longest_rows(module: nn.Module) -> dict[str, int]:
     """
     longest: dict[str, int] = {}
 
-    def note(call: Any, arguments: Any, keywords: Any, context: nn.module.InterceptorContext) -> Any:
+    def note(
+        call: Any, arguments: Any, keywords: Any, context: nn.module.InterceptorContext
+    ) -> Any:
         table = context.module
         if isinstance(table, LearnedPositions):
             side = module.sides[-1]

@@ -18,9 +18,7 @@ from torch import tensor
 
 HERE = Path(__file__).parent
 SETTINGS = [
-    {"no_repeat_ngram_size": n, **beams}
-    for beams in ({}, {"num_beams": 3})
-    for n in (1, 2, 3)
+    {"no_repeat_ngram_size": n, **beams} for beams in ({}, {"num_beams": 3}) for n in (1, 2, 3)
 ]
 NEW_TOKENS = 12
 
