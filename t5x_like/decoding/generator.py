@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -33,7 +34,7 @@ class _Prefilled(NamedTuple):
     """
 
     prompt: Int[np.ndarray, "B P"]
-    counted: Int[np.ndarray, "B P"]
+    counted: Int[Array, "B P"]
     logits: Float[Array, "B V"]
     cache: Any
     least: int
@@ -203,7 +204,7 @@ class Generator:
         self.check_room(prompt=read, new=most)
         arguments["decoder_input_tokens"] = prompt
         logits, cache = self.prefill(arguments, cache_length=prompt.shape[1] + most)
-        return _Prefilled(prompt, counted, logits, cache, least, most)
+        return _Prefilled(prompt, jnp.asarray(counted, jnp.int32), logits, cache, least, most)
 
     def _arrange(self, params: PyTree) -> dict[str, PyTree]:
         own = traverse_util.flatten_dict(unstack(params) if self._stacked else params)

@@ -2,8 +2,8 @@
 
 A target is a right text, or a list of them. Exact match and F1 are those of SQuAD (Rajpurkar et al.
 2016, section 6.1) and of TriviaQA (Joshi et al. 2017, section 6), whose scripts normalize texts
-differently. All but BLEU are from 0 to 1. In scripts without spaces between words F1 and ROUGE count
-characters (`text_words`), where the scripts take a sentence for one word.
+differently. All but BLEU are from 0 to 1. In scripts without spaces between words F1 and ROUGE
+count characters (`text_words`), where those scripts take a sentence for one word.
 """
 
 import collections
