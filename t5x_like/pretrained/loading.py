@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from t5x_like import partitioning, paths, systems
+from t5x_like.hf.labels import Labels
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
@@ -84,7 +85,14 @@ def from_pretrained(
         generation=source.generation,
         mesh=mesh,
         model_type=source.model_type,
+        labels=_labels(source, config),
     )
+
+
+def _labels(source: Source, config: Mapping[str, Any]) -> dict[str, Labels]:
+    """The labels of the source's head, unless the model has another one."""
+    same = all(config.get(name) == source.config.get(name) for name in ("head", "labels"))
+    return dict(source.labels) if same else {}
 
 
 def _dtype(system: str, dtype: str) -> dict[str, str]:

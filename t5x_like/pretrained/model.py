@@ -25,6 +25,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.generation_config import write_generation
+from t5x_like.hf.labels import Labels
 from t5x_like.names import choose, hint
 from t5x_like.pretrained import arguments as inputs
 from t5x_like.pretrained.assembled import copy_part
@@ -68,6 +69,8 @@ class Pretrained:
         mesh: the devices that the parameters are sharded over, or None.
         model_type: the `model_type` in the config.json of `save_pretrained`; empty for the
             system's default. XLM-R is a RoBERTa of model_type `xlm-roberta`.
+        labels: what the outputs of the head of each task stand for, where it is known; of a model
+            with one head by "".
     """
 
     def __init__(
@@ -80,8 +83,10 @@ class Pretrained:
         generation: GenerationSettings | None = None,
         mesh: Mesh | None = None,
         model_type: str = "",
+        labels: Mapping[str, Labels] | None = None,
     ):
         self.module, self.params, self.model_type = module, params, model_type
+        self.labels = dict(labels or {})
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
@@ -235,7 +240,13 @@ class Pretrained:
             generation=self.generation,
             mesh=self.mesh,
             model_type=self.model_type,
+            labels={"": self.labels[task]} if task in self.labels else {},
         )
+
+    @property
+    def head_labels(self) -> Labels:
+        """What the outputs of the only head stand for."""
+        return self.labels.get("", Labels())
 
     def policy(self) -> Self:
         """The network that a run trains others for: its policy, or the model as it is."""
@@ -277,6 +288,7 @@ class Pretrained:
         record = hf.find(self.system).of(self.config)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = record.to_config(self.config, model_type=self.model_type)
+        config |= self.head_labels.in_config(config)
         # The token ids of the system's settings take precedence over those of `generate`.
         config = {name: getattr(self.generation, name) for name in ids} | config
         left_out = record.not_exported

@@ -16,6 +16,7 @@ from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.config_settings import TEXT
 from t5x_like.hf.generation_config import read_generation
+from t5x_like.hf.labels import Labels, read_labels
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import hint, note_code, trust_folder
 from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
@@ -44,6 +45,10 @@ class Source(Protocol):
     @property
     def model_type(self) -> str:
         """Hugging Face's `model_type`; empty for a checkpoint."""
+
+    @property
+    def labels(self) -> dict[str, Labels]:
+        """The labels of the head; of a run of several tasks by the name of each, else by ""."""
 
     @property
     def run(self) -> dict[str, Any]:
@@ -168,7 +173,8 @@ def _open_hugging_face(
     config = hf.find(name).from_config(settings, names=tensors.names)
     implied = {k: v for k, v in implied_generation(name, config).items() if settings.get(k) is None}
     generation = read_generation(path, {**settings, **implied})
-    return _HuggingFace(name, config, generation, settings["model_type"], tensors)
+    labels = {"": read_labels(settings)} if "head" in config else {}
+    return _HuggingFace(name, config, generation, settings["model_type"], tensors, labels)
 
 
 def implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,6 +191,7 @@ class _HuggingFace:
     generation: GenerationSettings
     model_type: str
     tensors: files.TensorFiles
+    labels: dict[str, Labels]
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
 
     def available(self, wanted: Leaves) -> set[str]:
@@ -302,6 +309,13 @@ class _Checkpoint:
     model_type: str
     part: str
     run: dict[str, Any]
+
+    @property
+    def labels(self) -> dict[str, Labels]:
+        return {
+            task: Labels(tuple(own["names"]), own.get("problem", ""))
+            for task, own in self.run.get("labels", {}).items()
+        }
 
     def available(self, wanted: Leaves) -> set[str]:
         shapes = checkpoints.parameter_shapes(self.path)
