@@ -12,7 +12,7 @@ from typing import Any
 import ml_collections
 
 from t5x_like import paths
-from t5x_like.names import choose, hint
+from t5x_like.names import choose, hint, note_code
 
 # Every setting, its default and its meaning. A setting that is a dict takes the arguments of the
 # function that it is passed to, which checks them.
@@ -382,6 +382,7 @@ def load(path: paths.Path | str) -> ml_collections.ConfigDict:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(stored, dict):
         raise ValueError(f"{path} has a JSON {type(stored).__name__}, and no settings")
+    note_code(stored, folder=path)
     return with_defaults(stored)
 
 

@@ -127,6 +127,7 @@ def _write_checkpoint(model: "Pretrained", target: pathlib.Path) -> None:
         "config": {"system": model.system, "model": model.config},
         "generation": dataclasses.asdict(model.generation),
         "model_type": model.model_type,
+        "labels": {task: dataclasses.asdict(own) for task, own in model.labels.items()},
     }
     with Checkpoints(target / "checkpoints", metadata=metadata) as checkpoints:
         checkpoints.save(0, _Weights(params=model.params, step=jnp.zeros((), jnp.int32)))

@@ -1,4 +1,8 @@
-"""Look-ups by name, with errors that suggest the nearest: values, settings, files of the user."""
+"""Look-ups by name, with errors that suggest the nearest: values, settings, files of the user.
+
+A Python file that a setting names is run when it is imported. So a file that only the folder of a
+run or checkpoint names is refused, unless the user trusts the folder's code or names the file, too.
+"""
 
 import collections.abc
 import difflib
@@ -17,6 +21,12 @@ T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
+# The data modules of this repository, which its runs name.
+_OWN_FILES = pathlib.Path(__file__).resolve().parents[1] / "data"
+
+_from_folders: dict[pathlib.Path, str] = {}  # Python files, and the folder that names each
+_trusted: set[pathlib.Path] = set()  # Python files that the user names or trusts
+_trusts_all = False
 
 
 def hint(name: str, allowed: Iterable[str]) -> str:
@@ -74,12 +84,63 @@ def check_settings(
             raise ValueError(f"{where}.{name} is not set")
 
 
+def note_code(settings: Any, *, folder: object) -> None:
+    """Note the Python files that the settings in a folder name, so that none is run by itself."""
+    for file in _python_files(settings):
+        if file not in _trusted and not file.is_relative_to(_OWN_FILES):
+            _from_folders.setdefault(file, str(folder))
+
+
+def trust_code(settings: Any) -> None:
+    """Trust the Python files that the user's own settings name.
+
+    A file that a folder has named before stays refused: settings that are read from a folder, as
+    by configs/run.py, look the same.
+    """
+    _trusted.update(file for file in _python_files(settings) if file not in _from_folders)
+
+
+def trust_folder(settings: Any) -> None:
+    """Trust the Python files that the settings in a folder name, as the user wants it."""
+    _trusted.update(_python_files(settings))
+
+
+def trust_all_code() -> None:
+    """Trust all Python files that folders name, for the whole process: `--trust_code`."""
+    global _trusts_all
+    _trusts_all = True
+
+
+def _python_files(settings: Any) -> Iterable[pathlib.Path]:
+    """The files of all texts `FILE.py` and `FILE.py:NAME` in a tree of settings."""
+    if isinstance(settings, Mapping):
+        settings = list(settings.values())
+    if isinstance(settings, str):
+        path = settings.partition(":")[0]
+        return [pathlib.Path(path).expanduser().resolve()] if path.endswith(".py") else []
+    parts = settings if isinstance(settings, list | tuple) else []
+    return [file for part in parts for file in _python_files(part)]
+
+
+def _check_trusted(setting: str, path: pathlib.Path | str) -> None:
+    file = pathlib.Path(path).expanduser().resolve()
+    if _trusts_all or file in _trusted or file not in _from_folders:
+        return
+    raise ValueError(
+        f"{setting}={str(path)!r} is a Python file that {_from_folders[file]} names, and loading a "
+        "folder does not run code: read the file, and if you trust it add --trust_code (of a "
+        "function trust_code=True), or name the file in your own config"
+    )
+
+
 def import_file(setting: str, path: pathlib.Path | str, *, name: str) -> types.ModuleType:
     """Import a Python file that a setting names, as the module `name`.
 
     Raises:
-        ValueError: it is not a Python file, or whatever is wrong in the user's file.
+        ValueError: it is not a Python file, only a folder names it and its code is not trusted, or
+            whatever is wrong in the user's file.
     """
+    _check_trusted(setting, path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{setting}={str(path)!r} is not a Python file: its name must end in .py")

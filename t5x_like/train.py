@@ -118,6 +118,7 @@ def _saver(
     best: BestCheckpoint | None,
 ) -> Checkpoints:
     metadata = {"data_shards": _any(parts[0]).shards, "fingerprints": prints}
+    metadata |= {"labels": completion.labels(settings)}
     return Checkpoints(
         paths.path(settings.workdir) / "checkpoints",
         every=settings.checkpoint.every,

@@ -282,6 +282,8 @@ def test_a_run_keeps_the_settings_of_the_folder_and_the_labels(tmp_path, pretrai
     assert (found.system, found.model.head, found.model.labels) == ("bert", "classification", 3)
     assert found.model.d_model == tiny_encoder.TINY["d_model"]
     assert found.data.settings.labels == ("animal", "color", "food")
+    # What its checkpoints keep, and `save_pretrained` writes as id2label.
+    assert completion.labels(found) == {"": {"names": ["animal", "color", "food"]}}
     assert found.data.vocabulary == str(pretrained("bert") / "vocab.txt")
     assert found.model.dropout == 0.0
     made.model.dropout = 0.3

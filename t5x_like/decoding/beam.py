@@ -100,6 +100,7 @@ class _State(flax.struct.PyTreeNode):
         finished_lengths: 0 in an empty slot.
         finished_scores: log p divided by the length penalty, best first.
         improvable: whether a running hypothesis may still replace a finished one.
+        prompt: the tokens before those of a hypothesis that filters count, or None.
     """
 
     step: Int[Array, ""]
@@ -109,6 +110,7 @@ class _State(flax.struct.PyTreeNode):
     finished_lengths: Int[Array, "B K"]
     finished_scores: Float[Array, "B K"]
     improvable: Bool[Array, "B"]
+    prompt: Int[Array, "BK P"] | None
 
 
 def beam_search(
@@ -123,6 +125,7 @@ def beam_search(
     length_penalty: Callable[[int], float] = PER_TOKEN,
     early_stopping: EarlyStopping = False,
     filters: Sequence[Filter] = (),
+    prompt: Int[Array, "B P"] | None = None,
     returned: int = 1,
     room: int | None = None,
 ) -> Beams:
@@ -144,6 +147,7 @@ def beam_search(
             when the best running one, scored at its current length, is below the worst of them.
             "never": when no running one could exceed the worst of them at any length.
         filters: applied to log p, which is not normalized again.
+        prompt: as for `generate`.
         returned: n, at most K.
         room: number of tokens that fit into the cache after the prompt, if known.
 
@@ -156,7 +160,8 @@ def beam_search(
     plan = _Plan(beams, max_new_tokens, ends, pad_id, tuple(filters))
     _check(plan, vocabulary=logits.shape[1], returned=returned)
     ranking = _rank(length_penalty, lengths=max_new_tokens, early_stopping=early_stopping)
-    state = _search(as_argument(extend), logits, cache, ranking, plan=plan)
+    before = None if prompt is None else jnp.repeat(jnp.asarray(prompt, jnp.int32), beams, axis=0)
+    state = _search(as_argument(extend), logits, cache, ranking, before, plan=plan)
     return Beams(
         tokens=state.finished_tokens[:, :returned],
         lengths=state.finished_lengths[:, :returned],
@@ -202,7 +207,15 @@ def _check(plan: _Plan, *, vocabulary: int, returned: int) -> None:
 
 
 @functools.partial(jax.jit, static_argnames="plan")
-def _search(extend: Extend, logits: Array, cache: Any, ranking: _Ranking, *, plan: _Plan) -> _State:
+def _search(
+    extend: Extend,
+    logits: Array,
+    cache: Any,
+    ranking: _Ranking,
+    prompt: Array | None,
+    *,
+    plan: _Plan,
+) -> _State:
     prompts = logits.shape[0]
 
     def unfinished(carry: tuple[_State, Any]) -> Bool[Array, ""]:
@@ -219,11 +232,11 @@ def _search(extend: Extend, logits: Array, cache: Any, ranking: _Ranking, *, pla
 
     every_beam = jnp.repeat(logits, plan.beams, axis=0)
     # The parents are of no interest: all beams start from the one row of their prompt.
-    state, _ = _advance(_start(prompts, plan=plan), every_beam, ranking, plan=plan)
+    state, _ = _advance(_start(prompts, prompt, plan=plan), every_beam, ranking, plan=plan)
     return jax.lax.while_loop(unfinished, step, (state, cache.repeat(plan.beams)))[0]
 
 
-def _start(prompts: int, *, plan: _Plan) -> _State:
+def _start(prompts: int, prompt: Array | None, *, plan: _Plan) -> _State:
     places = (prompts, plan.beams)
     tokens = jnp.full((*places, plan.max_new_tokens), plan.pad_id, jnp.int32)
     empty = jnp.full(places, -jnp.inf)
@@ -236,6 +249,7 @@ def _start(prompts: int, *, plan: _Plan) -> _State:
         finished_lengths=jnp.zeros(places, jnp.int32),
         finished_scores=empty,
         improvable=jnp.ones((prompts,), bool),
+        prompt=prompt,
     )
 
 
@@ -266,7 +280,7 @@ def _candidates(
 ) -> tuple[Int[Array, "B C N"], Float[Array, "B C"], Int[Array, "B C"]]:
     """The C best one-token continuations of each prompt's hypotheses: tokens, log p, parents."""
     prompts, beams, length = state.running_tokens.shape
-    progress = Progress(state.step, state.running_tokens.reshape(-1, length))
+    progress = Progress(state.step, state.running_tokens.reshape(-1, length), state.prompt)
     log_probs = apply_filters(log_softmax(logits), plan.filters, progress=progress)
     vocabulary = log_probs.shape[-1]
     totals = state.running_scores[:, :, None] + log_probs.reshape(prompts, beams, vocabulary)

@@ -18,10 +18,14 @@ from t5x_like.decoding.decoder_contract import as_ids, is_one_of
 
 
 class Progress(NamedTuple):
-    """The tokens generated so far: the first `step` of each row; the rest is padding."""
+    """The tokens generated so far: the first `step` of each row; the rest is padding.
+
+    `prompt` has the tokens before them that filters count, with -1 where there is none.
+    """
 
     step: Int[Array, ""]
     tokens: Int[Array, "B N"]
+    prompt: Int[Array, "B P"] | None = None
 
 
 Filter = Callable[[Float[Array, "B V"], Progress], Float[Array, "B V"]]
@@ -226,7 +230,8 @@ class MinNewTokens:
 class NoRepeatNgrams:
     """Excludes tokens that would repeat an n-gram of their row (Paulus et al. 2018).
 
-    Only generated tokens count, not those of the prompt.
+    The tokens of `Progress.prompt` count as generated ones do, as in transformers: a language
+    model's own prompt, and the start token that the decoder of an encoder-decoder reads.
     """
 
     n: int
@@ -238,15 +243,20 @@ class NoRepeatNgrams:
 
     def __call__(self, logits: Float[Array, "B V"], progress: Progress) -> Float[Array, "B V"]:
         """Logits with -inf at tokens that would repeat an n-gram."""
-        batch, length = progress.tokens.shape
+        tokens, step = progress.tokens, progress.step
+        if progress.prompt is not None:
+            tokens = jnp.concatenate([progress.prompt, tokens], axis=1)
+            step = step + progress.prompt.shape[1]
+        batch, length = tokens.shape
         if length < self.n:
             return logits
         starts = jnp.arange(length - self.n + 1)
-        ngrams = progress.tokens[:, starts[:, None] + jnp.arange(self.n)]
+        ngrams = tokens[:, starts[:, None] + jnp.arange(self.n)]
         # Before n - 1 tokens exist no n-gram is complete, so the values read here have no effect.
-        last = jnp.maximum(progress.step - (self.n - 1), 0) + jnp.arange(self.n - 1)
-        same = jnp.all(ngrams[..., :-1] == progress.tokens[:, last][:, None], axis=-1)
-        complete = starts + self.n <= progress.step
+        last = jnp.maximum(step - (self.n - 1), 0) + jnp.arange(self.n - 1)
+        same = jnp.all(ngrams[..., :-1] == tokens[:, last][:, None], axis=-1)
+        # A token -1 is at no position of the logits: jnp would count it from the end.
+        complete = (starts + self.n <= step) & (ngrams[..., -1] >= 0)
         banned = jnp.zeros(logits.shape, bool)
         rows = jnp.arange(batch)[:, None]
         return _ban(logits, banned.at[rows, ngrams[..., -1]].max(same & complete))

@@ -70,6 +70,7 @@ class _State(flax.struct.PyTreeNode):
     ended: Bool[Array, "B"]
     log_probs: Float[Array, "B N"] | None
     cache: Any
+    prompt: Int[Array, "B P"] | None
 
 
 def generate(
@@ -82,6 +83,7 @@ def generate(
     pad_id: int = 0,
     choose: Chooser = greedy,
     filters: Sequence[Filter] = (),
+    prompt: Int[Array, "B P"] | None = None,
     rng: PRNGKeyArray | None = None,
     samples: int = 1,
     log_probs: bool = False,
@@ -102,6 +104,7 @@ def generate(
         pad_id: the padding of rows that have ended.
         choose: `greedy` or `sample`, applied to the filtered logits.
         filters: applied to the logits in order.
+        prompt: the tokens before the generated ones that filters count (`Progress.prompt`).
         rng: one key for all steps, needed to sample.
         samples: continuations per prompt; there are B * samples rows.
         log_probs: whether to return the tokens' log-probabilities.
@@ -124,7 +127,8 @@ def generate(
         log_probs=log_probs,
         room=room,
     )
-    state = _run(as_argument(extend), logits, cache, rng, plan=plan)
+    before = _repeated(prompt, samples)
+    state = _run(as_argument(extend), logits, cache, rng, before, plan=plan)
     generated = _generated(state)
     return dataclasses.replace(generated, cache=state.cache) if keep_cache else generated
 
@@ -136,6 +140,7 @@ def stream(
     *,
     callback: Callable[[StreamStep], bool | None],
     rng: PRNGKeyArray | None = None,
+    prompt: Int[Array, "B P"] | None = None,
     **settings: Any,
 ) -> Generated:
     """Generate as `generate` does, and call `callback` with each new token of all rows.
@@ -144,7 +149,7 @@ def stream(
     generation stops and the rows contain the tokens up to there. `cache` stays valid.
 
     Args:
-        extend: as for `generate`, as are logits, cache and rng.
+        extend: as for `generate`, as are logits, cache, rng and prompt.
         logits: [B, V].
         cache: of B prompts.
         callback: gets a StreamStep per token.
@@ -154,7 +159,8 @@ def stream(
     plan, logits, cache = _prepare(logits, cache, **settings)
     extend = as_argument(extend)
     # A step overwrites its cache, and this one belongs to the caller.
-    state = _start(logits, jax.tree.map(jnp.copy, cache), plan=plan)
+    before = _repeated(prompt, settings.get("samples", 1))
+    state = _start(logits, jax.tree.map(jnp.copy, (cache, before)), plan=plan)
     live = np.ones(logits.shape[0], bool)
     for step in range(plan.max_new_tokens):
         first = logits if step == 0 else None
@@ -196,9 +202,19 @@ def _prepare(
     return plan, jnp.repeat(logits, samples, axis=0), cache.repeat(samples)
 
 
+def _repeated(prompt: Int[Array, "B P"] | None, samples: int) -> Int[Array, "R P"] | None:
+    return None if prompt is None else jnp.repeat(jnp.asarray(prompt, jnp.int32), samples, axis=0)
+
+
 @functools.partial(jax.jit, static_argnames="plan")
 def _run(
-    extend: Extend, logits: Array, cache: Any, rng: PRNGKeyArray | None, *, plan: _Plan
+    extend: Extend,
+    logits: Array,
+    cache: Any,
+    rng: PRNGKeyArray | None,
+    prompt: Array | None,
+    *,
+    plan: _Plan,
 ) -> _State:
     def unfinished(state: _State) -> Bool[Array, ""]:
         return (state.step < plan.max_new_tokens) & ~jnp.all(state.ended)
@@ -207,7 +223,7 @@ def _run(
         state, logits = _extend(extend, state)
         return _append(state, logits, rng, plan=plan)
 
-    first = _append(_start(logits, cache, plan=plan), logits, rng, plan=plan)
+    first = _append(_start(logits, (cache, prompt), plan=plan), logits, rng, plan=plan)
     return jax.lax.while_loop(unfinished, step, first)
 
 
@@ -221,8 +237,9 @@ def _step(
     return state, _last(state)[:, 0], log_softmax(logits)
 
 
-def _start(logits: Float[Array, "B V"], cache: Any, *, plan: _Plan) -> _State:
-    rows = logits.shape[0]
+def _start(logits: Float[Array, "B V"], read: tuple[Any, Array | None], *, plan: _Plan) -> _State:
+    """The state after the prompt, whose cache and tokens have been `read`."""
+    rows, (cache, prompt) = logits.shape[0], read
     return _State(
         step=jnp.zeros((), jnp.int32),
         tokens=jnp.full((rows, plan.max_new_tokens), plan.pad_id, jnp.int32),
@@ -230,6 +247,7 @@ def _start(logits: Float[Array, "B V"], cache: Any, *, plan: _Plan) -> _State:
         ended=jnp.zeros((rows,), bool),
         log_probs=jnp.zeros((rows, plan.max_new_tokens)) if plan.log_probs else None,
         cache=cache,
+        prompt=prompt,
     )
 
 
@@ -246,7 +264,7 @@ def _append(
     state: _State, logits: Float[Array, "B V"], rng: PRNGKeyArray | None, *, plan: _Plan
 ) -> _State:
     """Append one token to each row: padding where the row has ended."""
-    progress = Progress(state.step, state.tokens)
+    progress = Progress(state.step, state.tokens, state.prompt)
     key = None if rng is None else jax.random.fold_in(rng, state.step)
     token = plan.choose(apply_filters(logits, plan.filters, progress=progress), key)
     token = jnp.where(state.ended, plan.pad_id, token).astype(jnp.int32)[:, None]

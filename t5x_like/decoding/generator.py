@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -15,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from t5x_like import decoding
 from t5x_like.decoding.decoder_contract import Extend
 from t5x_like.decoding.generation import Generated, StreamStep
+from t5x_like.decoding.position_tables import check_room, longest_rows
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.decoding.transposed_kernels import Kernel, arrange, kernels_of_extend, pays
 from t5x_like.models.blocks.stack import Stack, unstack_layers
@@ -26,11 +28,13 @@ class _Prefilled(NamedTuple):
 
     Attributes:
         prompt: a language model's own prompt, or the start token of an encoder-decoder's decoder.
+        counted: the tokens of the prompt that `no_repeat_ngram_size` counts, else -1.
         logits: the logits of the first new token.
         least, most: the range of the number of new tokens, by the settings.
     """
 
     prompt: Int[np.ndarray, "B P"]
+    counted: Int[Array, "B P"]
     logits: Float[Array, "B V"]
     cache: Any
     least: int
@@ -62,6 +66,7 @@ class Generator:
         self._module = unrolled(module)
         self._stacked = self._module is not module
         self._encodes = module.sides == ("encoder", "decoder")
+        self._longest = longest_rows(module).get(module.sides[-1])
         self._kernels: tuple[Kernel, ...] = ()
         if pays(params):
             given = jax.eval_shape(unstack, params) if self._stacked else params
@@ -88,6 +93,14 @@ class Generator:
         """
         return self._prefill(self._variables, arguments, cache_length=cache_length)
 
+    def check_room(self, *, prompt: int, new: int) -> None:
+        """Check that the network has positions for a prompt and new tokens: `check_room`.
+
+        Raises:
+            ValueError: it has not.
+        """
+        check_room(self._longest, prompt=prompt, new=new)
+
     @property
     def extend(self) -> Extend:
         """(tokens [B, 1], cache) -> (logits [B, 1, V], cache), for the functions of `decoding`."""
@@ -98,6 +111,8 @@ class Generator:
         tokens: Int[np.ndarray, "B S"],
         mask: Bool[np.ndarray, "B S"],
         settings: GenerationSettings,
+        *,
+        padding_counts: bool = True,
     ) -> Int[np.ndarray, "R L"]:
         """Generate after each prompt: greedily, by sampling or by beam search.
 
@@ -106,6 +121,7 @@ class Generator:
         Args:
             tokens: the encoder's inputs, or a language model's prompts, padded on the left.
             mask: True on real tokens.
+            padding_counts: whether `no_repeat_ngram_size` counts padding, as in transformers.
 
         Returns:
             Int32 rows as long as the longest: the prompt, or the decoder's start token, then the
@@ -113,15 +129,20 @@ class Generator:
             `num_return_sequences` rows for each prompt, best first.
 
         Raises:
-            ValueError: the settings leave no room for a new token.
+            ValueError: the settings leave no room for a new token, or the network has no positions
+                for so many.
         """
-        given = self._prefill_prompts(tokens, mask, settings)
+        given = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
         request = decoding_request(settings, least=given.least, most=given.most)
         found: decoding.Beams | Generated
         if settings.num_beams > 1:
-            found = decoding.beam_search(self.extend, given.logits, given.cache, **request)
+            found = decoding.beam_search(
+                self.extend, given.logits, given.cache, prompt=given.counted, **request
+            )
         else:
-            found = decoding.generate(self.extend, given.logits, given.cache, **request)
+            found = decoding.generate(
+                self.extend, given.logits, given.cache, prompt=given.counted, **request
+            )
         tokens_found, lengths = fetch((found.tokens, found.lengths))
         new = tokens_found.reshape(-1, given.most)
         prompts = np.repeat(given.prompt, len(new) // len(given.prompt), axis=0)
@@ -134,13 +155,14 @@ class Generator:
         settings: GenerationSettings,
         *,
         callback: Callable[[StreamStep], bool | None],
+        padding_counts: bool = True,
     ) -> Generated:
         """Generate as `generate` does, and call `callback` with each new token.
 
         For one process.
 
         Args:
-            tokens, mask: as for `generate`.
+            tokens, mask, padding_counts: as for `generate`.
             callback: gets a `StreamStep` for each token, and ends generation by returning True.
 
         Raises:
@@ -151,22 +173,38 @@ class Generator:
                 f"num_beams={settings.num_beams}: a stream needs num_beams=1, as beam search "
                 "chooses its text at the end"
             )
-        given = self._prefill_prompts(tokens, mask, settings)
+        given = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
         request = decoding_request(settings, least=given.least, most=given.most)
-        return decoding.stream(self.extend, given.logits, given.cache, callback=callback, **request)
+        return decoding.stream(
+            self.extend,
+            given.logits,
+            given.cache,
+            callback=callback,
+            prompt=given.counted,
+            **request,
+        )
 
     def _prefill_prompts(
-        self, tokens: np.ndarray, mask: np.ndarray, settings: GenerationSettings
+        self,
+        tokens: np.ndarray,
+        mask: np.ndarray,
+        settings: GenerationSettings,
+        *,
+        padding_counts: bool,
     ) -> _Prefilled:
         if self._encodes:
             prompt = np.full((len(tokens), 1), settings.decoder_start_token_id, np.int32)
             arguments = {"encoder_input_tokens": tokens, "encoder_mask": mask}
+            counted, read = prompt, 1
         else:
             prompt, arguments = tokens, {"decoder_mask": mask}
+            counted = tokens if padding_counts else np.where(mask, tokens, -1)
+            read = int(mask.sum(axis=1).max())
         least, most = settings.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
+        self.check_room(prompt=read, new=most)
         arguments["decoder_input_tokens"] = prompt
         logits, cache = self.prefill(arguments, cache_length=prompt.shape[1] + most)
-        return _Prefilled(prompt, logits, cache, least, most)
+        return _Prefilled(prompt, jnp.asarray(counted, jnp.int32), logits, cache, least, most)
 
     def _arrange(self, params: PyTree) -> dict[str, PyTree]:
         own = traverse_util.flatten_dict(unstack(params) if self._stacked else params)

@@ -22,9 +22,10 @@ from t5x_like.inference.text_model import TextModel
 class Documents(RowMeasure):
     """The likelihood of documents (field `text`), each read from its own beginning.
 
-    A document that is longer than a row is read in windows. With `stride` s each window begins s
-    tokens after the one before, and only the tokens that no earlier window has are scored in it: a
-    small stride gives every token a long context, and takes length / s times as long.
+    A document that is longer than a row is read in windows. The first begins with the start token,
+    each later window with the tokens before it. With `stride` s a later window scores s tokens
+    after all that a row has room for: a small stride gives every token a long context, and takes
+    length / s times as long.
 
     Attributes:
         stride: tokens from a window to the next; 0: the length of a row, so that none overlap.
@@ -53,11 +54,12 @@ class Documents(RowMeasure):
         texts = [text for row in rows if (text := text_of(row, "text")).strip()]
         if not texts:
             raise ValueError("there is no document with a text")
-        cut = [
-            windows(model.tokens(text, end=self.end), length=model.length, stride=self.stride)
-            for text in texts
-        ]
-        scores = iter(model.score_tokens([pair for own in cut for pair in own]))
+        start = model.prompt_format.start
+        assert start is not None  # a config's converter has one
+        sizes = {"start": start, "length": model.length, "stride": self.stride}
+        cut = [windows(model.tokens(text, end=self.end), **sizes) for text in texts]
+        scorer = model.without_start()
+        scores = iter(scorer.score_tokens([pair for own in cut for pair in own]))
         counts: list[list[float]] = []
         predicted: list[dict[str, Any]] = []
         for text, own in zip(texts, cut, strict=True):
@@ -67,16 +69,20 @@ class Documents(RowMeasure):
             predicted.append({"text": text, "log_prob": total, "tokens": number})
             counts.append([-total, number, len(text.encode()), len(text), len(text.split())])
         statistics = Statistics(np.array(counts, float), rates)
-        sizes = {"documents": len(texts), "tokens": sum(one["tokens"] for one in predicted)}
-        return statistics.estimates() | sizes, predicted
+        counted = {"documents": len(texts), "tokens": sum(one["tokens"] for one in predicted)}
+        return statistics.estimates() | counted, predicted
 
 
-def windows(tokens: Sequence[int], *, length: int, stride: int) -> list[Pair]:
+def windows(tokens: Sequence[int], *, start: int, length: int, stride: int) -> list[Pair]:
     """Split a document into windows, in which each token is scored once.
 
+    They are the windows of lm-eval (`get_rolling_token_windows`), whose `context_len` is length -
+    stride + 1: a window reads `length` tokens, the last of them not scored before.
+
     Args:
+        start: what is read before the document.
         length: tokens of a row at most.
-        stride: see `Documents`.
+        stride: see `Documents`; 0 for `length`.
 
     Raises:
         ValueError: a stride that leaves tokens out.
@@ -84,12 +90,10 @@ def windows(tokens: Sequence[int], *, length: int, stride: int) -> list[Pair]:
     step = stride or length
     if not 0 < step <= length:
         raise ValueError(f"documents.stride={stride} must be from 1 to {length}, or 0 for {length}")
-    pairs, done = [], 0
-    first = 0
-    while done < len(tokens):
-        last = min(first + length, len(tokens))
-        pairs.append(Pair(tokens[first:done], tokens[done:last]))
-        done, first = last, first + step
+    pairs = [Pair([start], tokens[:length])] if tokens else []
+    for done in range(length, len(tokens), step):
+        last = min(done + step, len(tokens))
+        pairs.append(Pair(tokens[last - length - 1 : done], tokens[done:last]))
     return pairs
 
 

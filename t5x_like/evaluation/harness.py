@@ -5,12 +5,12 @@ installed by the extra `harness` and needs no PyTorch.
 """
 
 import collections
-import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from t5x_like.evaluation.documents import windows
 from t5x_like.inference.likelihood import Pair
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import choose, hint
@@ -50,17 +50,8 @@ class Answers:
         ids = (*self._leads, begins, ends, own.start)
         self._prefix = next(one for one in ids if one is not None)
         # A decoder's start is the first token of its prompts.
-        self._format = own if model.encodes else dataclasses.replace(own, start=None)
-        self._model = self._with(model.decode, model)
-
-    def _with(self, decode: Mapping[str, Any], model: TextModel) -> TextModel:
-        return TextModel(
-            model.pretrained,
-            model.vocabulary,
-            self._format,
-            batch_size=model.batch_size,
-            decode=decode,
-        )
+        self._model = model.without_start()
+        self._format = self._model.prompt_format
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Of each (context, continuation) the natural log p, and whether greedy decoding gives it.
@@ -73,9 +64,9 @@ class Answers:
 
     def loglikelihood_rolling(self, texts: Sequence[str]) -> list[float]:
         """The natural log p of each whole text, in windows that predict each token once."""
-        windows = [list(self._windows(text)) for text in texts]
-        scores = iter(self._model.score_tokens([one for own in windows for one in own]))
-        return [sum(next(scores).total for _ in own) for own in windows]
+        cut = [self._windows(text) for text in texts]
+        scores = iter(self._model.score_tokens([one for own in cut for one in own]))
+        return [sum(next(scores).total for _ in own) for own in cut]
 
     def generate_until(self, requests: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         """The text generated after each context, up to the first of its stops.
@@ -99,7 +90,7 @@ class Answers:
 
     def _generate(self, contexts: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
         """The texts of requests with the same settings; batches have prompts of similar length."""
-        model = self._with({**self._model.decode, **_decoding(settings)}, self._model)
+        model = self._model.without_start(**_decoding(settings))
         room = model.length if model.encodes else model.length - model.new_tokens
         if room < 1:
             raise ValueError(
@@ -123,23 +114,27 @@ class Answers:
         return [*self._leads, *self._vocabulary.encode(text)]
 
     def _pair(self, context: str, continuation: str) -> Pair:
-        """The tokens of a context and its continuation, to which blanks at the end of it belong."""
+        """The tokens of a context and its continuation, to which blanks at the end of it belong.
+
+        Of a decoder both are tokenized together, and the tokens after as many as the context has
+        by itself are the continuation's, as in the harness. It ends where there are none, as one
+        token spans both; then the continuation is tokenized separately here.
+        """
         bare = context.rstrip()
         continuation = context[len(bare) :] + continuation
         if not bare:
             after = self._vocabulary.encode(continuation)
             own = [self._prefix] if after[:1] != [self._prefix] else []
-            return self._fitting([*own, *after], split=1, where=continuation)
-        own = self._read(bare)
-        if self._format.ends[0]:
-            whole = [*own, *self._vocabulary.encode(continuation)]
-        else:
-            whole = self._read(bare + continuation)
-        return self._fitting(whole, split=len(own), where=continuation)
+            own, after = [*own, *after][:1], [*own, *after][1:]
+            return self._fitting(Pair(own, after), where=continuation)
+        own, after = self._read(bare), []
+        if not self._format.ends[0]:
+            after = self._read(bare + continuation)[len(own) :]
+        after = after or self._vocabulary.encode(continuation)
+        return self._fitting(Pair(own, after), where=continuation)
 
-    def _fitting(self, tokens: Sequence[int], *, split: int, where: str) -> Pair:
-        """The tokens before and after `split`; what is too much of the first is left out."""
-        pair = Pair(tokens[:split], tokens[split:])
+    def _fitting(self, pair: Pair, *, where: str) -> Pair:
+        """The pair, without the first tokens of its prompt that are too many."""
         if not pair.continuation:
             raise ValueError(f"the continuation {where!r:.80} of a task has no token of its own")
         if len(pair.continuation) > self._format.length:
@@ -149,15 +144,12 @@ class Answers:
             )
         return Pair(pair.prompt[self._format.excess(pair) :], pair.continuation)
 
-    def _windows(self, text: str) -> Iterator[Pair]:
+    def _windows(self, text: str) -> list[Pair]:
         """A text in windows that predict each token once, after as many as there is room for."""
         tokens, length = self._read(text), self._format.length
         if not self._predicts_start:
             tokens = tokens[len(self._leads) :]
-        for first in range(0, len(tokens), length):
-            last = min(first + length, len(tokens))
-            before = tokens[last - length - 1 : first] if first else [self._prefix]
-            yield Pair(before, tokens[first:last])
+        return windows(tokens, start=self._prefix, length=length, stride=0)
 
 
 def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,11 @@ class HeadPredictions(RowMeasure):
             ValueError: a metric does not fit the head, there are no rows, or they lack a field.
         """
         prediction = predictor.prediction
+        if prediction.kind not in _DEFAULTS:
+            raise ValueError(
+                "the folder of the model has a problem_type with several answers for a text, and "
+                "the metrics of labelled rows compare one"
+            )
         names = self.metrics or _DEFAULTS[prediction.kind]
         metrics = [self._metric(name, prediction) for name in names]
         pairs = [prediction.example(row) for row in rows]

@@ -26,7 +26,7 @@ from absl import flags, logging
 from t5x_like import paths
 from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
 from t5x_like.experiment import gin_files, quiet_tensorflow
-from t5x_like.names import hint, import_file
+from t5x_like.names import hint, import_file, trust_all_code, trust_code
 
 _CONFIG = "config"
 _MOST_COMPILED = 10 << 30  # bytes; JAX deletes what was not used for the longest time
@@ -36,6 +36,8 @@ _SOURCES = {
     "--gin": ("", "gin file of a run of T5X, in place of --config; --gin.NAME=VALUE binds a name"),
 }
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
+TRUST = "trust_code"
+_TRUST_HELP = "run Python files that the folder of a run or checkpoint names (system, data.module)"
 
 
 def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.ConfigDict:
@@ -49,12 +51,13 @@ def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.
             are in `flags.FLAGS` afterwards.
     """
     if _HELP & set(sys.argv[1:]):
-        sys.stdout.write(f"{description}\n{_help(options)}")
+        sys.stdout.write(f"{description}\n{_help({**options, TRUST: (False, _TRUST_HELP)})}")
         sys.exit(0)
     end_quietly_on_interrupt()
     logging.set_verbosity(logging.WARNING)
     logging.use_absl_handler()
     quiet_tensorflow.silence()
+    options[TRUST] = False, _TRUST_HELP
     for name, (default, text) in options.items():
         if isinstance(default, bool):
             flags.DEFINE_bool(name, default, text)
@@ -146,6 +149,10 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
             file = value
         else:
             changes.append((name.removeprefix(_CONFIG + "."), value))
+    # Before the file is read: it may read the folder of a run.
+    trust_code([value for _, value in changes])
+    if f"--{TRUST}" in rest or f"--{TRUST}=true" in rest:
+        trust_all_code()
     if file and gin:
         raise ValueError(f"--config={file!r} and --gin={gin[0]!r}: give one of them")
     if gin or gin_changes:
@@ -188,7 +195,9 @@ def load_file(text: str) -> ml_collections.ConfigDict:
         inspect.signature(get_config).bind(*given)
     except TypeError as error:
         raise ValueError(f"--config={text!r}: get_config of {file}: {error}") from error
-    return get_config(*given)
+    config = get_config(*given)
+    trust_code(config.to_dict())
+    return config
 
 
 def set_value(config: ml_collections.ConfigDict, key: str, text: str) -> None:
@@ -268,6 +277,7 @@ class ArgumentParser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        self.add_argument(f"--{TRUST}", action="store_true", help=_TRUST_HELP)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments of the command line, by default those of this process."""
@@ -277,7 +287,10 @@ class ArgumentParser(argparse.ArgumentParser):
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag not in known:
                 self.error(f"the flag {flag!r} does not exist.{hint(flag, known)}")
-        return super().parse_args(args, namespace)
+        found = super().parse_args(args, namespace)
+        if getattr(found, TRUST, False):
+            trust_all_code()
+        return found
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit with status 2."""

@@ -12,6 +12,8 @@ from t5x_like.experiment.tasks import AUTO, RunTask, heads, run_tasks
 from t5x_like.experiment.text_data import label_names, training_rows
 from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 
+# Heads with an objective of the same name, whose rows a prediction writes.
+_LABELLED = ("classification", "regression", "tagging", "question_answering", "multiple_choice")
 _LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
 
 
@@ -86,7 +88,11 @@ def _settings_of(source: Source, model: Mapping[str, Any]) -> dict[str, Any]:
 
 def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:
     """Set the converter and lengths of the run in the folder, or those that suit the network."""
-    encodes = systems.build(config.system, config.model.to_dict()).sides == ("encoder", "decoder")
+    network = systems.build(config.system, config.model.to_dict())
+    encodes = network.sides == ("encoder", "decoder")
+    if not data and not network.generates:
+        _complete_rows(config)
+        return
     if data:
         examples = examples_of(data["objective"], data["objective_settings"])
         special_tokens = examples.special_tokens
@@ -105,6 +111,18 @@ def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, An
     config.data.lengths = {**data["lengths"], **given}
 
 
+def _complete_rows(config: ml_collections.ConfigDict) -> None:
+    """Set the objective, converter and lengths that suit the head of an encoder."""
+    head = config.model.get("head", "")
+    if head in _LABELLED:
+        config.data.objective = head
+        config.data.objective_settings = {}
+    config.data.converter = "encoder_rows" if head == "multiple_choice" else "encoder"
+    config.data.converter_settings = {}
+    given = config.data.lengths.get("inputs") or config.model.get("positions") or _LONGEST
+    config.data.lengths = {"inputs": given}
+
+
 def origin(config: ml_collections.ConfigDict) -> dict[str, str]:
     """What checkpoints keep of the folder that the run started from: Hugging Face's `model_type`.
 
@@ -117,6 +135,16 @@ def origin(config: ml_collections.ConfigDict) -> dict[str, str]:
         return {"model_type": ""}
     source = open_source(paths.path(config.initialize))
     return {"model_type": source.model_type if source.system == config.system else ""}
+
+
+def labels(config: ml_collections.ConfigDict) -> dict[str, dict[str, Any]]:
+    """What checkpoints keep of the labels of each task's head, as fields of `hf.labels.Labels`.
+
+    Raises:
+        ValueError: as `label_names`.
+    """
+    named = {task.name: label_names(task.settings) for task in run_tasks(config)}
+    return {task: {"names": list(names)} for task, names in named.items() if names}
 
 
 def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -> pathlib.Path:

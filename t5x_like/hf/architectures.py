@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from t5x_like.hf.config_settings import COUNT, OBJECT, Allowed, one_of, or_null
+from t5x_like.hf.config_settings import Allowed
+from t5x_like.hf.labels import REGRESSION, read_labels
 from t5x_like.names import choose
 
 # The head by the end of the class's name: BertForMaskedLM has `masked_lm`.
@@ -22,7 +23,6 @@ _CLASSES = {head: name for name, head in _HEADS.items()} | {
     "regression": "ForSequenceClassification",
     "discriminator": "ForPreTraining",
 }
-_PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 CLASS = Allowed(
     "a list of the name of one class",
     lambda value: isinstance(value, list) and len(value) == 1 and isinstance(value[0], str),
@@ -46,19 +46,10 @@ def read_head(config: Mapping[str, Any], *, exported_as: Mapping[str, str]) -> d
     ending = next(ends, "For" + name.rpartition("For")[2])
     head = choose("the head of config.json's architectures", ending, _HEADS)
     head = exported_as.get(head, head)
-    labels = _read_labels(config)
-    one_number = config.get("problem_type") == "regression" or labels == 1
-    if head == "classification" and one_number:
+    labels = read_labels(config)
+    if head == "classification" and len(labels.names) == 1:
         head = "regression"
-    return {"head": head, "labels": labels}
-
-
-def _read_labels(config: Mapping[str, Any]) -> int:
-    or_null(one_of(*_PROBLEMS)).check("problem_type", config.get("problem_type"))
-    or_null(COUNT).check("num_labels", config.get("num_labels"))
-    names = config.get("id2label")
-    or_null(OBJECT).check("id2label", names)
-    return config.get("num_labels") or len(names or (0, 1))
+    return {"head": head, "labels": len(labels.names)}
 
 
 def write_head(
@@ -81,7 +72,7 @@ def write_head(
     head = exported_as.get(settings["head"], settings["head"])
     written: dict[str, Any] = {"architectures": [class_prefix + _CLASSES[head]]}
     if head == "regression":
-        written |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}}
+        written |= {"problem_type": REGRESSION, "id2label": {"0": "LABEL_0"}}
     if head in ("classification", "tagging"):
         written["id2label"] = {str(n): f"LABEL_{n}" for n in range(settings["labels"])}
     if "id2label" in written:

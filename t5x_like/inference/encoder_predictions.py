@@ -153,6 +153,49 @@ class Classes(EncoderPrediction):
 
 
 @dataclasses.dataclass(frozen=True)
+class SeveralClasses(EncoderPrediction):
+    """Any of the classes, each by its own probability: several-label classification.
+
+    `prediction` has the classes whose probability is above `threshold`.
+    """
+
+    threshold: float = 0.5
+
+    has_labels: ClassVar[bool] = True
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The probability of each class by itself."""
+        return {"probabilities": jax.nn.sigmoid(outputs["logits"])}
+
+    def predict(
+        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        [found] = results
+        named = {self.label(n): float(p) for n, p in enumerate(found["probabilities"])}
+        above = [name for name, p in named.items() if p > self.threshold]
+        return {"prediction": above, "probabilities": named}
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers(EncoderPrediction):
+    """A number for each label: regression of several."""
+
+    has_labels: ClassVar[bool] = True
+
+    def results(self, outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The numbers."""
+        return {"values": outputs["logits"]}
+
+    def predict(
+        self, item: Item, rows: Sequence[Row], results: Sequence[Results]
+    ) -> dict[str, Any]:
+        """See the class."""
+        values = results[0]["values"]
+        return {"prediction": {self.label(n): float(value) for n, value in enumerate(values)}}
+
+
+@dataclasses.dataclass(frozen=True)
 class PairClasses(Classes):
     """The class of the pair of `text_a` and `text_b`, and the `probabilities` of all."""
 

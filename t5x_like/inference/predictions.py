@@ -8,6 +8,7 @@ import ml_collections
 from t5x_like import systems
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
+from t5x_like.hf.labels import MULTI, REGRESSION
 from t5x_like.inference.choices import EncoderChoices
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import (
@@ -15,7 +16,9 @@ from t5x_like.inference.encoder_predictions import (
     Classes,
     MaskedTokens,
     Number,
+    Numbers,
     PairClasses,
+    SeveralClasses,
     Tags,
 )
 from t5x_like.inference.knowledge_predictions import (
@@ -35,6 +38,8 @@ PREDICTIONS: dict[str, type[Prediction]] = {
     "classes": Classes,
     "pair_classes": PairClasses,
     "number": Number,
+    "several_classes": SeveralClasses,
+    "numbers": Numbers,
     "tags": Tags,
     "answers": Answers,
     "encoder_choices": EncoderChoices,
@@ -89,6 +94,30 @@ def make(
     return kind(vocabulary=vocabulary, labels=labels, length=length, **settings)
 
 
+def _of_problem(name: str, pretrained: Pretrained) -> str:
+    """The prediction of a folder whose head has another problem than its name says."""
+    problem = pretrained.head_labels.problem
+    if problem == MULTI and name in ("classes", "number"):
+        return "several_classes"
+    return "numbers" if problem == REGRESSION and name == "classes" else name
+
+
+def _labels(text: TextData, pretrained: Pretrained) -> tuple[str, ...]:
+    """The names of the data's labels, or of the model's where the data has none.
+
+    Raises:
+        ValueError: the two are the same names in another order, so that the numbers of the data
+            stand for other labels than the model's outputs.
+    """
+    ours, theirs = text.labels, pretrained.head_labels.names
+    if ours and ours != theirs and sorted(ours) == sorted(theirs):
+        raise ValueError(
+            f"the labels of the data are {', '.join(ours)}, and those of the model in another "
+            f"order {', '.join(theirs)}: set data.settings.labels to the model's order"
+        )
+    return ours or theirs
+
+
 def build(
     pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData | None = None
 ) -> Predictor:
@@ -100,12 +129,13 @@ def build(
     name = name_of(pretrained)
     if name == TEXT:
         raise ValueError(f"this {pretrained.system} generates text, and has no labels to predict")
+    name = _of_problem(name, pretrained)
     kind = choose("prediction", name, PREDICTIONS)
     text = text or text_data.build(settings)
     prediction = make(
         name,
         vocabulary=text.vocabulary,
-        labels=text.labels if kind.has_labels else (),
+        labels=_labels(text, pretrained) if kind.has_labels else (),
         length=settings.data.lengths.inputs,
         settings={**kind.settings_in(text), **settings.predict},
     )

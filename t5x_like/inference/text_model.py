@@ -24,6 +24,7 @@ from t5x_like.batches.converters import EncoderDecoder, PrefixLM
 from t5x_like.batches.prompt_rows import DecoderPrompts
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
+from t5x_like.decoding.position_tables import longest_rows
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import Batch, Pair, PromptFormat, Score, Scorer
@@ -71,6 +72,23 @@ class TextModel:
             prompt_format,
             batch_size=batch_size,
             put=self._put,
+        )
+
+    def without_start(self, **decode: Any) -> "TextModel":
+        """The same model for prompts whose tokens begin with what the decoder reads first.
+
+        Args:
+            decode: settings of `generate` that replace the model's.
+        """
+        prompt_format = self.prompt_format
+        if not self.encodes:
+            prompt_format = dataclasses.replace(prompt_format, start=None)
+        return TextModel(
+            self.pretrained,
+            self.vocabulary,
+            prompt_format,
+            batch_size=self.batch_size,
+            decode={**self.decode, **decode},
         )
 
     @property
@@ -159,7 +177,8 @@ class TextModel:
             # All batches have the same number of rows, so that they share a compiled program.
             rows = [*some, *[some[0]] * (self.batch_size - len(some))]
             tokens, mask = self.lay_out(rows)
-            out = self.pretrained.generate(tokens, mask, **self.decode)
+            # The padding is this class's own, and depends on the other rows of a batch.
+            out = self.pretrained.generate(tokens, mask, padding_counts=False, **self.decode)
             new = out[:, 1 if self.encodes else tokens.shape[1] :]
             written += [self.until_end(row) for row in new[:: len(out) // len(rows)][: len(some)]]
             stop_signal.between_batches()
@@ -186,7 +205,7 @@ class TextModel:
         """
         tokens, mask = self.lay_out([prompt])
         settings = {**self.decode, "seed": self.decode.get("seed", 0) + seed}
-        self.pretrained.stream(tokens, mask, callback=callback, **settings)
+        self.pretrained.stream(tokens, mask, callback=callback, padding_counts=False, **settings)
 
     def is_end(self, token: int) -> bool:
         """Whether a token ends a text."""
@@ -287,13 +306,32 @@ def build(
             f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
             f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
-    return TextModel(
+    model = TextModel(
         pretrained,
         vocabulary,
         _prompt_format(pretrained.module, text),
         batch_size=settings.data.batch_size,
         decode=settings.decode.to_dict(),
     )
+    _check_positions(model)
+    return model
+
+
+def _check_positions(model: TextModel) -> None:
+    """Check that the network has positions for the rows of its prompts and texts.
+
+    Raises:
+        ValueError: a row has more tokens than positions.
+    """
+    longest, sizes = longest_rows(model.pretrained.module), model.prompt_format
+    rows = {"decoder": sizes.length, "encoder": sizes.inputs or sizes.length}
+    for side, most in longest.items():
+        if rows[side] > most:
+            raise ValueError(
+                f"rows of {rows[side]} tokens, by data.lengths and decode.max_new_tokens="
+                f"{model.new_tokens}, are more than the {most} positions of the model's {side} "
+                f"(model.positions): at most {most}"
+            )
 
 
 def _of_texts(converter: Converter) -> Converter:

@@ -12,6 +12,7 @@ import numpy as np
 from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf.folder import read_json
+from t5x_like.hf.labels import Labels
 
 _CLIPS = {"cell_clip": "cell_clip", "proj_clip": "projection_clip"}
 _SIZES = {"n_layers": "layers", "dim": "cell", "projection_dim": "d_model"}
@@ -40,6 +41,7 @@ class ReleasedElmo:
     system: str = "elmo"
     model_type: str = ""
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
+    labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     generation: GenerationSettings = dataclasses.field(default_factory=GenerationSettings)
 
     @property

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import ArrayLike
 
 from t5x_like import systems
+from t5x_like.hf.labels import MULTI, REGRESSION
 from t5x_like.models.embeddings.character_cnn import CHARACTERS
 from t5x_like.names import hint
 from t5x_like.pretrained import arguments
@@ -37,7 +38,8 @@ class PretrainedEncoder(Pretrained):
             attention_mask: as input_ids, 0 on padding; None for all ones.
             token_type_ids: as input_ids, the segment of each token; None for all 0.
             labels: the targets of the loss: tokens, tags or replaced tokens (1) [B, L], where -100
-                is ignored, classes or choices [B], or numbers [B].
+                is ignored, classes or choices [B], or numbers [B]; [B, C] where each of C labels
+                has a probability (0 or 1) or a number of its own (`Labels.problem`).
             output_hidden_states: whether to return the hidden states of all layers.
 
         Raises:
@@ -61,7 +63,8 @@ class PretrainedEncoder(Pretrained):
             batch["encoder_token_types"] = self._token_types(token_type_ids, tokens)
         with self.layout():
             outputs = self._outputs(self.params, batch, all_layers=output_hidden_states)
-            loss = None if labels is None else _loss(outputs, np.asarray(labels))
+            problem = self.head_labels.problem
+            loss = None if labels is None else _loss(outputs, np.asarray(labels), problem=problem)
         return ModelOutput(**outputs, loss=loss)
 
     def _rows(self, name: str, tokens: ArrayLike, *, size: int) -> arguments.Tokens:
@@ -126,14 +129,24 @@ class PretrainedWords(PretrainedEncoder):
         return ModelOutput(**outputs)
 
 
-def _loss(outputs: dict[str, Array], labels: np.ndarray) -> Array:
-    logits = outputs.get("logits")
+def _loss(outputs: dict[str, Array], labels: np.ndarray, *, problem: str) -> Array:
+    loss, logits = jnp.zeros(()), outputs.get("logits")
     if logits is None:
         raise ValueError(
             f"labels: this head outputs {', '.join(outputs)} and no logits, so it has no loss: "
             "omit labels"
         )
-    if labels.dtype.kind == "f":
+    # As in transformers, numbers for several labels are probabilities unless the folder names a
+    # regression, which is a problem of its own.
+    several = labels.ndim == 2 and logits.shape == labels.shape and logits.shape[-1] > 1
+    if problem == MULTI or (problem, several, labels.dtype.kind) == ("", True, "f"):
+        expected, counted = logits.shape, np.ones_like(labels, bool)
+        if labels.shape == expected:
+            loss = jax.nn.softplus(logits) - logits * labels
+    elif problem == REGRESSION and several:
+        expected, counted = logits.shape, np.ones_like(labels, bool)
+        loss = jnp.square(logits - labels)
+    elif labels.dtype.kind == "f":
         expected, loss = logits[..., 0].shape, jnp.square(logits[..., 0] - labels)
         counted = np.ones_like(labels, bool)
     elif labels.ndim == 2 and labels.shape == logits.shape:  # one binary logit per token

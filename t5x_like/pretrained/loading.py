@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from t5x_like import partitioning, paths, systems
+from t5x_like.hf.labels import Labels
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
@@ -32,6 +33,7 @@ def from_pretrained(
     mesh: Mesh | None = None,
     average: int = 1,
     whole: bool = False,
+    trust_code: bool = False,
     **settings: Any,
 ) -> Pretrained:
     """Load a model from a Hugging Face folder, a checkpoint or a run.
@@ -47,15 +49,20 @@ def from_pretrained(
         average: number of the newest checkpoints of a run to average.
         whole: whether to read all networks of a run that trains a policy, as DPO's, and not the
             policy alone.
+        trust_code: whether to run the Python file that a run or checkpoint names as its system, if
+            it is a file; loading a folder runs no code otherwise.
         settings: settings of the system's `build` that replace the folder's: attention, dropout,
             remat, ... For an encoder also `head` and `labels`: the parameters of another head that
             the folder lacks are randomly initialized.
 
     Raises:
         ValueError: there is no such folder, its model or a setting is not supported, or tensors
-            are missing, left over or of the wrong shape.
+            are missing, left over or of the wrong shape; or its system is a Python file that is
+            not trusted.
     """
-    source = open_source(paths.path(folder), system=system, average=average, whole=whole)
+    source = open_source(
+        paths.path(folder), system=system, average=average, whole=whole, trust_code=trust_code
+    )
     config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
@@ -78,7 +85,14 @@ def from_pretrained(
         generation=source.generation,
         mesh=mesh,
         model_type=source.model_type,
+        labels=_labels(source, config),
     )
+
+
+def _labels(source: Source, config: Mapping[str, Any]) -> dict[str, Labels]:
+    """The labels of the source's head, unless the model has another one."""
+    same = all(config.get(name) == source.config.get(name) for name in ("head", "labels"))
+    return dict(source.labels) if same else {}
 
 
 def _dtype(system: str, dtype: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.generation_config import write_generation
+from t5x_like.hf.labels import Labels
 from t5x_like.names import choose, hint
 from t5x_like.pretrained import arguments as inputs
 from t5x_like.pretrained.assembled import copy_part
@@ -68,6 +69,8 @@ class Pretrained:
         mesh: the devices that the parameters are sharded over, or None.
         model_type: the `model_type` in the config.json of `save_pretrained`; empty for the
             system's default. XLM-R is a RoBERTa of model_type `xlm-roberta`.
+        labels: what the outputs of the head of each task stand for, where it is known; of a model
+            with one head by "".
     """
 
     def __init__(
@@ -80,8 +83,10 @@ class Pretrained:
         generation: GenerationSettings | None = None,
         mesh: Mesh | None = None,
         model_type: str = "",
+        labels: Mapping[str, Labels] | None = None,
     ):
         self.module, self.params, self.model_type = module, params, model_type
+        self.labels = dict(labels or {})
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
@@ -135,7 +140,12 @@ class Pretrained:
             return ModelOutput(*self._forward(self.params, batch, targets))
 
     def generate(
-        self, input_ids: ArrayLike, attention_mask: ArrayLike | None = None, **settings: Any
+        self,
+        input_ids: ArrayLike,
+        attention_mask: ArrayLike | None = None,
+        *,
+        padding_counts: bool = True,
+        **settings: Any,
     ) -> Int[np.ndarray, "B L"]:
         """Generate a continuation of each prompt, or with an encoder-decoder an output.
 
@@ -144,6 +154,8 @@ class Pretrained:
         Args:
             input_ids: [B, S]; for a language model padded on the left.
             attention_mask: [B, S], 0 on padding; None treats every pad_token_id as padding.
+            padding_counts: whether no_repeat_ngram_size counts the padding of a prompt among its
+                tokens, as transformers does.
             settings: fields of `decoding.settings.GenerationSettings`: max_new_tokens, num_beams,
                 do_sample, temperature, top_k, top_p, length_penalty, early_stopping, ...
 
@@ -154,11 +166,12 @@ class Pretrained:
 
         Raises:
             ValueError: the model does not generate text, a setting does not exist or is out of
-                range, or a language model's prompt is padded on the right.
+                range, a language model's prompt is padded on the right, or the model has no
+                positions for so many tokens.
         """
         wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
         with self.layout():
-            return self.generator.generate(tokens, mask, wanted)
+            return self.generator.generate(tokens, mask, wanted, padding_counts=padding_counts)
 
     def stream(
         self,
@@ -166,12 +179,13 @@ class Pretrained:
         attention_mask: ArrayLike | None = None,
         *,
         callback: Callable[[StreamStep], bool | None],
+        padding_counts: bool = True,
         **settings: Any,
     ) -> Generated:
         """Generate as `generate` does, and call `callback` with each new token.
 
         Args:
-            input_ids, attention_mask, settings: as for `generate`.
+            input_ids, attention_mask, padding_counts, settings: as for `generate`.
             callback: called with a `decoding.StreamStep` per token; it stops by returning True.
 
         Returns:
@@ -183,7 +197,9 @@ class Pretrained:
         """
         wanted, tokens, mask = self._prompts(input_ids, attention_mask, settings)
         with self.layout():
-            return self.generator.stream(tokens, mask, wanted, callback=callback)
+            return self.generator.stream(
+                tokens, mask, wanted, callback=callback, padding_counts=padding_counts
+            )
 
     def _prompts(
         self, input_ids: ArrayLike, attention_mask: ArrayLike | None, settings: Mapping[str, Any]
@@ -224,7 +240,13 @@ class Pretrained:
             generation=self.generation,
             mesh=self.mesh,
             model_type=self.model_type,
+            labels={"": self.labels[task]} if task in self.labels else {},
         )
+
+    @property
+    def head_labels(self) -> Labels:
+        """What the outputs of the only head stand for."""
+        return self.labels.get("", Labels())
 
     def policy(self) -> Self:
         """The network that a run trains others for: its policy, or the model as it is."""
@@ -266,6 +288,7 @@ class Pretrained:
         record = hf.find(self.system).of(self.config)
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         config = record.to_config(self.config, model_type=self.model_type)
+        config |= self.head_labels.in_config(config)
         # The token ids of the system's settings take precedence over those of `generate`.
         config = {name: getattr(self.generation, name) for name in ids} | config
         left_out = record.not_exported

@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import weight_map
+from t5x_like.hf.labels import Labels
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.assembled import assembled, copy_part
@@ -56,6 +57,7 @@ class T5XCheckpoint:
     folder: pathlib.Path
     model_type: str = ""
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
+    labels: dict[str, Labels] = dataclasses.field(default_factory=dict)
     # T5X begins the decoder's inputs with padding, and its vocabularies end texts with 1.
     generation: GenerationSettings = dataclasses.field(
         default_factory=lambda: GenerationSettings(

@@ -16,8 +16,9 @@ from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.config_settings import TEXT
 from t5x_like.hf.generation_config import read_generation
+from t5x_like.hf.labels import Labels, read_labels
 from t5x_like.hf.record import HuggingFaceFormat
-from t5x_like.names import hint
+from t5x_like.names import hint, note_code, trust_folder
 from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.t5x import T5XCheckpoint, find_checkpoint
@@ -46,6 +47,10 @@ class Source(Protocol):
         """Hugging Face's `model_type`; empty for a checkpoint."""
 
     @property
+    def labels(self) -> dict[str, Labels]:
+        """The labels of the head; of a run of several tasks by the name of each, else by ""."""
+
+    @property
     def run(self) -> dict[str, Any]:
         """The metadata of a checkpoint (`step`, `config`, ...); {} for another library's folder."""
 
@@ -64,7 +69,12 @@ class Source(Protocol):
 
 
 def open_source(
-    path: pathlib.Path, *, system: str | None = None, average: int = 1, whole: bool = False
+    path: pathlib.Path,
+    *,
+    system: str | None = None,
+    average: int = 1,
+    whole: bool = False,
+    trust_code: bool = False,
 ) -> Source:
     """Read the settings of a Hugging Face folder, a run or a checkpoint, ours or T5X's.
 
@@ -76,10 +86,12 @@ def open_source(
             above 1 only for a run or a folder of checkpoints.
         whole: whether to read all networks of a run that trains a policy (`System.policy`), and
             not the policy alone.
+        trust_code: whether to run the Python file that a checkpoint names as its system.
 
     Raises:
         ValueError: there is no such folder, it has no model, or its model is not supported; or
-            `average` is above 1 for a folder with one model.
+            `average` is above 1 for a folder with one model; or its system is a Python file that
+            is not trusted.
     """
     given = str(path)
     path = paths.path(checkpoints.locate(paths.path(given.removeprefix(_T5X))))
@@ -100,7 +112,9 @@ def open_source(
             f"average={average}: {path} contains one model; only the checkpoints of a run can be "
             "averaged"
         )
-    open_ours = functools.partial(_open_checkpoint, path, average=average, whole=whole)
+    open_ours = functools.partial(
+        _open_checkpoint, path, average=average, whole=whole, trust_code=trust_code
+    )
     source = (open_other or open_ours)()
     if system not in (None, source.system):
         raise ValueError(f"system={system!r}: {path} has a model of system {source.system!r}")
@@ -159,7 +173,8 @@ def _open_hugging_face(
     config = hf.find(name).from_config(settings, names=tensors.names)
     implied = {k: v for k, v in implied_generation(name, config).items() if settings.get(k) is None}
     generation = read_generation(path, {**settings, **implied})
-    return _HuggingFace(name, config, generation, settings["model_type"], tensors)
+    labels = {"": read_labels(settings)} if "head" in config else {}
+    return _HuggingFace(name, config, generation, settings["model_type"], tensors, labels)
 
 
 def implied_generation(system: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,6 +191,7 @@ class _HuggingFace:
     generation: GenerationSettings
     model_type: str
     tensors: files.TensorFiles
+    labels: dict[str, Labels]
     run: dict[str, Any] = dataclasses.field(default_factory=dict)  # of no run
 
     def available(self, wanted: Leaves) -> set[str]:
@@ -258,11 +274,14 @@ class _HuggingFace:
         )
 
 
-def _open_checkpoint(path: pathlib.Path, *, average: int, whole: bool) -> Source:
+def _open_checkpoint(path: pathlib.Path, *, average: int, whole: bool, trust_code: bool) -> Source:
     stored = checkpoints.read_metadata(path)
     config = stored.get("config", {})
     if "system" not in config or "model" not in config:
         raise ValueError(f"the checkpoint {path} lacks the config of its run")
+    if trust_code:
+        trust_folder(config)
+    note_code(config, folder=path)
     system, settings = config["system"], systems.complete(config["system"], config["model"])
     part = "" if whole else systems.find(system).result
     if part:
@@ -290,6 +309,13 @@ class _Checkpoint:
     model_type: str
     part: str
     run: dict[str, Any]
+
+    @property
+    def labels(self) -> dict[str, Labels]:
+        return {
+            task: Labels(tuple(own["names"]), own.get("problem", ""))
+            for task, own in self.run.get("labels", {}).items()
+        }
 
     def available(self, wanted: Leaves) -> set[str]:
         shapes = checkpoints.parameter_shapes(self.path)

@@ -14,6 +14,10 @@ class Characters:
     def __init__(self, think, *, length=1000, written="", new_tokens=5):
         self.think, self.length, self.written, self.new_tokens = think, length, written, new_tokens
         self.requests = []
+        self.prompt_format = PromptFormat(length, start=0)
+
+    def without_start(self):
+        return self  # its prompts have no start token of their own
 
     def tokens(self, text, *, end):
         return [*map(ord, text), *([0] if end else [])]

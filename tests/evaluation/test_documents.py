@@ -14,25 +14,45 @@ TEXTS = ["Ein Äpfel-Käse ist 世界.", "no\nmore"]
 @pytest.mark.parametrize("stride", [0, 1, 3, 10])
 def test_every_token_of_a_document_is_scored_once_in_its_place(number, stride):
     tokens = list(range(number))
-    pairs = windows(tokens, length=10, stride=stride)
+    pairs = windows(tokens, start=-1, length=10, stride=stride)
     assert [token for pair in pairs for token in pair.continuation] == tokens
     for pair in pairs:
         row = [*pair.prompt, *pair.continuation]
         assert row == list(range(row[0], row[-1] + 1))  # what it reads is what stood before
-        assert len(row) <= 10
+        assert len(row) <= 11  # the last one is only predicted
+
+
+# Tokens 0, 1, ... after the prefix -1, what each window reads and what it scores: the worked
+# examples of lm-eval (tests/test_utils.py, test_get_rolling_token_windows_v1, v2, v6 and empty).
+ROLLING = [
+    (34, 10, 1, [(-1, 9, 0, 10), (9, 19, 10, 20), (19, 29, 20, 30), (23, 33, 30, 34)]),
+    (34, 10, 8, [(-1, 9, 0, 10), (2, 12, 10, 13), (5, 15, 13, 16), (8, 18, 16, 19)]),
+    (9, 2, 1, [(-1, 1, 0, 2), (1, 3, 2, 4), (3, 5, 4, 6), (5, 7, 6, 8), (6, 8, 8, 9)]),
+    (0, 2, 1, []),
+]
+
+
+@pytest.mark.parametrize(("number", "length", "context", "expected"), ROLLING)
+def test_windows_are_the_rolling_windows_of_lm_eval(number, length, context, expected):
+    stride = length - context + 1
+    pairs = windows(list(range(number)), start=-1, length=length, stride=stride)
+    found = [([*pair.prompt, *pair.continuation][:-1], pair.continuation) for pair in pairs]
+    wanted = [([*range(a, b)], [*range(c, d)]) for a, b, c, d in expected]
+    assert found[: len(wanted)] == wanted
+    assert bool(found) == bool(wanted)
 
 
 @pytest.mark.parametrize("stride", [1, 3, 7])
 def test_a_stride_leaves_all_but_the_first_window_that_much_context(stride):
-    first, *others = windows(list(range(40)), length=10, stride=stride)
+    first, *others = windows(list(range(40)), start=-1, length=10, stride=stride)
     assert len(first.continuation) == 10
-    assert all(len(pair.prompt) == 10 - stride for pair in others)
+    assert all(len(pair.prompt) >= 10 - stride + 1 for pair in others)
 
 
 @pytest.mark.parametrize("stride", [-1, 11])
 def test_a_stride_that_leaves_tokens_out_is_refused(stride):
     with pytest.raises(ValueError, match=rf"documents.stride={stride} must be from 1 to 10"):
-        windows([1, 2], length=10, stride=stride)
+        windows([1, 2], start=0, length=10, stride=stride)
 
 
 def test_rates_are_per_token_byte_character_and_word():
@@ -73,8 +93,9 @@ def test_a_longer_context_is_what_a_stride_is_for(characters):
     model = characters(think, length=8)
     near = Documents(end=False).measure(model, rows)[0]["perplexity"]
     far = Documents(stride=1, end=False).measure(model, rows)[0]["perplexity"]
-    # By hand: without overlap half of each window lacks the context, else the first four alone.
-    assert near == pytest.approx(math.exp(-(20 * math.log(0.9) + 20 * math.log(0.01)) / 40))
+    # By hand: a later window reads one character before those that it scores, so that three of its
+    # eight lack the context, and four of the first; with the stride only these four.
+    assert near == pytest.approx(math.exp(-(24 * math.log(0.9) + 16 * math.log(0.01)) / 40))
     assert far == pytest.approx(math.exp(-(36 * math.log(0.9) + 4 * math.log(0.01)) / 40))
 
 

@@ -5,15 +5,17 @@ import pathlib
 import sys
 import types
 
+import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from t5x_like import evaluate, vocabularies
+from t5x_like import evaluate, systems, vocabularies
 from t5x_like.evaluation import harness
-from t5x_like.inference.likelihood import PromptFormat
+from t5x_like.inference.likelihood import Pair, PromptFormat
 from t5x_like.inference.text_model import TextModel
-from t5x_like.pretrained import from_pretrained
+from t5x_like.pretrained import Pretrained, from_pretrained
 from tests.golden import drawn_weights, harness_folders
 from tests.programs import command_flags
 from tests.test_runs_from_folders import config_file
@@ -210,3 +212,51 @@ def test_a_mistake_is_one_line(installed, flags, message, folders, monkeypatch, 
     error = capsys.readouterr().err
     assert error.startswith(message)
     assert error.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def joining(tmp_path_factory):
+    """A GPT-2 whose tokens may span the end of a context: byte-level BPE with merges over it."""
+    folder = tmp_path_factory.mktemp("joining")
+    words = ("An", "ns", "Ans", "Answ", "Answe", "Answer", "we", "wer", ":\u0120", "\u0120C")
+    pieces = [*"abcdefghijklmnopqrstuvwxyzA:CBD", "\u0120", *words, ":\u0120C", "<|endoftext|>"]
+    merges = ["A n", "An s", "Ans w", "Answ e", "Answe r", "n s", "w e", "we r", "\u0120 C"]
+    (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ": \u0120C", ""]))
+    vocabulary = vocabularies.load(folder)
+    sizes = {"vocab_size": len(pieces), "positions": 24, "layers": 1, "d_model": 16, "heads": 2}
+    config = {**systems.find("gpt2").sizes["small"], **sizes, "d_ff": 32}
+    module = systems.build("gpt2", config)
+    params = nn.unbox(module.init(jax.random.key(0), module.example_batch())["params"])
+    return TextModel(
+        Pretrained(module, params, system="gpt2", config=config),
+        vocabulary,
+        PromptFormat(length=24, start=vocabulary.start_id),
+        batch_size=4,
+        decode={},
+    )
+
+
+def test_a_token_over_the_end_of_a_context_ends_no_evaluation(joining):
+    """lm-eval asserts that a continuation has tokens; ours has the log p that `score` gives."""
+    pairs = [("Ans", "wer"), ("answer:", " C"), ("An", "s")]
+    answers = harness.Answers(joining, hugging_face=True).loglikelihood(pairs)
+    # GPT-2's contexts have no token before them there, so compare by the tokens themselves.
+    separate = [[joining.vocabulary.encode(text) for text in pair] for pair in pairs]
+    expected = joining.without_start().score_tokens([Pair(*pair) for pair in separate])
+    assert [total for total, _ in answers] == pytest.approx([one.total for one in expected])
+    assert all(total < 0 for total, _ in answers)
+
+
+def test_a_context_is_tokenized_by_itself_and_what_is_beyond_its_length_is_scored(joining):
+    """`_encode_pair` of lm-eval: encode(context), and encode(context + continuation) cut there."""
+    read = joining.vocabulary.encode
+    context, continuation = "b answe", "r: C b"
+    after = read(context + continuation)[len(read(context)) :]
+    assert read(context) != read(context + continuation)[: len(read(context))]
+    assert after
+    [(total, _)] = harness.Answers(joining, hugging_face=True).loglikelihood(
+        [(context, continuation)]
+    )
+    [expected] = joining.without_start().score_tokens([Pair(read(context), after)])
+    assert total == pytest.approx(expected.total)

@@ -2,7 +2,8 @@
 
 A target is a right text, or a list of them. Exact match and F1 are those of SQuAD (Rajpurkar et al.
 2016, section 6.1) and of TriviaQA (Joshi et al. 2017, section 6), whose scripts normalize texts
-differently. All but BLEU are from 0 to 1.
+differently. All but BLEU are from 0 to 1. In scripts without spaces between words F1 and ROUGE
+count characters (`text_words`), where those scripts take a sentence for one word.
 """
 
 import collections
@@ -13,15 +14,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from t5x_like.evaluation.intervals import Statistics, means
+from t5x_like.evaluation.metrics.text_words import RougeWords, is_unspaced
 
 Texts = str | Sequence[str]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SQUAD = str.maketrans("", "", string.punctuation)
 _TRIVIA_QA = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4`_", " "))
-_END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?\u0964\u061f\u06d4])\s+|(?<=[\u3002\uff01\uff1f])\s*(?!$)")
+_SEGMENTED = ("zh", "char", "ja-mecab", "ko-mecab", "flores101", "flores200", "none")
 _ROUGE = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL", "rouge_lsum": "rougeLsum"}
 
 
@@ -48,8 +52,20 @@ def exact_match(predicted: str, answers: Sequence[str], **settings: Any) -> floa
 
 def f1(predicted: str, answers: Sequence[str], **settings: Any) -> float:
     """The harmonic mean of precision and recall of words, for the answer where it is largest."""
-    own = normalize(predicted, **settings)
-    return max(_f1(own, normalize(answer, **settings)) for answer in answers or [""])
+    own = _by_character(normalize(predicted, **settings))
+    return max(_f1(own, _by_character(normalize(one, **settings))) for one in answers or [""])
+
+
+def _by_character(texts: Sequence[str]) -> list[str]:
+    """The words with spaces between them, and the characters of scripts without."""
+    found: list[str] = []
+    for text in texts:
+        if text.isascii():
+            found.append(text)
+            continue
+        spaced = "".join(f" {one} " if is_unspaced(one) else one for one in text)
+        found += spaced.split()
+    return found
 
 
 def _f1(predicted: Sequence[str], answer: Sequence[str]) -> float:
@@ -81,12 +97,12 @@ def rouge(targets: Sequence[Texts], predictions: Sequence[str], *, name: str) ->
     Args:
         name: "rouge_1" and "rouge_2", of words and pairs of words; "rouge_l", of the longest common
             subsequence; "rouge_lsum", of that of each sentence. Sentences are lines, or in a text
-            of one line end with ".", "!" or "?".
+            of one line end with ".", "!" or "?", or their like in another script.
     """
     from rouge_score import rouge_scorer
 
     kind = _ROUGE[name]
-    scorer = rouge_scorer.RougeScorer([kind], use_stemmer=True)
+    scorer = rouge_scorer.RougeScorer([kind], tokenizer=RougeWords())
     split = _as_lines if name == "rouge_lsum" else str
 
     def measure(predicted: str, right: Sequence[str]) -> float:
@@ -112,6 +128,12 @@ def bleu(
     """
     from sacrebleu.metrics import BLEU
 
+    if tokenizer not in _SEGMENTED and _mostly_unspaced(targets):
+        logging.warning(
+            "bleu: most letters of the references are of a script without spaces between words, "
+            "which the tokenizer %r does not split: take zh (Chinese) or char",
+            tokenizer,
+        )
     # Forced: without advice on the terminal about tokenized punctuation.
     metric = BLEU(tokenize=tokenizer, force=True)
     rows = []
@@ -128,6 +150,12 @@ def bleu(
         return {"bleu": found.score, "brevity_penalty": found.bp, "length_ratio": ratio}
 
     return Statistics(np.array(rows, float), reduce)
+
+
+def _mostly_unspaced(targets: Sequence[Texts]) -> bool:
+    letters = [one for target in targets for text in references(target) for one in text]
+    letters = [one for one in letters if one.isalpha()]
+    return 2 * sum(map(is_unspaced, letters)) > len(letters)
 
 
 def _of_words(

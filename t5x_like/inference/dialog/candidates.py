@@ -85,6 +85,7 @@ class CandidateSampler:
         generator = self._model.pretrained.generator
         longest = max(map(len, self._attributes.values()))
         arguments = {"decoder_input_tokens": tokens, "decoder_mask": mask != 0}
+        generator.check_room(prompt=int(mask.sum(axis=1).max()), new=most + longest)
         with self._model.pretrained.layout():
             logits, cache = generator.prefill(
                 arguments, cache_length=tokens.shape[1] + most + longest
