@@ -19,7 +19,7 @@ from t5x_like import names
 from t5x_like.training import frozen, moving_average, schedules
 from t5x_like.training.factored_moments import Factored, scale_by_factored_rms
 from t5x_like.training.layer_decay import scale_by_layer
-from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
+from t5x_like.training.layer_tensors import matrices, rms, two_sides, without
 from t5x_like.training.task_parameters import by_task, keep_absent_heads
 from t5x_like.training.unfreezing import unfreeze_from_top
 
@@ -223,8 +223,8 @@ def lamb(
     for them too, and one for all layers of a stack.)
     """
 
-    def scale(update: Array, param: Array, spec: PartitionSpec) -> Array:
-        if not is_matrix(spec):
+    def scale(update: Array, param: Array, spec: PartitionSpec, matrix: bool) -> Array:
+        if not matrix:
             return update
         norms = rms(param, spec), rms(update, spec)  # of as many elements each
         zero = (norms[0] == 0) | (norms[1] == 0)
@@ -233,7 +233,11 @@ def lamb(
     return optax.chain(
         adamw(axes, b1=b1, b2=b2, epsilon=epsilon, first_moment=first_moment),
         optax.add_decayed_weights(weight_decay, mask=matrices(axes)),
-        optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params, axes)),
+        optax.stateless(
+            lambda updates, params: jax.tree.map(
+                scale, updates, params, axes, matrices(axes)(params)
+            )
+        ),
     )
 
 
