@@ -12,6 +12,7 @@ from t5x_like.decoding.generator import Generator
 from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
 from t5x_like.losses import preferences
 from t5x_like.models.feed_forward.undropped import undropped
+from t5x_like.models.networks.ensemble import Ensemble
 from t5x_like.systems import dpo, instructgpt, policy_optimization, reward_model, switch, t5
 
 VOCABULARY, PROMPT, NEW, END = 12, 6, 5, 2
@@ -165,6 +166,15 @@ def test_experts_spread_over_devices_have_slots_for_all():
     with partitioning.layout(partitioning.make_mesh({"data": 2, "expert": 4})):
         spread = Scorer(module, PromptFormat(length=16), batch_size=4)(params, pairs)[0].log_probs
     np.testing.assert_allclose(spread, alone, atol=3e-5)
+
+
+def test_the_members_of_an_ensemble_drop_nothing():
+    module, _ = policy_of("experts")
+    both = undropped(Ensemble(members=(module, module.clone())))
+    settings = [member.make_decoder.keywords["make_stack"] for member in both.members]
+    assert all("drops=False" in repr(one) or "'drops': False" in repr(one) for one in settings)
+    dense = Ensemble(members=(policy_of("prefix")[0],))
+    assert undropped(dense) is dense
 
 
 def test_texts_of_experts_that_choose_have_no_probability():

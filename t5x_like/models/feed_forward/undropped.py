@@ -26,6 +26,10 @@ def undropped(module: nn.Module) -> nn.Module:
     Raises:
         ValueError: experts choose their tokens.
     """
+    if members := getattr(module, "members", ()):  # of an `Ensemble`
+        complete = tuple(map(undropped, members))
+        same = all(new is old for new, old in zip(complete, members, strict=True))
+        return module if same else module.clone(members=complete)
     changed = change_settings(module, SparseFeedForward, _keep)
     if changed is module or getattr(module, "make_decoder", None) is None:
         return changed
