@@ -12,6 +12,7 @@ A.2), on C4 in place of the BooksCorpus and Wikipedia:
 | 128 tokens for 90% of the steps, then 512 | phases: `short`, then `long` |
 | Adam, 1e-4, beta 0.9 and 0.999, decay 0.01 | optimizer: adamw; no decay of norms and biases |
 | warmup of 10,000 steps, then linear decay | optimizer.schedule=linear, decay_steps=1,000,000 |
+| (code) epsilon 1e-6, gradient norm up to 1.0 | optimizer.epsilon, optimizer.clip_norm |
 | dropout 0.1, GELU | model.dropout; systems/bert.py |
 | 15% of the tokens: 80% [MASK], 10% random, 10% kept | data.objective=bert |
 | half of the second sentences are random | data.objective=bert |
@@ -55,6 +56,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         "b2": 0.999,
         "epsilon": 1e-6,
         "weight_decay": 0.01,
+        "clip_norm": 1.0,
         **recipes.linear(config, 1e-4, warmup_steps=10_000),
     }
     return config

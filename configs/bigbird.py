@@ -14,6 +14,7 @@ corpora, and from random parameters, unless `initialize` names a RoBERTa as in t
 | batches of 2,048 for the large size | data.batch_size |
 | 15% of the tokens; (code) whole words, no next sentence | data.objective=bert |
 | Adam, rate 1e-4, warmup of 10,000 steps, linear decay, weight decay 0.01 | optimizer |
+| (code) Adam's epsilon 1e-6, no clipping of gradients | optimizer |
 | (code) 100,000 steps | train.steps |
 | dropout 0.1, also in attention | model.dropout |
 
@@ -50,6 +51,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     config.train.steps = 100_000
     config.optimizer = {
         "name": "adamw",
+        "epsilon": 1e-6,
         "weight_decay": 0.01,
         **recipes.linear(config, 1e-4, warmup_steps=10_000),
     }

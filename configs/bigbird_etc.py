@@ -24,6 +24,7 @@ in place of four corpora, and unless marked otherwise from random parameters:
 | share of hidden sentences: not found | | | 10% |
 | weight of their loss: 0.2 to 0.8 in another implementation | | | loss.sentences=0.25 |
 | weight decay, steps: not given | | | 0.01, 100,000: as the released code for BigBird |
+| Adam's epsilon: not given | | | 1e-6: as the released code for BigBird |
 
 The paper's start, from a RoBERTa in a folder, whose positions are left out; the parameters of
 global tokens begin as the text's:
@@ -62,6 +63,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     config.train.steps = 100_000
     config.optimizer = {
         "name": "adamw",
+        "epsilon": 1e-6,
         "weight_decay": 0.01,
         **recipes.linear(config, 1e-4, warmup_steps=10_000),
     }

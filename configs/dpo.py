@@ -40,7 +40,7 @@ def get_config(folder: str = "") -> ml_collections.ConfigDict:
     config.system = "dpo"
     config.workdir = "runs/dpo"
     # The two log-probabilities of a response are compared: no dropout, which the reference lacks.
-    still = {"dropout": 0.0} if "dropout" in source.config else {}
+    still = instructgpt.without_noise(source.config)
     config.model = pair_of(source.system, {**source.config, **still})
     instructgpt.compare(config, encoder=instructgpt.encodes(source), responses=2)
     config.loss = {"beta": 0.1}

@@ -23,6 +23,7 @@ configs/fine_tuning.py:classification:electra_base: `roberta`, `electra_small`, 
 | 2, 3 or 4 epochs (GLUE, SQuAD 1.1 and SWAG 3, SQuAD 2.0 2) | train.steps = epochs * rows / batch |
 | dropout 0.1 | model.dropout, the folder's if not set |
 | Adam, decay 0.01, linear decay; warmup of the first tenth (the authors' code) | optimizer |
+| epsilon 1e-6, gradient norm up to 1.0 (the authors' code) | optimizer |
 | rows of 128 tokens (GLUE), of 384 in windows 128 apart (SQuAD; the authors' code) | data.lengths |
 
 The paper reports the best of these rates and epochs on held-out data.
@@ -107,7 +108,7 @@ class Recipe:
         return dataclasses.replace(self, **self.of_kinds.get(kind, {}))
 
 
-_ADAM = {"clip_norm": 1.0, "layer_decay": 1.0}
+_ADAM = {"epsilon": 1e-6, "clip_norm": 1.0, "layer_decay": 1.0}
 _ROBERTA = {"b2": 0.98, "epsilon": 1e-6, "clip_norm": 0.0, "layer_decay": 1.0}
 _ELECTRA = {"epsilon": 1e-6, "weight_decay": 0.0, "clip_norm": 1.0}
 RECIPES = {

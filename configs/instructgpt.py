@@ -40,6 +40,7 @@ with the result: `python -m t5x_like.infer --config=configs/run.py:runs/sft --in
 
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import ml_collections
@@ -89,6 +90,11 @@ def start_from(folder: str) -> tuple[ml_collections.ConfigDict, Source]:
     return config, source
 
 
+def without_noise(model: Mapping[str, Any]) -> dict[str, float]:
+    """The settings of a model that are random in training, dropout and a router's jitter, as 0."""
+    return {name: 0.0 for name in model if name.endswith("dropout") or name == "jitter"}
+
+
 def encodes(source: Source) -> bool:
     """Whether an encoder reads the prompt."""
     return systems.build(source.system, source.config).sides == ("encoder", "decoder")
@@ -124,7 +130,7 @@ def _reward(folder: str) -> ml_collections.ConfigDict:
     config.system = "reward_model"
     config.workdir = "runs/instructgpt_reward"
     # The rewards of a prompt's responses are compared: no dropout, which differs between them.
-    still = {"dropout": 0.0} if "dropout" in source.config else {}
+    still = without_noise(source.config)
     config.model = reward_model_of(source.system, {**source.config, **still})
     compare(config, encoder=encodes(source), responses=9)
     config.data.batch_size = 64

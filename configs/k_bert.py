@@ -20,6 +20,7 @@ Sizes: `base`, which classifies texts or pairs (the paper's Q&A too: does a text
 | rows of 256 tokens, branches included | data.lengths |
 | batch 32, in tagging 16 | data.batch_size |
 | Adam, 2e-5, decay 0.01, warmup of the first tenth, then linear decay | optimizer |
+| epsilon 1e-6 (the code's BertAdam) | optimizer.epsilon |
 | 5 epochs | train.steps = 5 * rows / batch |
 | without soft positions, without visible matrix (the ablation) | model |
 
@@ -79,6 +80,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     config.data.batch_size = 16 if head == "tagging" else 32
     config.optimizer = {
         "name": "adamw",
+        "epsilon": 1e-6,
         "weight_decay": 0.01,
         "clip_norm": 1.0,
         **recipes.linear(config, 2e-5, warmup_steps=recipes.steps(config) // 10),

@@ -126,7 +126,7 @@ def _of_folders(
     config.data.vocabulary = data.get("vocabulary", folder)
     end = vocabularies.load(config.data.vocabulary).required_id("eos_id")
     # The policy that samples has no dropout, nor has the one that is trained.
-    still = {"dropout": 0.0} if "dropout" in policy.config else {}
+    still = instructgpt.without_noise(policy.config)
     config.model = instructgpt_of(
         policy.system,
         {**policy.config, **still},

@@ -12,6 +12,7 @@ and 3.1), on C4 in place of the BooksCorpus and Wikipedia:
 | up to 512 tokens, 40 epochs | data.lengths; train.steps and data.batch_size are BERT's |
 | Adam, 1e-4, beta 0.9 and 0.999, decay 0.01 | optimizer: adamw; no decay of norms and biases |
 | warmup over a tenth of the steps, then linear decay | optimizer.schedule=linear |
+| epsilon 1e-6, gradient norm up to 1.0: of BERT's code, on which it builds | optimizer |
 | dropout 0.1, GELU | model.dropout; systems/bert.py |
 | 15% of the tokens masked; 5% of the others in shuffled trigrams | data.objective_settings |
 | a third of the pairs next, previous, random | data.objective=structbert |
@@ -47,6 +48,7 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
         "name": "adamw",
         "epsilon": 1e-6,
         "weight_decay": 0.01,
+        "clip_norm": 1.0,
         **recipes.linear(config, 1e-4, warmup_steps=recipes.steps(config) // 10),
     }
     return config

@@ -16,6 +16,7 @@ follow the paper (Dong et al. 2019, section 2.4), on C4 in place of Wikipedia an
 | 330 sequences of 512 tokens, 770,000 steps | data.batch_size, data.lengths, train.steps |
 | Adam, 3e-5, beta 0.9 and 0.999, decay 0.01 | optimizer |
 | warmup of 40,000 steps, then linear decay | optimizer.schedule=linear |
+| epsilon 1e-6, gradient norm up to 1.0: of BERT's code, on which it builds | optimizer |
 | dropout 0.1, GELU | model.dropout; systems/bert.py |
 
 `generation` (sections 2.5 and 3.1, headlines of Gigaword) reads pairs, and starts from a run above:
@@ -69,6 +70,7 @@ def get_config(size: str = "large") -> ml_collections.ConfigDict:
         "name": "adamw",
         "epsilon": 1e-6,
         "weight_decay": 0.01,
+        "clip_norm": 1.0,
         **recipes.linear(config, 3e-5, warmup_steps=40_000),
     }
     return config

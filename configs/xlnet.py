@@ -15,7 +15,8 @@ appendix A.4.1) and the released code (github.com/zihangdai/xlnet), on C4 in pla
 | length, batch | 512, 8192 | data.lengths, data.batch_size |
 | learning rate, decay | 4e-4, linear | optimizer |
 | steps, warmup | 500k, 40k | train.steps, optimizer.warmup_steps |
-| Adam's epsilon, weight decay | 1e-6, 0.01 | optimizer; no decay of norms and biases |
+| Adam's epsilon, weight decay | 1e-6, 0.01 | optimizer; norms and biases do not decay; u, v, w do |
+| gradient norm; end of the decay (the code) | 1.0; 0.001 of the rate | optimizer |
 | partial prediction K | 6 | data.objective_settings.rate=1/6: 85 of 512 tokens |
 | memory, reused tokens (the code) | 384, 256 | model.memory, data.objective_settings.reuse |
 
@@ -37,6 +38,7 @@ The demo learns on documentation strings in minutes on 2 CPU cores. Expect a hel
 """
 
 import ml_collections
+from ml_collections import FieldReference
 
 from t5x_like.experiment import recipes
 
@@ -56,13 +58,16 @@ def get_config(size: str = "base") -> ml_collections.ConfigDict:
     config.data.batch_size = 8192
     config.data.continue_rows = True
     config.train.steps = 500_000
+    rate = FieldReference(4e-4)
     config.optimizer = {
         "name": "adamw",
         "b1": 0.9,
         "b2": 0.999,
         "epsilon": 1e-6,
         "weight_decay": 0.01,
-        **recipes.linear(config, 4e-4, warmup_steps=40_000),
+        "clip_norm": 1.0,
+        **recipes.linear(config, rate, warmup_steps=40_000),
+        "end_learning_rate": rate / 1000,
     }
     return config
 

@@ -36,6 +36,7 @@ RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
     ("single_head", None),
     ("mlp", "model"),
     ("kv", None),
+    ("query", None),  # of vectors that are added to the queries of a head
     ("experts", "expert"),
     ("router", None),
     ("layers", None),

@@ -34,6 +34,7 @@ import ml_collections
 from absl import flags
 
 from t5x_like.config import one_line_errors
+from t5x_like.evaluation import while_training
 from t5x_like.experiment import command_line
 from t5x_like.planning import chips, report, search
 from t5x_like.planning.chips import NoCompilerError, Topology
@@ -59,6 +60,8 @@ def plan(settings: ml_collections.ConfigDict) -> None:
             if not given.search:
                 report.check_layout(settings, topology, task=given.task or "")
         found = report.arithmetic(settings, task=given.task or "")
+        if while_training.generates(settings):
+            found["generates"] = True
     if topology is not None:
         with one_line_errors():
             found = _on_topology(found, settings, topology)

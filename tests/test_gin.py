@@ -178,8 +178,7 @@ def test_what_is_not_used_is_listed(parsed, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "not used: BATCH (--gin.BATCH)" in lines
     assert any(line.startswith("not used: train_eval/utils.DatasetConfig.batch") for line in lines)
-    assert any("models.EncoderDecoderModel.loss_normalizing_factor (" in line for line in lines)
-    assert any("network.gin:" in line for line in lines)
+    assert any("run.gin:" in line for line in lines)
     used = (
         "script.train.model ",
         "output_vocabulary",
@@ -208,6 +207,26 @@ def test_bytes_and_stacked_layers(files, parsed):
     path = files / "nets" / "t5" / "network.gin"
     path.write_text(NETWORK.replace("examples.t5", "examples.scalable_t5"))
     assert parsed().system == "umt5"  # a position bias in each layer
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected"),
+    [
+        # t5x/losses.py, compute_weighted_cross_entropy: None leaves the sum over the targets, a
+        # number divides it, and get_loss_normalizing_factor_and_weights makes one of the names.
+        ("None", {"clip_sum": 0.5}),
+        ("200", {"clip_sum": 100.0}),
+        ("'NUM_REAL_TARGET_TOKENS'", {"clip_norm": 0.5}),
+        ("'num_total_target_tokens'", {"clip_sum": 0.5 * 64 * 24}),
+    ],
+)
+def test_the_global_norm_is_clipped_as_the_loss_is_normalized(parsed, factor, expected):
+    threshold = "--gin.adafactor.Adafactor.global_norm_clip_threshold=0.5"
+    found = parsed(threshold, f"--gin.LOSS_FACTOR={factor}").optimizer
+    assert {name: found[name] for name in found if name.startswith("clip_")} == expected
+    settings.check(parsed(threshold))
+    unlimited = parsed(f"--gin.LOSS_FACTOR={factor}").optimizer
+    assert not [name for name in unlimited if name.startswith("clip_")]
 
 
 def test_a_task_without_an_equal_is_the_users_to_name(parsed):
@@ -243,6 +262,7 @@ def test_nothing_of_a_file_is_run(files, parsed):
         ("network.T5Config.mlp_activations = ('silu', 'linear')", "mlp_activations"),
         ("adafactor.Adafactor.weight_decay_rate = 0.1", "weight_decay_rate=0.1 has no equal"),
         ("OPTIMIZER = @optimizers.adamw()", "'optimizers.adamw' does not exist"),
+        ("LOSS_FACTOR = 'AVERAGE_PER_SEQUENCE'", "loss_normalizing_factor='AVERAGE_PER_SEQUENCE'"),
         (
             "utils.create_learning_rate_scheduler.factors = 'cosine_decay'",
             "factors='cosine_decay' does not exist",

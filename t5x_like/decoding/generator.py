@@ -1,7 +1,6 @@
 """One object through which training, evaluation and inference generate text with a network."""
 
 import copy
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -20,6 +19,8 @@ from t5x_like.decoding.position_tables import check_room, longest_rows
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.decoding.transposed_kernels import Kernel, arrange, kernels_of_extend, pays
 from t5x_like.models.blocks.stack import Stack, unstack_layers
+from t5x_like.models.factories import change_settings
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.partitioning import fetch
 
 
@@ -47,7 +48,7 @@ class Generator:
     A scanned stack copies a layer's weights and cache out of the stack at every layer, which with
     one token per row takes most of the time (on a CPU three times as long as the computation). So
     scanned layers are unrolled here, once for all calls; and on a CPU the kernels of a large
-    decoder are transposed (`transposed_kernels.py`).
+    decoder are transposed (`transposed_kernels.py`). Experts drop no token (`undropped.py`).
 
     `generate` and `stream` run on the host. Inside a jitted function call `prefill`, and
     `decoding.generate` with `extend`.
@@ -63,8 +64,9 @@ class Generator:
     def __init__(self, module: nn.Module, params: PyTree):
         if not module.generates:
             raise ValueError(f"the network {type(module).__name__} does not generate text")
-        self._module = unrolled(module)
-        self._stacked = self._module is not module
+        complete = undropped(module)
+        self._module = unrolled(complete)
+        self._stacked = self._module is not complete
         self._encodes = module.sides == ("encoder", "decoder")
         self._longest = longest_rows(module).get(module.sides[-1])
         self._kernels: tuple[Kernel, ...] = ()
@@ -72,14 +74,16 @@ class Generator:
             given = jax.eval_shape(unstack, params) if self._stacked else params
             self._kernels = kernels_of_extend(self._module, given, encodes=self._encodes)
         self._variables = self._arrange(params)
-        self._prefill = jax.jit(self._run_prefill, static_argnames="cache_length")
-        # One function for all calls: compiled decoders are found again by it.
-        self._extend = self._run_extend
+        self._prefill, self._extend = _programs(self._module)
 
     def with_params(self, params: PyTree) -> "Generator":
-        """A generator with other parameters of the same network, and the same compiled code."""
+        """A generator with other parameters of the same network, and the same compiled code.
+
+        Args:
+            params: None for a generator that keeps the compiled code, and holds no parameters.
+        """
         other = copy.copy(self)
-        other._variables = self._arrange(params)
+        other._variables = {} if params is None else self._arrange(params)
         return other
 
     def prefill(
@@ -210,35 +214,31 @@ class Generator:
         own = traverse_util.flatten_dict(unstack(params) if self._stacked else params)
         return arrange(own, self._kernels)
 
-    def _run_prefill(
-        self, variables: PyTree, arguments: Any, *, cache_length: int
-    ) -> tuple[Array, Any]:
-        call = {"cache_length": cache_length, "method": "prefill", **arguments}
-        return self._module.apply(variables, **call)
 
-    def _run_extend(self, variables: PyTree, tokens: Array, cache: Any) -> tuple[Array, Any]:
-        return self._module.apply(variables, tokens, cache, method="extend")
+def _programs(module: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`prefill` and `extend` as functions of the variables, one of each for all parameters.
+
+    Compiled code is found again by these functions, and lives as long as they do: they must hold no
+    parameters.
+    """
+
+    def prefill(variables: PyTree, arguments: Any, *, cache_length: int) -> tuple[Array, Any]:
+        call = {"cache_length": cache_length, "method": "prefill", **arguments}
+        return module.apply(variables, **call)
+
+    def extend(variables: PyTree, tokens: Array, cache: Any) -> tuple[Array, Any]:
+        return module.apply(variables, tokens, cache, method="extend")
+
+    return jax.jit(prefill, static_argnames="cache_length"), extend
 
 
 def unrolled(module: nn.Module) -> nn.Module:
     """The network with every `Stack` unrolled; itself where none is scanned."""
-    fields = {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
-    changed = {
-        name: new for name, old in fields.items() if (new := _unrolled_factory(old)) is not old
-    }
-    return module.clone(**changed) if changed else module
 
+    def unroll(factory: functools.partial) -> Mapping[str, Any]:
+        return {} if factory.keywords.get("loop") == "unroll" else {"loop": "unroll"}
 
-def _unrolled_factory(value: Any) -> Any:
-    """A factory that unrolls every `Stack` that it makes; values of other types are unchanged."""
-    if not isinstance(value, functools.partial):
-        return value
-    keywords = {name: _unrolled_factory(one) for name, one in value.keywords.items()}
-    if isinstance(value.func, type) and issubclass(value.func, Stack):
-        keywords["loop"] = "unroll"
-    if all(value.keywords.get(name) is one for name, one in keywords.items()):
-        return value
-    return functools.partial(value.func, *value.args, **keywords)
+    return change_settings(module, Stack, unroll)
 
 
 def unstack(params: PyTree) -> PyTree:
@@ -248,6 +248,15 @@ def unstack(params: PyTree) -> PyTree:
     if set(params) == {"block"}:
         return _layers_of(params)
     return {name: unstack(part) for name, part in params.items()}
+
+
+def stacks(params: PyTree) -> list[PyTree]:
+    """The parts of a network's parameters that are scanned stacks: a `Generator` copies them."""
+    if not isinstance(params, Mapping):
+        return []
+    if set(params) == {"block"}:
+        return [params]
+    return [stack for part in params.values() for stack in stacks(part)]
 
 
 # Of a stack alone: a program would copy the other parameters, which it only passes on.

@@ -34,6 +34,11 @@ class Replies(RowMeasure):
     def __post_init__(self) -> None:
         dialog_settings.read(self.dialog)
 
+    @property
+    def generates(self) -> bool:
+        """Always."""
+        return True
+
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
         return dict.fromkeys(_NUMBERS, False)

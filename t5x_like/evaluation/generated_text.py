@@ -58,6 +58,11 @@ class Generation(RowMeasure):
         if self.positive and self.labels:
             choose("positive", self.positive, dict.fromkeys(self.labels))
 
+    @property
+    def generates(self) -> bool:
+        """Always."""
+        return True
+
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
         return directions(self.metrics)

@@ -96,6 +96,11 @@ class InContext(RowMeasure):
                 f"in_context.template={self.template!r} must end in {_TARGETS}, and have it once"
             )
 
+    @property
+    def generates(self) -> bool:
+        """Unless it chooses by likelihood."""
+        return self.by != "likelihood"
+
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
         if self.by == "generation":

@@ -60,6 +60,11 @@ class RowMeasure(Measure):
 
     needs: ClassVar[tuple[str, ...]] = ("text_model", "rows")
 
+    @property
+    def generates(self) -> bool:
+        """Whether the model generates texts: a copy of its layers is then on the devices."""
+        return False
+
 
 def text_of(row: Row, name: str) -> str:
     """The string in a field of a row.

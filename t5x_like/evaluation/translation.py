@@ -29,6 +29,11 @@ class Translation(RowMeasure):
     def __post_init__(self) -> None:
         choose("translation.tokenizer", self.tokenizer, dict.fromkeys(TOKENIZERS))
 
+    @property
+    def generates(self) -> bool:
+        """Always."""
+        return True
+
     def directions(self) -> Mapping[str, bool]:
         """See `Measure`."""
         return {"bleu": False}

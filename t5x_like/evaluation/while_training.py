@@ -16,6 +16,7 @@ from t5x_like.experiment import reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.tasks import run_tasks
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.names import choose
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
@@ -140,6 +141,19 @@ class Schedule:
         return step > 0 and (step % every == 0 or step == self._settings.train.steps)
 
 
+def generates(settings: ml_collections.ConfigDict) -> bool:
+    """Whether a run generates texts while it trains.
+
+    Raises:
+        ValueError: as `Schedule`.
+    """
+    return any(
+        isinstance(measure, RowMeasure) and measure.every and measure.generates
+        for own in Schedule(settings).measures.values()
+        for measure in own.values()
+    )
+
+
 class Evaluator:
     """A function of a train state: the numbers of the evaluation at its step, by TASK/NUMBER.
 
@@ -151,6 +165,10 @@ class Evaluator:
         settings: of the run, or of a phase.
         models, data: by task of the run.
         batches: of training.
+
+    Raises:
+        ValueError: texts of the network cannot be scored or generated (`undropped`), and a measure
+            does so.
     """
 
     def __init__(
@@ -167,6 +185,10 @@ class Evaluator:
         self._tasks = {one.name: one for one in run_tasks(settings)}
         self._pretrained = functools.cache(lambda name: models[name].pretrained(None).policy())
         self._resources = functools.cache(self._make_resources)
+        for name, one in self._tasks.items():
+            for place in one.evaluated():
+                if any(map(_reads_texts, schedule.measures[place].values())):
+                    undropped(self._pretrained(name).module)
 
     def __call__(self, state: TrainState) -> dict[str, Any]:
         """The numbers; of networks with experts, arrays too."""
@@ -204,6 +226,7 @@ class Evaluator:
                 self._pretrained(name).params = self._models[name].policy(state.params)
                 needed = self._resources(name).of(measure, task)
                 found |= evaluated_numbers.numbers(key, measure.measure(*needed)[0])
+                self._pretrained(name).free()  # the step needs the memory of the copy
         return found
 
     def _make_resources(self, name: str) -> Resources:
@@ -213,3 +236,8 @@ class Evaluator:
     def _has(self, results: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Any]) -> bool:
         flat = {f"{place}/{key}" for place, own in results.items() for key in own}
         return all(set(evaluated_numbers.listed(names)) <= flat for names in parts.values())
+
+
+def _reads_texts(measure: Measure) -> bool:
+    """Whether training scores or generates texts for a measure."""
+    return isinstance(measure, RowMeasure) and measure.every > 0 and "text_model" in measure.needs

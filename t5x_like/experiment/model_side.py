@@ -18,6 +18,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import optimizer_state, system_tasks
 from t5x_like.experiment.starting_parameters import Reader
 from t5x_like.experiment.tasks import heads, run_tasks
+from t5x_like.models.blocks.stack import logical_axes
 from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.weight_source import implied_generation
 from t5x_like.systems.system import Task
@@ -44,8 +45,7 @@ class Experiment:
     Attributes:
         name: of the task, "" in a run of one.
         config: the config of the task, see `experiment.tasks`.
-        settings: of the network, with the heads of all tasks.
-        network: the network with the heads of all tasks.
+        settings, network: of the network with the heads of all tasks.
         module: the network with the head of this task.
         task: how the head is trained, see `systems.system.Task`.
         mesh, layout: the devices, and the context to trace and run programs for them in.
@@ -348,7 +348,7 @@ def build_tasks(
     mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=devices)
     cuts = {"sequence_parallel": config.train.sequence_parallel}
     boxed = jax.eval_shape(lambda: _init(network, seed=0))
-    params_axes = nn.get_partition_spec(boxed)
+    params_axes = logical_axes(boxed)
     optimizer, schedule = _optimizer(config, params_axes, tasks=with_heads)
     shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), nn.unbox(boxed))
     axes = state.logical_axes(shapes, axes=params_axes)

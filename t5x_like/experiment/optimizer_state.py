@@ -200,7 +200,7 @@ def write(state: TrainState, folder: pathlib.Path, *, config: ml_collections.Con
             nu=adam.nu,
             count=int(adam.count),
             schedule=None if constant else int(schedule.count),
-            clipped=bool(settings.get("clip_norm")),
+            clipped=bool(settings.get("clip_norm") or settings.get("clip_sum")),
         ),
     )
 

@@ -242,8 +242,34 @@ def _optimizer(bindings: Bindings) -> dict[str, Any]:
     }
     if settings["clipping_threshold"] is None:
         raise ValueError(f"{_ADAFACTOR}.clipping_threshold=None has no equal here: a number has")
-    limit = bindings.get(_ADAFACTOR, "global_norm_clip_threshold")
-    return settings | ({"clip_norm": float(limit)} if limit else {})
+    return settings | _clipping(bindings)
+
+
+def _clipping(bindings: Bindings) -> dict[str, float]:
+    """The limit of the global norm, by what T5X divides the sum of the losses by.
+
+    T5X's gradient is the sum of the gradients of the microbatches, each of which it divides.
+
+    Raises:
+        ValueError: each sequence has the same weight, which changes the loss.
+    """
+    limit = float(bindings.get(_ADAFACTOR, "global_norm_clip_threshold") or 0)
+    factor = bindings.get(_MODEL, "loss_normalizing_factor")
+    kind = factor.upper() if isinstance(factor, str) else factor
+    if isinstance(kind, str):
+        allowed = {"NUM_REAL_TARGET_TOKENS": None, "NUM_TOTAL_TARGET_TOKENS": None}
+        choose(f"{_MODEL}.loss_normalizing_factor", kind, allowed)
+    if not limit:
+        return {}  # Adafactor's steps do not depend on the size of the gradient
+    microbatches = bindings.get("t5x.trainer.Trainer", "num_microbatches") or 1
+    if kind == "NUM_REAL_TARGET_TOKENS":
+        return {"clip_norm": limit / microbatches}
+    if kind == "NUM_TOTAL_TARGET_TOKENS":
+        found = bindings.get(_TRAIN, "train_dataset_cfg")
+        rows = bindings.get(found.name, "batch_size", 128, scope=found.scope)
+        lengths = bindings.get(found.name, "task_feature_lengths", None, scope=found.scope)
+        return {"clip_sum": limit * rows * lengths["targets"] / microbatches}
+    return {"clip_sum": limit * (1.0 if kind is None else float(kind))}
 
 
 def _schedule(bindings: Bindings) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.partitioning import fetch
 from t5x_like.training import stop_signal
 
@@ -133,10 +134,15 @@ def _rounded(size: int, *, most: int) -> int:
 class Scorer:
     """Score pairs in batches of `batch_size` rows.
 
+    Experts drop no token, as in generation (see `undropped`).
+
     Args:
         module: `module.apply({"params": params}, batch)` gives logits [B, L, V].
         batch_size: rows of a global batch.
         put: from a batch to arrays where the parameters are.
+
+    Raises:
+        ValueError: texts have no probability, since experts choose their tokens.
     """
 
     def __init__(
@@ -148,6 +154,7 @@ class Scorer:
         put: Callable[[Batch], Any] = lambda batch: batch,
     ):
         self._prompt_format, self._put, self._rows = prompt_format, put, batch_size
+        module = undropped(module)
 
         def score(params: PyTree, batch: Mapping[str, Array]) -> tuple[Array, Array]:
             return score_targets(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -89,13 +89,25 @@ def parameters(
 
 
 def choices(config: ml_collections.ConfigDict) -> float:
-    """The number of experts that each token is routed to, by the name of the router.
+    """The number of experts that each token is routed to.
 
-    With expert choice it is an average: each expert takes `capacity_factor` times an equal share.
+    By the setting `chosen` of the network with experts, which may be inside another, or else by the
+    name of its router. With expert choice it is an average: each expert takes `capacity_factor`
+    times an equal share.
     """
-    model = config.model
+    model = _with_experts(config.model.to_dict())
+    if "chosen" in model:
+        return model["chosen"]
     router = model.get("router", "")
     return {"top2": 2, "expert_choice": model.get("capacity_factor", 1.0)}.get(router, 1)
+
+
+def _with_experts(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the network that has experts; empty where none has."""
+    if "experts" in model:
+        return model
+    parts = (_with_experts(part) for part in model.values() if isinstance(part, Mapping))
+    return next(filter(None, parts), {})
 
 
 def by_part(found: list[Parameter]) -> dict[str, dict[str, int]]:

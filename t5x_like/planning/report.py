@@ -7,6 +7,7 @@ import jax
 import ml_collections
 
 from t5x_like import partitioning, systems
+from t5x_like.decoding.generator import stacks
 from t5x_like.experiment import model_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.tasks import heads
@@ -112,7 +113,23 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
         of_other.pop("utilization_ceiling", None)
         found[name] = of_other | decide(other, memory)
         found["fits"] = found["fits"] and found[name]["fits"]
+    if plan.get("generates"):
+        found |= _while_generating(model, memory, fits=found["fits"])
     return plan | layout | {"memory_per_device": memory} | _networks(model) | found
+
+
+def _while_generating(model: Experiment, memory: int | None, *, fits: bool | None) -> Plan:
+    """The bytes of a device while an evaluation generates: the state, and a copy of stacked layers.
+
+    The cache and the forward pass are not counted: their sizes are those of the evaluated rows.
+    """
+    shapes, shardings = (model.policy(tree.params) for tree in (model.shapes, model.shardings))
+    found = {
+        "state": counting.device_bytes(model.abstract_state, model.shardings),
+        "copied_layers": counting.device_bytes(stacks(shapes), stacks(shardings)),
+    }
+    enough = None if memory is None else bool(fits) and sum(found.values()) <= memory
+    return {"generating_per_device": found, "fits": enough}
 
 
 def _networks(model: Experiment) -> Plan:
@@ -213,7 +230,7 @@ def text(plan: Plan) -> str:
         lines += ["", "before the update: sampling, rewards, a teacher's answers"]
         lines += [*_measured_lines(before), "", verdict(before), "", "the update"]
     if "collectives" in plan:
-        lines += _measured_lines(plan)
+        lines += [*_measured_lines(plan), *_generating_lines(plan)]
     if "fits" in plan:
         lines += ["", verdict(plan)]
     return "\n".join(lines)
@@ -279,6 +296,15 @@ def _memory_lines(plan: Plan) -> list[str]:
             for name in ("optimizer", "temporaries", "activations", "cache", "program")
             if memory[name] or name != "cache"
         ),
+    ]
+
+
+def _generating_lines(plan: Plan) -> list[str]:
+    if not (found := plan.get("generating_per_device")):
+        return []
+    return [
+        f"{'while it generates':<24}{_size(sum(found.values()))} of a device: "
+        f"{_size(found['state'])} of state, {_size(found['copied_layers'])} of copied layers"
     ]
 
 

@@ -303,13 +303,22 @@ class Pretrained:
         tensors = weight_map.disassemble(flat, parts, copy=copy_part)
         files.write_tensors(path, tensors, max_shard_size=max_shard_size)
 
+    def free(self) -> None:
+        """Give up the parameters and the copy of them that generates; compiled code stays.
+
+        Other parameters are set before the next call.
+        """
+        self.params = None
+        if self._generator is not None:
+            self._generator = [], self._generator[1].with_params(None)
+
     @property
     def generator(self) -> Generator:
         """A generator with the current parameters."""
         leaves = jax.tree.leaves(self.params)
         if self._generator is None:
             self._generator = leaves, Generator(self.module, self.params)
-        elif any(map(operator.is_not, self._generator[0], leaves)):
+        elif not self._generator[0] or any(map(operator.is_not, self._generator[0], leaves)):
             self._generator = leaves, self._generator[1].with_params(self.params)
         return self._generator[1]
 

@@ -26,6 +26,7 @@ from t5x_like import systems
 from t5x_like.decoding.generator import unrolled, unstack
 from t5x_like.hf import folder as files
 from t5x_like.hf.weight_map import Tensor
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.pretrained import arguments
 from t5x_like.pretrained.model import Pretrained
 
@@ -156,14 +157,15 @@ def _programs(
         targets = {"decoder_input_ids": array("batch", "target_length")}
         masks = {"decoder_attention_mask": array("batch", "target_length")}
     prompt = read | targets | {"slots": array("slots")}
-    prefill = _prefill(network)
+    generating = dataclasses.replace(network, module=undropped(network.module))
+    prefill = _prefill(generating)
     first = "decoder_input_ids" if targets else "input_ids"
     cache = _cache(prefill, params, _opened(prompt, most=most, prompt=first))
     step = {"input_ids": array("batch", 1), "cache": _stated(_by_name(cache))}
     return {
         "forward": exported(_forward(network), read | targets | masks),
         "prefill": exported(_naming_cache(prefill), prompt, first),
-        "decode_step": exported(_decode_step(network, jax.tree.structure(cache)), step),
+        "decode_step": exported(_decode_step(generating, jax.tree.structure(cache)), step),
     }
 
 

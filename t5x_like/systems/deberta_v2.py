@@ -65,7 +65,17 @@ class GradientDisentangledPair(DisentangledPair, kw_only=True):  # type: ignore[
     """A discriminator whose embeddings are the generator's plus a change (section 3.3).
 
     So the generator's loss moves both networks' embeddings, the discriminator's the change alone.
+    The embeddings are not projected: `make_projection` is refused.
     """
+
+    def setup(self) -> None:
+        """Refuse a projection, and make the parts."""
+        if self.make_projection is not None:
+            raise ValueError(
+                "a GradientDisentangledPair has embeddings as wide as its layers: leave "
+                "make_projection out"
+            )
+        super().setup()
 
     def embed(self, batch: Batch) -> Float[Array, "B L D"]:
         """The input of the discriminator's first layer."""

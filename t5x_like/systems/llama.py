@@ -69,7 +69,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "7b": _size(32, 4096, 11008, 32),
     "13b": _size(40, 5120, 13824, 40),
     "33b": _size(60, 6656, 17920, 52),
-    "65b": _size(80, 8192, 22016, 64),
+    "65b": _size(80, 8192, 22016, 64, norm_epsilon=1e-5),  # as released; the others have 1e-6
     # Touvron et al. 2023, "Llama 2"; Grattafiori et al. 2024; Jiang et al. 2023.
     "2_7b": _size(32, 4096, 11008, 32, **_LLAMA_2),
     "2_70b": _size(80, 8192, 28672, 64, **_LLAMA_2, kv_heads=8),

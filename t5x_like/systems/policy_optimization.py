@@ -14,6 +14,7 @@ from t5x_like import decoding, losses
 from t5x_like.decoding.generation import Generated
 from t5x_like.decoding.generator import Generator
 from t5x_like.losses import autoregressive, policy_gradient
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.models.networks.actor_critic import ActorCritic
 from t5x_like.models.types import Batch
 from t5x_like.models.vocabulary_product import VocabularyProduct
@@ -74,6 +75,8 @@ def sample(
         "decoder_positions": jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0),
         "response_mask": mask,
     }
+    if "encoder" not in module.sides:  # a prefix LM samples with the prompt as its prefix
+        episodes["decoder_causal_attention"] = segments.at[:, -new:].set(0)
     return {**prompts, **episodes}, found.log_probs
 
 
@@ -211,7 +214,7 @@ def loss(
     }
     if gamma_ptx:
         rows = _pretraining_rows(batch)
-        own = autoregressive.loss(module.make_policy(), params["policy"], rows, None)
+        own = autoregressive.loss(undropped(module.make_policy()), params["policy"], rows, None)
         terms["pretraining"] = gamma_ptx, own
     total, weight, metrics = losses.combine(terms)
     return total, weight, {**metrics, **_of_episodes(batch)}

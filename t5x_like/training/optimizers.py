@@ -17,9 +17,10 @@ from jaxtyping import Array
 
 from t5x_like import names
 from t5x_like.training import frozen, moving_average, schedules
+from t5x_like.training.clipping import clip_sum
 from t5x_like.training.factored_moments import Factored, scale_by_factored_rms
 from t5x_like.training.layer_decay import scale_by_layer
-from t5x_like.training.layer_tensors import is_matrix, matrices, rms, two_sides, without
+from t5x_like.training.layer_tensors import matrices, rms, two_sides, without
 from t5x_like.training.task_parameters import by_task, keep_absent_heads
 from t5x_like.training.unfreezing import unfreeze_from_top
 
@@ -37,6 +38,7 @@ _COMMON_SETTINGS = (
     "schedule",
     *_SCHEDULE_SETTINGS,
     "clip_norm",
+    "clip_sum",
     *_DECAY_SETTINGS,
     "layer_decay",
     "frozen",
@@ -55,18 +57,20 @@ def build(
     Args:
         config: `name`, in OPTIMIZERS; `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`,
             `end_learning_rate`, `start_learning_rate` (see `schedules.build`); `clip_norm`, the
-            largest global gradient norm, 0 for no limit; `weight_decay`, the part of a matrix that
-            a step takes off, times the learning rate (Loshchilov & Hutter 2019; gains and biases
-            are spared), 0 for none; `weight_decay_power`, 2 for times its square (PaLM; not in
-            lamb); `layer_decay`, the rate of a layer as a share of the rate of the next (see
-            `layer_decay.scale_by_layer`), 1 for one rate; `frozen`, a tuple of paths of parameters
-            that never change (see `frozen.trainable`): they have no optimizer state and are not
-            part of any norm; `trained`, names of the modules that alone change; `unfreeze_steps`,
-            the steps over which layers are unfrozen (see `unfreezing.unfreeze_from_top`), 0 to
-            train all from the beginning; `moving_average`, a dict of the paths of parameters to the
-            paths of those whose moving average they are, with `moving_average_decay` (see
-            `moving_average.follow`): they have no optimizer state either; and the keywords of the
-            optimizer's own function below. A setting that is None has its default.
+            largest global gradient norm, 0 for no limit; `clip_sum` in its stead, the largest norm
+            of the gradient of the sum over the batch, as in T5X (see `clipping`); `weight_decay`,
+            the part of a matrix that a step takes off, times the learning rate (Loshchilov & Hutter
+            2019; gains and biases are spared), 0 for none; `weight_decay_power`, 2 for times its
+            square (PaLM; not in lamb); `layer_decay`, the rate of a layer as a share of the rate of
+            the next (see `layer_decay.scale_by_layer`), 1 for one rate; `frozen`, a tuple of paths
+            of parameters that never change (see `frozen.trainable`): they have no optimizer state
+            and are not part of any norm; `trained`, names of the modules that alone change;
+            `unfreeze_steps`, the steps over which layers are unfrozen (see
+            `unfreezing.unfreeze_from_top`), 0 to train all from the beginning; `moving_average`, a
+            dict of the paths of parameters to the paths of those whose moving average they are,
+            with `moving_average_decay` (see `moving_average.follow`): they have no optimizer state
+            either; and the keywords of the optimizer's own function below. A setting that is None
+            has its default.
         axes: the logical axis names of every parameter: a tree like the parameters whose leaves
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
         owners: for a run of several tasks, whose heads follow the steps of their own task (see
@@ -94,8 +98,7 @@ def build(
     transformations = [core, optax.scale_by_learning_rate(schedule)]
     if _not_negative(settings, "weight_decay") and "weight_decay" not in own:
         transformations.insert(1, _weight_decay(settings, schedule=schedule, axes=axes))
-    if clip_norm := _not_negative(settings, "clip_norm"):
-        transformations.insert(0, optax.clip_by_global_norm(clip_norm))
+    transformations = _clipping(settings) + transformations
     if owners is not None:
         transformations.append(keep_absent_heads(owners=owners))
     optimizer = optax.chain(*transformations)
@@ -223,8 +226,8 @@ def lamb(
     for them too, and one for all layers of a stack.)
     """
 
-    def scale(update: Array, param: Array, spec: PartitionSpec) -> Array:
-        if not is_matrix(spec):
+    def scale(update: Array, param: Array, spec: PartitionSpec, matrix: bool) -> Array:
+        if not matrix:
             return update
         norms = rms(param, spec), rms(update, spec)  # of as many elements each
         zero = (norms[0] == 0) | (norms[1] == 0)
@@ -233,7 +236,11 @@ def lamb(
     return optax.chain(
         adamw(axes, b1=b1, b2=b2, epsilon=epsilon, first_moment=first_moment),
         optax.add_decayed_weights(weight_decay, mask=matrices(axes)),
-        optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params, axes)),
+        optax.stateless(
+            lambda updates, params: jax.tree.map(
+                scale, updates, params, axes, matrices(axes)(params)
+            )
+        ),
     )
 
 
@@ -345,6 +352,17 @@ def _not_negative(settings: Mapping[str, Any], key: str) -> float:
     if type(value) not in (int, float) or value < 0:
         raise ValueError(f"optimizer.{key} is {value!r}; it must be 0 (off) or more")
     return value
+
+
+def _clipping(settings: Mapping[str, Any]) -> list[optax.GradientTransformation]:
+    limits = {name: _not_negative(settings, name) for name in ("clip_norm", "clip_sum")}
+    if all(limits.values()):
+        raise ValueError(
+            f"optimizer.clip_norm={limits['clip_norm']} and "
+            f"optimizer.clip_sum={limits['clip_sum']}: set one of them to 0"
+        )
+    clips = {"clip_norm": optax.clip_by_global_norm, "clip_sum": clip_sum}
+    return [clips[name](limit) for name, limit in limits.items() if limit]
 
 
 def _weight_decay(

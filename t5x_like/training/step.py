@@ -142,7 +142,8 @@ def _update(
     if microbatches > 1:
         gradient = jax.tree.map(lambda g: g * _share(total.weight), gradient)
     gradient = _sharded(gradient, shardings)
-    updates, opt_state = optimize(gradient, state.opt_state, state.params, task=task)
+    given = {"task": task, "weight": total.weight}
+    updates, opt_state = optimize(gradient, state.opt_state, state.params, **given)
     params = optax.apply_updates(state.params, updates)
     metrics = metrics_lib.from_sums({"loss": (total.loss, total.weight), **total.sums})
     values = {

@@ -128,6 +128,21 @@ def test_on_simulated_devices_all_but_times_is_planned(run):
     assert 0 <= rest <= 16
 
 
+def test_a_run_that_generates_while_it_trains_needs_a_copy_of_its_layers(run):
+    settings = tiny()
+    settings.evaluate.every = 5
+    settings.evaluate.measures = {"texts": {"kind": "generation", "every": 10}}
+    _, found, out, _ = run(settings, topology="cpu:8")
+    layer = 4 * (32 * 32 + 32) + 2 * 32 * 48 + 48 + 32 + 2 * 2 * 32
+    assert found["generating_per_device"]["copied_layers"] == 2 * layer * 4
+    state = found["generating_per_device"]["state"]
+    memory = found["bytes_per_device"]
+    assert 0 <= state - memory["parameters"] - memory["optimizer"] <= 16
+    assert "while it generates" in out
+    settings.evaluate.measures = {"texts": {"kind": "generation"}}  # evaluated afterwards
+    assert "generating_per_device" not in run(settings, topology="cpu:8")[1]
+
+
 def several_tasks():
     settings = tiny(fsdp=2)
     settings.system = "bert"
@@ -272,4 +287,5 @@ def test_the_docs_have_every_key():
     first_cells = " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
     documented = set(re.findall(r"`(\w+)`", first_cells))
     of_some = {"tried", "why", "prepare", "networks_per_device"}
+    of_some |= {"generates", "generating_per_device"}
     assert documented == KEYS | COMPILED | TIMES | of_some

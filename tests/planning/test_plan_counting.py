@@ -8,6 +8,7 @@ import pytest
 from t5x_like import config, systems
 from t5x_like.experiment import model_side
 from t5x_like.planning import counting, report
+from t5x_like.systems import dpo
 
 OBJECTIVES = {
     "encoder_decoder": "span_corruption",
@@ -93,6 +94,24 @@ def test_of_experts_a_token_meets_those_that_it_is_given_to(router, chosen):
     assert found["experts"]["total"] == 12 * 8 * 2 * 768 * 3072
     assert found["experts"]["active"] == found["experts"]["total"] * chosen // 8
     assert found["router"] == {"total": 12 * 768 * 8, "active": 12 * 768 * 8}
+
+
+def test_mixtral_has_the_published_active_parameters():
+    # Jiang et al. 2024 (arXiv:2401.04088), section 2.2 and mistral.ai/news/mixtral-of-experts:
+    # 46.7B parameters, and 12.9B for a token, which two of eight experts compute.
+    found = parts("mixtral", "8x7b")
+    total, active = (sum(part[key] for part in found.values()) for key in ("total", "active"))
+    expert, attention = 3 * 4096 * 14_336, 2 * 4096 * 4096 + 2 * 4096 * 1024
+    layer, ends = attention + 4096 * 8 + 2 * 4096, 2 * 32_000 * 4096 + 4096
+    assert total == 32 * (layer + 8 * expert) + ends == 46_702_792_704
+    assert active == 32 * (layer + 2 * expert) + ends == 12_879_925_248
+
+
+def test_experts_inside_a_system_of_several_networks_are_found():
+    policy = systems.find("mixtral").sizes["8x7b"] | {"layers": 1, "chosen": 3}
+    settings = made("dpo", "gpt2_large")
+    settings.model = dpo.pair_of("mixtral", policy)
+    assert counting.choices(settings) == 3
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ class FiveSpecialTokens:
 
     mask = 4
     ordinary = np.arange(5, 1005, dtype=np.int32)
+    is_special = np.arange(1005) < 5
 
 
 def test_spans_are_written_as_a_whole():
@@ -129,6 +130,30 @@ def test_spans_are_written_as_a_whole():
         assert abs(kinds[kind].mean() - share) < 4 * np.sqrt(share * (1 - share) / len(spans))
     assert (np.ptp(spans[kinds["random"]], axis=1) > 0).mean() > 0.98  # tokens of their own
     assert (written[:, :4] == 2).all()
+
+
+def test_random_tokens_of_the_text_are_as_likely_as_they_are_frequent():
+    # facebookresearch/SpanBERT, fairseq/data/masking.py, span_masking: "sample random token
+    # according to input distribution".
+    tokens = GENERATOR(1).choice([0, 3, 10, 11, 12], p=[0.2, 0.2, 0.3, 0.2, 0.1], size=(200, 100))
+    noise = np.where(tokens > 4, 1, 0)
+    writing = masking.Writing(random_rate=1.0, kept_rate=0.0, random_tokens="text")
+    written = writing(GENERATOR(0), tokens, noise, FiveSpecialTokens())
+    np.testing.assert_array_equal(written[noise == 0], tokens[noise == 0])
+    shares = np.bincount(written[noise > 0], minlength=13)[10:] / noise.sum()
+    np.testing.assert_allclose(shares, [1 / 2, 1 / 3, 1 / 6], atol=0.02)
+
+
+@pytest.mark.parametrize("free", [1, 2, 3, 4])
+def test_trigrams_need_three_free_tokens(free):
+    tokens = np.arange(10, 18)[None].repeat(5, axis=0)
+    where = np.arange(8)[None].repeat(5, axis=0) < np.array([[free], [free], [6], [0], [free]])
+    shuffled, moved = masking.shuffled_trigrams(GENERATOR(0), tokens, where, rate=0.9)
+    each = 3 if free > 2 else 0
+    # In six free tokens the first trigram may leave no room for a second.
+    assert moved.sum(axis=1).tolist() in ([each, each, n, 0, each] for n in (3, 6))
+    np.testing.assert_array_equal(np.sort(shuffled, axis=1), tokens)
+    np.testing.assert_array_equal(shuffled[~moved], tokens[~moved])
 
 
 def test_boundaries_by_eye():

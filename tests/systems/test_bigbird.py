@@ -73,6 +73,24 @@ def test_random_blocks_are_fixed_by_layer_head_and_length():
     assert 55 - 5 * 7 < counts.min() <= counts.max() < 55 + 5 * 7
 
 
+@pytest.mark.parametrize(
+    ("parts", "near"),
+    [
+        # Zaheer et al. 2020, section 2: random keys are any keys. Only what the query attends to
+        # anyway is left out, so that it does not count twice.
+        (("random",), set()),
+        (("window", "random"), {7, 8, 9}),
+        (("random", "global"), {0, 15}),
+    ],
+)
+def test_random_blocks_avoid_only_what_the_query_attends_to_anyway(parts, near):
+    pattern = Pattern(block=2, random=2, parts=parts)
+    many = pattern.choose(LENGTH, layers=100, heads=3)[:, :, 8]
+    assert set(many.ravel().tolist()) == set(range(16)) - near
+    edge = pattern.choose(LENGTH, layers=100, heads=3)[:, :, 0]
+    assert (15 in edge) == ("global" not in parts)
+
+
 def allowed_by_hand(pattern, blocks, segments, packed):
     """The matrix of keys [B, H, T, T] that each query attends to, by the definition."""
     number = blocks.shape[1]

@@ -45,8 +45,8 @@ class Pattern:
     def choose(self, length: int, *, layers: int, heads: int) -> Int[np.ndarray, "N H n R"]:
         """The random blocks of each layer, head and block of queries.
 
-        They follow from these numbers alone, so that a resumed run has the same; none is a neighbor
-        or global.
+        They follow from these numbers only, so that a resumed run has the same. None is a neighbor
+        or global where `parts` have these: a query attends to them anyway.
         """
         number = -(-length // self.block)
         if self.random_blocks == "first":
@@ -55,7 +55,8 @@ class Pattern:
         for layer, head in np.ndindex(layers, heads):
             random = np.random.default_rng((layer, head, number))
             for query in range(number):
-                near = [0, number - 1, query - 1, query, query + 1]
+                near = [0, number - 1] if "global" in self.parts else []
+                near += [query - 1, query, query + 1] if "window" in self.parts else []
                 others = np.setdiff1d(np.arange(number), near)
                 chosen[layer, head, query] = random.choice(others, self.random, replace=False)
         return chosen

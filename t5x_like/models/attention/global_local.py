@@ -76,6 +76,14 @@ class GlobalLocalAttention(Attention):
     distance: int = dataclasses.field(kw_only=True)
     relative_init: Initializer = nn.initializers.normal(0.02)
 
+    def setup(self) -> None:
+        if self.core is not dense_core or self.position is not None or self.window is not None:
+            raise ValueError(
+                "a GlobalLocalAttention has its own core, positions and window: leave core, "
+                "position and window out"
+            )
+        super().setup()
+
     @nn.compact
     def attend(
         self,
@@ -154,6 +162,7 @@ class GlobalLocalAttention(Attention):
             contract=2,
             use_bias=self._has_bias("out"),
             kernel_init=self.out_init,
+            product=self.product,
             dtype=self.dtype,
             name=name,
         )(checkpoint_name(values, KEPT))

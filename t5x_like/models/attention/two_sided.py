@@ -73,9 +73,10 @@ class TwoSidedAttention(Attention):
 
         (q_i + u) k_j + (q_i + v) W R_{i-j} + (q_i + w) s,
 
-    s one vector where i and j have the same segment and the other where not. Distances are negative
-    for keys after the query, without a longest one; where a row's text runs backward, all change
-    their sign. `Shared.extra` is a `Sides`.
+    s one vector where i and j have the same segment and the other where not. As in the released
+    code u, v and w are initialized as kernels are, and decay. Distances are negative for keys after
+    the query, without a longest one; where a row's text runs backward, all change their sign.
+    `Shared.extra` is a `Sides`.
 
     Attributes:
         features: D, the width of the sines and cosines; even.
@@ -94,18 +95,20 @@ class TwoSidedAttention(Attention):
         def kernel(key: Array, shape: tuple[int, ...]) -> Array:
             return self.kernel_init(key, (shape[0], math.prod(shape[1:]))).reshape(shape)
 
-        def weight(name: str, *axes: str, rows: int | None = None) -> Array:
-            shape = (self.heads, self.width) if rows is None else (rows, self.heads, self.width)
-            init = nn.initializers.zeros if rows is None else kernel
-            return self.param(
-                name, nn.with_logical_partitioning(init, (*axes, "heads", "kv")), shape
-            )
+        def weight(name: str, axis: str, *, rows: int) -> Array:
+            init = nn.with_logical_partitioning(kernel, (axis, "heads", "kv"))
+            return self.param(name, init, (rows, self.heads, self.width))
+
+        def bias(name: str) -> Array:
+            # Initialized and decayed as matrices are: by its axes it does not count as a bias.
+            init = nn.with_logical_partitioning(self.kernel_init, ("heads", "query"))
+            return self.param(name, init, (self.heads, self.width))
 
         self.distance_kernel = weight("distance_kernel", "embed", rows=self.features)
         self.segments = weight("segments", "types", rows=2)
-        self.content_bias = weight("content_bias")
-        self.distance_bias = weight("distance_bias")
-        self.segment_bias = weight("segment_bias")
+        self.content_bias = bias("content_bias")
+        self.distance_bias = bias("distance_bias")
+        self.segment_bias = bias("segment_bias")
 
     def prepare_scores(
         self,

@@ -10,7 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from t5x_like.models.attention.cache import KeyValues, LayerCache
-from t5x_like.models.blocks.residual import PostNormBlock, self_attend
+from t5x_like.models.blocks.residual import (
+    PostNormBlock,
+    refuse_cross_attention,
+    self_attend,
+)
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.blocks.stack import REMAT_POLICIES, unrolls
 from t5x_like.models.linear import Initializer, Linear, keep_whole
@@ -24,8 +28,13 @@ DECODER_STEPS = 2
 class MaskDecoderBlock(PostNormBlock):
     """A layer whose self-attention reads `shared.memory` in place of its input, where it is given.
 
-    So a layer of an encoder is also a step of a mask decoder, with the same parameters.
+    So a layer of an encoder is also a step of a mask decoder, with the same parameters. There is no
+    cross-attention.
     """
+
+    def setup(self) -> None:
+        refuse_cross_attention(self)
+        super().setup()
 
     def _self_attend(
         self, x: Array, shared: Shared, cache: LayerCache | None

@@ -6,7 +6,12 @@ import flax.linen as nn
 from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import LayerCache
-from t5x_like.models.blocks.residual import PreNormBlock, constrain, self_attend
+from t5x_like.models.blocks.residual import (
+    PreNormBlock,
+    constrain,
+    refuse_cross_attention,
+    self_attend,
+)
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.dropout import make_dropout
 
@@ -55,8 +60,12 @@ class ParallelBlock(nn.Module):
 class TwoNormParallelBlock(PreNormBlock):
     """x + attention(norm_1(x)) + feed_forward(norm_2(x)): Black et al. 2022, section 2.1.2.
 
-    Its parameters are those of a `PreNormBlock`.
+    Its parameters are those of a `PreNormBlock` without cross-attention, which it refuses.
     """
+
+    def setup(self) -> None:
+        refuse_cross_attention(self)
+        super().setup()
 
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None

@@ -113,6 +113,19 @@ class PostNormBlock(PreNormBlock):
         return constrain(norm(x + self.drop(y, shared.deterministic)))
 
 
+def refuse_cross_attention(block: PreNormBlock) -> None:
+    """Refuse a factory that a block without cross-attention would ignore.
+
+    Raises:
+        ValueError: `make_cross_attention` is not None.
+    """
+    if block.make_cross_attention is not None:
+        raise ValueError(
+            f"a {type(block).__name__} has no cross-attention: leave make_cross_attention out, or "
+            "take a PreNormBlock or a PostNormBlock"
+        )
+
+
 def self_attend(
     attention: Any,
     x: Float[Array, "B T D"],

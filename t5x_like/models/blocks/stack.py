@@ -1,11 +1,12 @@
 """N layers of one block, scanned or looped, with or without rematerialization."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning
@@ -128,6 +129,28 @@ def unrolls(loop: Loop, layers: int) -> bool:
     if loop == "auto":
         return layers <= _FEW and partitioning.platform() == "cpu"
     return loop == "unroll"
+
+
+def logical_axes(boxed: PyTree) -> PyTree:
+    """Return the logical axes of parameters, as `flax.linen.get_partition_spec`, a stack's too.
+
+    A scanned stack names its first axis "layers" where the block names the others. A block of
+    Flax's own modules names none: here its parameters are named ("layers", None, ...).
+
+    Args:
+        boxed: the parameters of a network or their shapes, with their metadata.
+    """
+    return _name_layers(nn.get_partition_spec(boxed), nn.unbox(boxed))
+
+
+def _name_layers(specs: PyTree, params: PyTree) -> PyTree:
+    if not isinstance(specs, Mapping):
+        return specs
+    if set(specs) != {"block"} or len({x.shape[:1] for x in jax.tree.leaves(params)}) > 1:
+        return {name: _name_layers(part, params[name]) for name, part in specs.items()}
+    return jax.tree.map(
+        lambda spec, x: spec or PartitionSpec("layers", *[None] * (x.ndim - 1)), specs, params
+    )
 
 
 def unstack_layers(params: PyTree, *, layers: int) -> PyTree:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.residual import PostNormBlock, refuse_cross_attention
 from t5x_like.models.blocks.shared import Shared
 
 
@@ -38,8 +38,12 @@ class TwoStreamBlock(PostNormBlock):
     to predict, which do not see their own tokens. Both have the same weights, and both attend to
     the keys and values of the content alone, with those of the memory before them.
 
-    `Shared.extra` is a `Streams`.
+    `Shared.extra` is a `Streams`. There is no cross-attention.
     """
+
+    def setup(self) -> None:
+        refuse_cross_attention(self)
+        super().setup()
 
     def __call__(  # type: ignore[override]
         self, carry: dict[str, Array], shared: Shared, memory: Float[Array, "B M D"] | None

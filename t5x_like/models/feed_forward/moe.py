@@ -129,6 +129,9 @@ class SparseFeedForward(nn.Module):
             single token (decoding steps) are always groups of their own.
         dispatch: `capacity`, or `dropless`, where no token is dropped: tokens are sorted by expert
             for a ragged product (Gale et al. 2022, MegaBlocks), without groups and slots.
+        drops: False overrides `capacity`: no token is dropped (see `undropped.undropped`). It is
+            computed as with `dropless`, and with a slot for each token on a mesh that spreads the
+            experts.
     """
 
     make_router: Callable[..., Router]
@@ -138,6 +141,7 @@ class SparseFeedForward(nn.Module):
     expert_capacity: int = 0
     group_size: int = 0
     dispatch: Literal["capacity", "dropless"] = "capacity"
+    drops: bool = True
 
     @nn.compact
     def __call__(
@@ -165,6 +169,7 @@ class SparseFeedForward(nn.Module):
         routed: Choice | Slots
         if self.dispatch == "dropless":
             _check_dropless()
+        if self.dispatch == "dropless" or not (self.drops or _spread()):
             routed = router.choose(rows, ids, deterministic=deterministic)
             y, load = compute_all(experts, rows, routed, deterministic=deterministic)
             dropped = jnp.zeros(())
@@ -185,6 +190,8 @@ class SparseFeedForward(nn.Module):
         return y.reshape(x.shape)
 
     def _capacity(self, length: int, *, experts: int, deterministic: bool) -> int:
+        if not self.drops:
+            return length
         if self.expert_capacity:
             return min(self.expert_capacity, length)
         factor = self.eval_capacity_factor if deterministic else self.capacity_factor
@@ -288,8 +295,13 @@ def _groups(batch: int, length: int, *, group_size: int) -> tuple[int, int]:
     return batch // rows, rows * length
 
 
+def _spread() -> bool:
+    """Whether each device has only some of the experts."""
+    return jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1
+
+
 def _check_dropless() -> None:
-    if jax.sharding.get_abstract_mesh().shape.get("expert", 1) > 1:
+    if _spread():
         raise ValueError(
             "model.dispatch='dropless' computes all experts on each device: set mesh.expert=1 or "
             "model.dispatch='capacity'"

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.models.types import Batch
 from t5x_like.models.vocabulary_product import VocabularyProduct
 
@@ -22,8 +23,10 @@ class ActorCritic(nn.Module):
 
     An episode is a row of the decoder's tokens: a prompt, padded on its left, and N places for a
     response, padded on its right. A batch of them has `decoder_input_tokens`,
-    `decoder_segment_ids`, 0 on padding, and `decoder_positions` [B, P + N], the fields of an
-    encoder if the policy has one, and `response_mask` [B, N], 1 on the response.
+    `decoder_segment_ids`, 0 on padding, and `decoder_positions` [B, P + N], without an encoder
+    `decoder_causal_attention` [B, P + N], 1 on the prompt, otherwise the fields of the encoder, and
+    `response_mask` [B, N], 1 on the response. Experts of the policy drop no token (see
+    `undropped`), since it is scored on what it samples.
 
     Attributes:
         make_policy: factory of a network that generates text.
@@ -43,9 +46,9 @@ class ActorCritic(nn.Module):
     make_reward: Callable[..., nn.Module] | None = None
 
     def setup(self) -> None:
-        self.policy = self.make_policy()
-        self.reference = self.make_policy()
-        self.average = self.make_policy()
+        self.policy = undropped(self.make_policy())
+        self.reference = undropped(self.make_policy())
+        self.average = undropped(self.make_policy())
         self.value = self.make_value()
         if self.make_reward is not None:
             self.reward = self.make_reward()

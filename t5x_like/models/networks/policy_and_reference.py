@@ -8,12 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.models.types import Batch
 from t5x_like.models.vocabulary_product import VocabularyProduct
 
 
 class PolicyAndReference(nn.Module):
     """Two networks of one shape, which begin with the same parameters (Rafailov et al. 2023).
+
+    Experts drop no token (see `undropped`): the two compare probabilities of whole responses.
 
     Attributes:
         make_network: factory of both: a network that generates text.
@@ -27,8 +30,8 @@ class PolicyAndReference(nn.Module):
     sides: tuple[str, ...]
 
     def setup(self) -> None:
-        self.policy = self.make_network()
-        self.reference = self.make_network()
+        self.policy = undropped(self.make_network())
+        self.reference = undropped(self.make_network())
 
     def __call__(self, batch: Batch, *, deterministic: bool = True) -> Any:
         """The float32 logits [B, T, V] of the policy."""

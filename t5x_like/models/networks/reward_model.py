@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.models.linear import Linear, keep_whole
 from t5x_like.models.types import Batch
 
@@ -15,7 +16,8 @@ class RewardModel(nn.Module):
     """Ouyang et al. 2022, section 3.5: a language model that outputs a scalar reward.
 
     The reward of a text is (w . x - shift) / scale, x the state of its last token. The trunk's
-    output layer has no parameters here, unless it is the embedding table.
+    output layer has no parameters here, unless it is the embedding table. Experts drop no token
+    (see `undropped`): a reward does not depend on the rows beside its text.
 
     Attributes:
         make_network: factory of the trunk: a network with `states`, as `Decoder` has.
@@ -33,7 +35,7 @@ class RewardModel(nn.Module):
     scale: float = 1.0
 
     def setup(self) -> None:
-        self.trunk = self.make_network()
+        self.trunk = undropped(self.make_network())
         self.head = Linear((1,), axes=("embed", "classes"), kernel_init=_init)
 
     def __call__(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, " B"]:

@@ -10,10 +10,15 @@ class TokenEncoder(Encoder):
     """An encoder with the parameters that it has in an `EncoderDecoder`, and a head.
 
     Attributes:
-        make_embeddings: factory of the token embeddings.
+        make_embeddings: factory of the token embeddings. They are not projected: `make_projection`
+            is refused.
     """
 
     def setup(self) -> None:
+        if self.make_projection is not None:
+            raise ValueError(
+                "a TokenEncoder has embeddings as wide as its layers: leave make_projection out"
+            )
         self.token_embedder = self.make_embeddings()
         self.encoder = self.make_encoder()
         self.head = self.make_task_head()

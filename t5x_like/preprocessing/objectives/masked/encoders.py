@@ -10,7 +10,8 @@ together over groups of documents (`grouping`). An example has the features
 Settings that several have:
 
     rate          share of the text that is noise, rounded to a number for each row
-    random_rate   share of the noise that becomes random tokens, uniform over all ordinary ones
+    random_rate   share of the noise that becomes random tokens: uniform over all ordinary ones,
+                  except in SpanBERT
     kept_rate     share of the noise that stays as it is; the rest becomes [MASK]
     short_rate    share of the rows that are to have a random number of tokens from 2 on
     copies        0 for new noise at each visit (dynamic), N for N fixed masks of a row (static)
@@ -127,7 +128,8 @@ def spanbert(
         span_left: 2 and span_right: 6 on each of the three: the places of "american" and "game"
 
     A row is one segment of a document. Spans have a word between them, so that both boundary
-    tokens are seen; a span is masked, replaced or kept as a whole.
+    tokens are seen; a span is masked, replaced or kept as a whole. Random tokens are sampled from
+    the text, by their frequency, as in the authors' code.
 
     Args:
         rate, random_rate, kept_rate, group: see above.
@@ -141,7 +143,9 @@ def spanbert(
             f"spanbert: span_p={span_p} must lie between 0 and 1, longest={longest} be 1 or more"
         )
     noise = masking.spans_at(rate, masking.geometric(span_p, longest=longest), apart=1)
-    write = Writing(random_rate=random_rate, kept_rate=kept_rate, together="span")
+    write = Writing(
+        random_rate=random_rate, kept_rate=kept_rate, random_tokens="text", together="span"
+    )
 
     def corrupt(
         generator: np.random.Generator, rows: TextRows, special: SpecialTokens

@@ -170,13 +170,16 @@ class Writing:
     """Replace masked tokens: by [MASK], a random token, or the token itself (BERT, section 3.1).
 
     Attributes:
-        random_rate: share that becomes random tokens, uniform over all ids but special tokens.
+        random_rate: share that becomes random tokens.
+        random_tokens: what these are sampled from: the `vocabulary`, all ids but special tokens
+            alike, or the `text` of the rows, so that a token is as likely as it is frequent.
         kept_rate: share that is kept.
         together: whether tokens of a span are replaced independently, or the span as a whole.
     """
 
     random_rate: float = 0.1
     kept_rate: float = 0.1
+    random_tokens: Literal["vocabulary", "text"] = "vocabulary"
     together: Literal["token", "span"] = "token"
 
     def __call__(
@@ -191,8 +194,12 @@ class Writing:
         draw = np.take_along_axis(draw, noise, axis=1) if self.together == "span" else draw[:, :-1]
         written = np.full_like(tokens, special.mask)
         is_random = (noise > 0) & (draw < self.random_rate)
-        sampled = generator.integers(len(special.ordinary), size=np.count_nonzero(is_random))
-        written[is_random] = special.ordinary[sampled]
+        if is_random.any():
+            choices = special.ordinary
+            if self.random_tokens == "text":
+                choices = tokens[~special.is_special[tokens]]
+            sampled = generator.integers(len(choices), size=np.count_nonzero(is_random))
+            written[is_random] = choices[sampled]
         return np.where((noise > 0) & (draw < 1 - self.kept_rate), written, tokens)
 
 
@@ -217,7 +224,9 @@ def shuffled_trigrams(
     Returns:
         The tokens, and True where a trigram was shuffled.
     """
-    budget = 3 * np.rint(free.sum(axis=1) * rate / 3).astype(np.int64)
+    count = free.sum(axis=1)
+    # Where fewer are free than a trigram has, a span could only be shorter.
+    budget = np.where(count < 3, 0, 3 * np.rint(count * rate / 3).astype(np.int64))
     within = units(np.ones_like(free), text=free)
     found = spans(generator, within, budget=budget, chances=np.array([0.0, 0.0, 1.0]))
     # The three places of a trigram are consecutive.

@@ -1,0 +1,56 @@
+"""The clipping of T5X: the gradient of the sum over the targets is what is clipped."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_like.training import optimizers, state, step
+
+AXES = {"kernel": ("embed", "mlp")}
+SETTINGS = {"name": "sgd", "schedule": "constant", "learning_rate": 1.0}
+
+
+def loss(params, batch, key):
+    del key
+    each = jnp.square(batch["x"] @ params["kernel"] - 1) @ jnp.ones(2)
+    return jnp.sum(each * batch["weights"]), jnp.sum(batch["weights"]), {}
+
+
+def clipped_by_t5x(gradient, threshold):
+    """As t5x/adafactor.py, `apply_gradient`, has it (google-research/t5x)."""
+    global_norm = np.sqrt(np.sum(np.square(gradient)))
+    return gradient * threshold * np.minimum(1.0 / threshold, 1.0 / global_norm)
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("threshold", [0.5, 1e6])
+def test_the_sum_over_the_targets_is_clipped_as_in_t5x(threshold, microbatches):
+    optimizer, schedule = optimizers.build({**SETTINGS, "clip_sum": threshold}, axes=AXES)
+    train_step = jax.jit(
+        step.make_train_step(loss, optimizer, schedule=schedule, microbatches=microbatches)
+    )
+    generator = np.random.default_rng(0)
+    params = {"kernel": generator.normal(size=(3, 2)).astype(np.float32)}
+    for weights in (np.ones(4, np.float32), np.array([1, 0, 1, 0], np.float32)):
+        batch = {"x": generator.normal(size=(4, 3)).astype(np.float32), "weights": weights}
+        start = state.create(params, optimizer=optimizer, seed=0)
+        after, _ = train_step(start, batch)
+        summed = jax.grad(lambda p, batch=batch: loss(p, batch, None)[0])(params)["kernel"]
+        expected = clipped_by_t5x(np.asarray(summed), threshold)
+        found = params["kernel"] - np.asarray(after.params["kernel"])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_without_weights_has_no_step():
+    optimizer, schedule = optimizers.build({**SETTINGS, "clip_sum": 1.0}, axes=AXES)
+    params = {"kernel": np.ones((3, 2), np.float32)}
+    batch = {"x": np.ones((4, 3), np.float32), "weights": np.zeros(4, np.float32)}
+    start = state.create(params, optimizer=optimizer, seed=0)
+    after, _ = jax.jit(step.make_train_step(loss, optimizer, schedule=schedule))(start, batch)
+    np.testing.assert_array_equal(after.params["kernel"], params["kernel"])
+
+
+def test_two_kinds_of_clipping_are_refused():
+    with pytest.raises(ValueError, match=r"clip_norm=1.0 and optimizer.clip_sum=2.0: set one"):
+        optimizers.build({**SETTINGS, "clip_norm": 1.0, "clip_sum": 2.0}, axes=AXES)
