@@ -91,4 +91,8 @@ def shift_left(labels: Tokens) -> Tokens:
 
 def side(name: str, tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
     """The batch features of one side, `encoder` or `decoder`, with one document per row."""
-    return {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}
+    batch = {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}
+    if name == "encoder" and np.any(mask[..., 1:] > mask[..., :-1]):
+        # Padding before tokens: cores may not read a length for each row.
+        batch["encoder_readers"] = np.ones_like(mask)
+    return batch

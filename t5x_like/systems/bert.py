@@ -156,7 +156,7 @@ def block(
             Attention,
             heads=config["heads"],
             width=config["d_model"] // config["heads"],
-            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            core=select_core(config["attention"]),
             dropout=config["dropout"],
             dropout_broadcast=config["dropout_broadcast"],
             use_bias=True,

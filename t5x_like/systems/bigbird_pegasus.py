@@ -97,9 +97,7 @@ def encoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
 
 def decoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     """Pre-norm layers with dense attention, causal and to the encoder's output."""
-    core = select_core(
-        config["attention"], dtype=jnp.dtype(config["dtype"]), dropout=config["dropout"]
-    )
+    core = select_core(config["attention"])
     attention = _attention(config, functools.partial(Attention, core=core))
     block = functools.partial(
         PreNormBlock,

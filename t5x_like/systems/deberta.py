@@ -226,7 +226,7 @@ def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             DisentangledAttention,
             heads=config["heads"],
             width=width,
-            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            core=select_core(config["attention"]),
             scale=(width * (1 + len(terms))) ** -0.5,
             terms=terms,
             make_rows=functools.partial(

@@ -94,7 +94,7 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             features=config["d_model"],
             heads=config["heads"],
             width=config["head_width"],
-            core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+            core=select_core(config["attention"]),
             use_bias=True,
             query_init=NORMAL(0.02),
             kernel_init=NORMAL(0.02),

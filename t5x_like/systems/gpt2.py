@@ -113,7 +113,7 @@ def block(
             heads=config["heads"],
             width=head_width,
             window=window,
-            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            core=select_core(config["attention"]),
             dropout=config["dropout"],
             dropout_broadcast=config["dropout_broadcast"],
             use_bias=True,

@@ -166,7 +166,7 @@ def attention(
         heads=config["heads"],
         width=config["d_model"] // config["heads"],
         position=position,
-        core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+        core=select_core(config["attention"]),
         use_bias=use_bias,
         query_init=input_init,
         kernel_init=input_init,

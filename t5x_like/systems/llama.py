@@ -160,7 +160,7 @@ def attention(
         width=config["head_width"],
         position=Rotary(theta=config["rope_theta"], scaling=scaling),
         window=config["window"] or None,
-        core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+        core=select_core(config["attention"]),
         use_bias=use_bias,
         query_init=NORMAL,
         kernel_init=NORMAL,

@@ -96,7 +96,7 @@ def _block(
             kv_heads=1,
             width=config["head_width"],
             position=Rotary(),
-            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            core=select_core(config["attention"]),
             dropout=config["dropout"],
             dropout_broadcast=config["dropout_broadcast"],
             query_init=FAN_IN,

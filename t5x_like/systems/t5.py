@@ -196,9 +196,7 @@ def tower(
 
 
 def _core(config: Mapping[str, Any]) -> Core:
-    dtype = jnp.dtype(config["dtype"])
-    dropout = {name: config[name] for name in ("dropout", "dropout_broadcast")}
-    return select_core(config["attention"], dtype=dtype, **dropout)
+    return select_core(config["attention"])
 
 
 def attention_settings(

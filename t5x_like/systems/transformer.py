@@ -119,7 +119,7 @@ def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         kind,
         heads=config["heads"],
         width=config["d_v"],
-        core=select_core(config["attention"], dtype=dtype, dropout=0.0),
+        core=select_core(config["attention"]),
         query_init=GLOROT,
         kernel_init=GLOROT,
         out_init=GLOROT,

@@ -134,7 +134,7 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             heads=config["heads"],
             width=config["d_model"] // config["heads"],
             features=config["d_model"],
-            core=select_core(config["attention"], dtype=dtype, dropout=config["dropout"]),
+            core=select_core(config["attention"]),
             query_init=INIT,
             kernel_init=INIT,
             out_init=INIT,

@@ -49,39 +49,58 @@ def peak_flops(device: jax.Device, dtype: Any = jnp.bfloat16) -> float | None:
 
 def peak_of_kind(name: str) -> float | None:
     """The same of a device with this `device_kind`, such as "TPU v4", which need not be there."""
-    return next(
-        (teraflops * 1e12 for kind, teraflops in _PEAKS if name.startswith(kind)),
-        None,
-    )
+    return _PEAKS[name] * 1e12 if name in _PEAKS else None
 
 
-# (prefix of device_kind, dense bfloat16 TFLOP/s); the first that fits, so longer names come first.
-_PEAKS = (
+# Dense bfloat16 TFLOP/s by the whole `device_kind`, since a name that begins like another's is
+# another device: L40 and L4, H100 NVL and H100, a slice of a GPU ("... MIG 1g.10gb").
+_PEAKS = {
     # TPU: cloud.google.com/tpu/docs, "System architecture", peak compute per chip in bf16: v2 45,
-    # v3 123, v4 275, v5e 197, v5p 459, v6e 918, 7x (Ironwood) 2307. Chips of v2, v3 and 7x are two
-    # devices; v4 and v5p chips are one.
-    ("TPU v2", 22.5),
-    ("TPU v3", 61.5),
-    ("TPU v4 lite", 138.0),
-    ("TPU v4", 275.0),
-    ("TPU v5 lite", 197.0),
-    ("TPU v5e", 197.0),
-    ("TPU v5", 459.0),
-    ("TPU v6", 918.0),
-    ("TPU7", 1153.5),
-    # NVIDIA: the product datasheets, BF16 Tensor Core. From Hopper on (and for Ada) they print the
-    # figure with 2:4 sparsity; dense is half of it.
-    ("NVIDIA A100", 312.0),
-    ("NVIDIA H100 PCIe", 756.5),
-    ("NVIDIA H100 NVL", 835.5),
-    ("NVIDIA H100", 989.5),
-    ("NVIDIA H200 NVL", 835.5),
-    ("NVIDIA H200", 989.5),
-    ("NVIDIA GH200", 989.5),
-    ("NVIDIA B200", 2250.0),
-    ("NVIDIA L40S", 362.0),
-    ("NVIDIA L4", 121.0),
-)
+    # v3 123, v4 275, v5e 197, v5p 459, v6e 918, 7x (Ironwood) 2307; of v4i Jouppi et al. 2021. The
+    # names are libtpu's and those of JAX's own table. Chips of v2, v3 and 7x are two devices; v4
+    # and v5p chips are one.
+    "TPU v2": 22.5,
+    "TPU v3": 61.5,
+    "TPU v4 lite": 138.0,
+    "TPU v4": 275.0,
+    "TPU v5 lite": 197.0,
+    "TPU v5e": 197.0,
+    "TPU v5": 459.0,
+    "TPU v5p": 459.0,
+    "TPU v6 lite": 918.0,
+    "TPU v6e": 918.0,
+    "TPU7x": 1153.5,
+    # NVIDIA: the product datasheets, BF16 Tensor Core; of the RTX 4090 the Ada whitepaper, with
+    # float32 sums. Where they print the figure with 2:4 sparsity, dense is half of it. The names
+    # are the driver's (github.com/NVIDIA/open-gpu-kernel-modules, "Compatible GPUs"). "NVIDIA
+    # H100" is an SXM5 board with another memory.
+    "NVIDIA A100-SXM4-40GB": 312.0,
+    "NVIDIA A100-SXM4-80GB": 312.0,
+    "NVIDIA A100-PCIE-40GB": 312.0,
+    "NVIDIA A100 80GB PCIe": 312.0,
+    "NVIDIA A800-SXM4-40GB": 312.0,
+    "NVIDIA A800-SXM4-80GB": 312.0,
+    "NVIDIA A800 80GB PCIe": 312.0,
+    "NVIDIA A30": 165.0,
+    "NVIDIA A40": 149.7,
+    "NVIDIA A10": 125.0,
+    "NVIDIA H100": 989.5,
+    "NVIDIA H100 80GB HBM3": 989.5,
+    "NVIDIA H100 PCIe": 756.5,
+    "NVIDIA H100 NVL": 835.5,
+    "NVIDIA H800": 989.5,
+    "NVIDIA H800 PCIe": 756.5,
+    "NVIDIA H200": 989.5,
+    "NVIDIA H200 NVL": 835.5,
+    "NVIDIA GH200 120GB": 989.5,
+    "NVIDIA GH200 480GB": 989.5,
+    "NVIDIA B200": 2250.0,
+    "NVIDIA GB200": 2500.0,
+    "NVIDIA L40S": 362.05,
+    "NVIDIA L40": 181.05,
+    "NVIDIA L4": 121.0,
+    "NVIDIA GeForce RTX 4090": 165.2,
+}
 
 
 # Programs of `models.attention.blockwise`: blocks of so many queries have the keys up to their end.

@@ -89,10 +89,10 @@ def test_dropout_drops_about_its_rate_and_keeps_the_mean():
 
 
 def test_cores_by_name():
-    assert select_core("dense", dtype="float32", dropout=0.1) is dense_core
-    assert select_core("auto", dtype="bfloat16", dropout=0.0) is by_device_core  # on a CPU
+    assert select_core("dense") is dense_core
+    assert select_core("auto") is by_device_core
     with pytest.raises(ValueError, match="Did you mean 'dense'"):
-        select_core("dens", dtype="float32", dropout=0.0)
+        select_core("dens")
     with pytest.raises(ValueError, match="bfloat16"):
         cudnn_core(
             draw(1, 2, 1, 4),

@@ -137,7 +137,7 @@ def test_a_few_queries_after_a_cache_get_dense_attention():
 def test_auto_takes_it_on_a_tpu_where_it_fits(kind, length, given, takes, monkeypatch):
     monkeypatch.setattr(partitioning, "platform", lambda: "tpu")
     monkeypatch.setattr(partitioning, "device_kind", lambda: kind)
-    core = select_core("auto", dtype="bfloat16", dropout=given.get("dropout", 0.0))
+    core = select_core("auto")
     terms = {"bias": None, "mask": AttentionMask(), "scale": 1.0, "dropout": 0.0} | given
     terms = {"dropout_rng": None} | terms
 

@@ -9,6 +9,7 @@ from jax.extend.core import Primitive
 from jax.sharding import AxisType, PartitionSpec
 
 from t5x_like.models import ragged_product
+from t5x_like.planning import chips
 from t5x_like.training import flops
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
@@ -121,21 +122,60 @@ def test_training_is_the_product_and_the_gradients_of_both_factors():
 @pytest.mark.parametrize(
     ("kind", "teraflops"),
     [
-        ("TPU v3", 61.5),
+        # Names as libtpu 0.0.42 describes v2, v3, v4, v5e, v5p, v6e and tpu7x slices; peaks of
+        # cloud.google.com/tpu/docs/v6e, v5e, ..., of a device.
+        ("TPU v2", 45 / 2),
+        ("TPU v3", 123 / 2),
         ("TPU v4", 275),
         ("TPU v5 lite", 197),
-        ("TPU v5p", 459),
+        ("TPU v5", 459),
         ("TPU v6 lite", 918),
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("NVIDIA H100 PCIe", 756.5),
-        ("NVIDIA H100 80GB HBM3", 989.5),
-        ("NVIDIA H200", 989.5),
+        ("TPU7x", 2307 / 2),
+        # Names as the driver has them; NVIDIA's datasheets, half of the figures with sparsity.
+        ("NVIDIA A100-SXM4-80GB", 624 / 2),
+        ("NVIDIA A100 80GB PCIe", 624 / 2),
+        ("NVIDIA A40", 299.4 / 2),
+        ("NVIDIA H100 PCIe", 1513 / 2),
+        ("NVIDIA H100 NVL", 1671 / 2),
+        ("NVIDIA H100 80GB HBM3", 1979 / 2),
+        ("NVIDIA H200", 1979 / 2),
+        ("NVIDIA L4", 242 / 2),
+        ("NVIDIA L40", 362.1 / 2),
+        ("NVIDIA L40S", 362.05),
     ],
 )
 def test_peaks_of_known_devices(kind, teraflops):
     device = types.SimpleNamespace(device_kind=kind)
-    assert flops.peak_flops(device) == teraflops * 1e12
+    assert flops.peak_flops(device) == pytest.approx(teraflops * 1e12)
     assert flops.peak_flops(device, jnp.float32) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        # Names of NVIDIA's driver that begin with another's, and slices of a GPU.
+        "NVIDIA A100-SXM-64GB",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA A10G",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA H20",
+        "NVIDIA L40G",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "TPU v6",
+        "AMD Instinct MI300X",
+    ],
+)
+def test_no_device_has_the_peak_of_another(kind):
+    assert flops.peak_of_kind(kind) is None
+
+
+@pytest.mark.parametrize("chip", chips.CHIPS)
+def test_chips_have_the_names_of_libtpu(chip):
+    shape = {2: "2x2", 3: "2x2x1"}[chips.CHIPS[chip].dimensions]
+    [kind] = {device.device_kind for device in chips.topology(f"{chip}:{shape}").devices()}
+    assert kind == chips.CHIPS[chip].kind
+    assert flops.peak_of_kind(kind) is not None
 
 
 def test_the_peak_of_a_cpu_is_unknown():

@@ -7,7 +7,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.cores import Core
 from t5x_like.models.attention.masks import AttentionMask, ComputedMask
+
+
+def for_window(core: Core, *, bias: Any, mask: AttentionMask) -> Any:
+    """The core itself, or within bands where the mask has a window that the core does not know."""
+    # A cache's keys are in no order, and no more than the few queries need.
+    alone = bias is None and mask.key_slots is None
+    if mask.window is None or core.knows_windows or not alone:
+        return core
+    return banded(core, window=mask.window)
 
 
 def banded(core: Any, *, window: int) -> Any:

@@ -77,8 +77,7 @@ def _is_causal(query: Array, keys_values: KeyValues, mask: AttentionMask) -> boo
         type(mask) is AttentionMask
         and mask.visibility == "causal"
         and mask.key_slots is None
-        and isinstance(mask.offset, int)
-        and mask.offset == 0
+        and mask.offset is None
         and query.shape[1] == keys_values.length
     )
 

@@ -181,7 +181,7 @@ class Cache:
         cache = dataclasses.replace(self, real=slots, length=self.length + real.shape[1])
         mask = AttentionMask(
             key_segments=(real if first else slots).astype(jnp.int32),
-            offset=slot,
+            offset=None if first else slot,
             visibility=visibility,
         )
         positions = slot + jnp.arange(real.shape[1])[None] - self.starts[:, None]

@@ -7,11 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like import partitioning
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import Core, drop_keys
 from t5x_like.models.attention.masks import AttentionMask
 
 _WIDEST = 128  # heads that the kernel has on every GPU from Ampere on, forward and backward
+_WIDEST_ON_HOPPER = 256  # and on those of compute capability 9.0 and above
+_HOPPER = 9.0
 _BITS = 12  # of a segment: a row has fewer than 4,096
 _FEATURES = 2 * _BITS
 
@@ -37,7 +40,7 @@ def _cudnn(
     - packed rows, and padding elsewhere, are segments: `_attend_within_segments`;
     - everything else is a matrix [B, 1, T, S] that is added to the scores, and with a bias one of
       [B, H, T, S]: prefixes, ranges, trees and other masks of their own kind, a cache's slots and
-      offsets, and segments where heads are wider than 104.
+      offsets, and segments where heads are wider than 104, or 232 from Hopper on.
 
     Dropout with one mask for all queries of a head, T5's, is dropout of the values, with the draws
     of `dense_core`. Dropout of single weights is refused: the seed of JAX's binding is a constant
@@ -49,12 +52,12 @@ def _cudnn(
             dropout with grouped heads.
     """
     drops = dropout_rng is not None and dropout > 0.0
-    heads, length = query.shape[2], query.shape[1]
-    grouped = heads != keys_values.key.shape[1]
-    _check(query, drops=drops, by_value=dropout_broadcast and not grouped)
+    if problem := _problem(query, keys_values, drops=drops, dropout_broadcast=dropout_broadcast):
+        raise ValueError(f"model.attention='cudnn' {problem}")
+    length = query.shape[1]
     if drops:
         assert dropout_rng is not None
-        keys_values = drop_keys(keys_values, heads=heads, rate=dropout, rng=dropout_rng)
+        keys_values = drop_keys(keys_values, heads=query.shape[2], rate=dropout, rng=dropout_rng)
     rows = (query, *keys_values.by_position())
     bias = None if bias is None else bias.astype(query.dtype)
     if not _is_plain(mask):
@@ -69,7 +72,7 @@ def _cudnn(
         own, read = _lengths(mask.key_segments, queries=length)
         settings |= {"query_seq_lengths": own, "key_value_seq_lengths": read}
         return _kernel(*rows, bias=bias, **settings)
-    if query.shape[-1] + _FEATURES <= _WIDEST:
+    if query.shape[-1] + _FEATURES <= _widest():
         segments = mask.segments(batch=len(query), queries=length, keys=keys_values.length)
         return _within_segments(*rows, *segments, bias, **settings)
     allowed = mask.dense(queries=length, keys=keys_values.length)
@@ -85,18 +88,46 @@ def _leaves_to_dense(*, queries: int, keys: int, bias: Any, mask: AttentionMask)
 cudnn_core = Core(_cudnn, knows_windows=True, leaves_to_dense=_leaves_to_dense)
 
 
-def _check(query: Array, *, drops: bool, by_value: bool) -> None:
+def fits(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    dropout: float,
+    dropout_broadcast: bool,
+) -> bool:
+    """Whether `auto` takes the kernel on a GPU: an NVIDIA GPU, and it computes this attention.
+
+    Args:
+        dropout: 0 where nothing is dropped.
+    """
+    drops = {"drops": dropout > 0.0, "dropout_broadcast": dropout_broadcast}
+    return partitioning.device_kind().startswith("NVIDIA") and not _problem(
+        query, keys_values, **drops
+    )
+
+
+def _problem(
+    query: Array, keys_values: KeyValues, *, drops: bool, dropout_broadcast: bool
+) -> str | None:
+    """What the kernel does not have."""
     if query.dtype not in (jnp.bfloat16, jnp.float16):
-        raise ValueError(
-            f"model.attention='cudnn' needs model.dtype='bfloat16', not {query.dtype}; "
+        return (
+            f"needs model.dtype='bfloat16', not {query.dtype}; "
             "use model.attention='dense' for float32"
         )
-    if drops and not by_value:
-        raise ValueError(
-            "model.attention='cudnn' has dropout of the attention weights only where "
+    if drops and not (dropout_broadcast and query.shape[2] == keys_values.key.shape[1]):
+        return (
+            "has dropout of the attention weights only where "
             "model.dropout_broadcast=True and heads are not grouped: set model.dropout=0.0 or "
             "model.attention='dense'"
         )
+    return None
+
+
+def _widest() -> int:
+    """The widest heads that JAX's binding accepts: it reads the GPU of this process."""
+    capability = float(getattr(jax.local_devices()[0], "compute_capability", 0.0))
+    return _WIDEST_ON_HOPPER if capability >= _HOPPER else _WIDEST
 
 
 def _is_plain(mask: AttentionMask) -> bool:
@@ -105,7 +136,7 @@ def _is_plain(mask: AttentionMask) -> bool:
         type(mask) is AttentionMask
         and mask.prefix is mask.key_slots is None
         and (mask.visibility == "causal" or (mask.visibility == "full" and mask.window is None))
-        and (mask.visibility == "full" or (isinstance(mask.offset, int) and mask.offset == 0))
+        and (mask.visibility == "full" or mask.offset is None)
     )
 
 

@@ -23,6 +23,8 @@ class AttentionMask:
     They are the same within a segment up to a shift, and a cache has one slot for all rows.
 
     Attributes:
+        offset: the slot of the first query; None for slot 0. A number would be an unknown of the
+            program inside `jax.checkpoint`, and cores choose by slot 0.
         key_slots: the slots of the keys where these are not 0, 1, ...; below 0 there is no key.
         window: a query attends only to the keys of this many slots, its own the last; None: all.
         padding: `at_end` promises that no key of a row is after its first one with segment 0, so
@@ -32,11 +34,16 @@ class AttentionMask:
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
     prefix: Bool[Array, "B S"] | None = None
-    offset: int | Int[Array, ""] = 0
+    offset: int | Int[Array, ""] | None = None
     key_slots: Int[Array, "S"] | None = None
     window: int | None = flax.struct.field(pytree_node=False, default=None)
     visibility: Visibility = flax.struct.field(pytree_node=False, default="full")
     padding: Padding = flax.struct.field(pytree_node=False, default="anywhere")
+
+    @property
+    def first_slot(self) -> int | Int[Array, ""]:
+        """The slot of the first query."""
+        return 0 if self.offset is None else self.offset
 
     def keys(self, queries: int) -> int:
         """S, for self-attention with that many queries."""
@@ -81,7 +88,7 @@ class AttentionMask:
         if self.visibility == "full" and self.window is None and self.key_slots is None:
             return None
         key = (jnp.arange(keys) if self.key_slots is None else self.key_slots)[None, None, :]
-        query = (self.offset + jnp.arange(queries))[None, :, None]
+        query = (self.first_slot + jnp.arange(queries))[None, :, None]
         allowed = jnp.broadcast_to(key >= 0, (1, queries, keys))
         if self.visibility != "full":
             before = key <= query

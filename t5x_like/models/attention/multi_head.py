@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int, PyTree
 
-from t5x_like.models.attention.banded import banded
+from t5x_like.models.attention.banded import for_window
 from t5x_like.models.attention.cache import KEY_AXES, KeyValues
 from t5x_like.models.attention.cores import (
     KEPT,
@@ -115,7 +115,7 @@ class Attention(nn.Module):
         """Write new keys and values to the cache.
 
         Args:
-            new: the keys and values of the slots that begin at `mask.offset`.
+            new: the keys and values of the slots that begin at `mask.first_slot`.
             mask: over all slots so far; over the new ones where `first`, or without a cache.
             first: the cache is empty.
 
@@ -123,19 +123,20 @@ class Attention(nn.Module):
             The keys and values to attend to, their mask, and the updated cache.
         """
         if self.window is None:
-            kept = None if cache is None else cache.write(new, slot=mask.offset)
+            kept = None if cache is None else cache.write(new, slot=mask.first_slot)
             return (new if first or kept is None else kept), mask, kept
         mask = dataclasses.replace(mask, window=self.window)
         if cache is None:
             return new, mask, None
-        kept = cache.write_ring(new, slot=mask.offset)
+        kept = cache.write_ring(new, slot=mask.first_slot)
         if first:
             return new, mask, kept
         # The new keys follow the ring here, since in the ring they could overwrite keys that the
         # first new query still attends to.
         size, length = cache.length, new.length
-        before = mask.offset - 1 - (mask.offset - 1 - jnp.arange(size)) % size
-        mask = mask.at_slots(jnp.concatenate([before, mask.offset + jnp.arange(length)]))
+        last = mask.first_slot - 1
+        before = last - (last - jnp.arange(size)) % size
+        mask = mask.at_slots(jnp.concatenate([before, last + 1 + jnp.arange(length)]))
         return cache.append(new), mask, kept
 
     def __call__(
@@ -206,12 +207,7 @@ class Attention(nn.Module):
 
     def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
         del extra
-        if self.window is None or self.core.knows_windows:
-            return self.core
-        # A cache's keys are in no order, and no more than the few queries need.
-        if bias is None and mask.key_slots is None:
-            return banded(self.core, window=self.window)
-        return self.core
+        return for_window(self.core, bias=bias, mask=mask)
 
     def _check_core_has_scores(self) -> None:
         if not self.core.has_scores:
@@ -235,8 +231,8 @@ class Attention(nn.Module):
 
         Args:
             keys_values: the S keys and values, those of a cache among them.
-            mask: the first query is in slot `mask.offset`; the keys are in slots 0, 1, ... unless
-                `mask.key_slots` names theirs.
+            mask: the first query is in slot `mask.first_slot`; the keys are in slots 0, 1, ...
+                unless `mask.key_slots` names theirs.
             extra: arrays that all layers share (`Shared.extra`), such as a table of relative
                 position embeddings.
         """

@@ -86,7 +86,7 @@ class BiasedAttention(Attention):
         own = self.relative_position_bias(
             queries=query.shape[1],
             keys=keys_values.length,
-            offset=mask.offset,
+            offset=mask.first_slot,
             bidirectional=mask.visibility != "causal",
         )
         return query, own if bias is None else bias + own

@@ -62,7 +62,7 @@ class TransformerXLAttention(Attention):
         """The query plus u, and the scaled scores of the distances plus `bias`."""
         # The distances of the last query: the other queries have the same ones, shifted.
         keys = keys_values.length
-        distances = mask.offset + query.shape[1] - 1 - jnp.arange(keys)
+        distances = mask.first_slot + query.shape[1] - 1 - jnp.arange(keys)
         # einsum takes the cheaper order: for many queries it projects the sines, once for all rows;
         # for one query (a decoding step) it projects the query.
         scores = jnp.einsum(

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.masks import AttentionMask, Padding
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.linear import keep_whole
 from t5x_like.models.types import Batch, Outputs
@@ -61,10 +61,11 @@ class Encoder(nn.Module):
 
         Args:
             batch: `encoder_input_tokens` and `encoder_segment_ids` [B, L] (0 is padding, after
-                the tokens unless `encoder_positions` are there; tokens attend within their
-                segment), and the fields that embeddings and head read. For
-                multiple choice [B, C, L], a row for each choice: the head gets hidden states
-                [B * C, L, D], and the batch as it is.
+                the tokens unless `encoder_positions` or `encoder_readers` are there; tokens attend
+                within their segment), and the fields that embeddings and head read.
+                `encoder_readers` [B, L] are the segments that the queries attend to. For multiple
+                choice [B, C, L], a row for each choice: the head gets hidden states [B * C, L, D],
+                and the batch as it is.
             collect: `hidden_states` or `attention_scores`, or both.
 
         Returns:
@@ -109,8 +110,14 @@ class Encoder(nn.Module):
         segments = batch["encoder_segment_ids"]
         if "encoder_positions" in batch:  # the row is packed
             return AttentionMask(query_segments=segments, key_segments=segments)
-        # With one document in a row padding may attend to it: no segments to compare.
-        return AttentionMask(key_segments=segments, padding="at_end")
+        return self.mask_of_document(batch)
+
+    @staticmethod
+    def mask_of_document(batch: Batch) -> AttentionMask:
+        """The mask of rows of one document, which padding may attend to."""
+        segments, readers = batch["encoder_segment_ids"], batch.get("encoder_readers")
+        padding: Padding = "at_end" if readers is None else "anywhere"
+        return AttentionMask(query_segments=readers, key_segments=segments, padding=padding)
 
     @staticmethod
     def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:

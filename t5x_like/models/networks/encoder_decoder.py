@@ -98,7 +98,7 @@ class EncoderDecoder(nn.Module):
         """The encoder's output, and its segments (0 is padding; by default token 0 is).
 
         A row is one document with its padding after it, unless the batch has the positions or the
-        decoder's segments that packed rows have.
+        decoder's segments that packed rows have, or `encoder_readers`, as in `Encoder`.
         """
         return self._encode(batch, deterministic=deterministic, collect=())[:2]
 
@@ -140,13 +140,14 @@ class EncoderDecoder(nn.Module):
         Args:
             decoder_input_tokens: prompts, left-padded.
             cache_length: slots of the cache, for the prompt and the continuation.
-            encoder_mask, decoder_mask: True where a token is not padding. The encoder's padding
-                comes after its tokens. By default token 0 is padding in the encoder, and the
-                prompt has no padding (it begins with token 0).
+            encoder_mask, decoder_mask: True where a token is not padding, which may be anywhere in
+                the encoder. By default token 0 is padding in the encoder, and the prompt has no
+                padding (it begins with token 0).
         """
+        real = encoder_input_tokens != 0 if encoder_mask is None else encoder_mask
         batch = {"encoder_input_tokens": encoder_input_tokens}
-        if encoder_mask is not None:
-            batch["encoder_segment_ids"] = encoder_mask.astype(jnp.int32)
+        batch["encoder_segment_ids"] = real.astype(jnp.int32)
+        batch["encoder_readers"] = jnp.ones_like(encoder_input_tokens)
         memory, segments = self.encode(batch)
         prompts, length = decoder_input_tokens.shape
         real = jnp.ones((prompts, length), bool) if decoder_mask is None else decoder_mask
@@ -192,6 +193,7 @@ class EncoderDecoder(nn.Module):
 
 
 def _padding(batch: Batch) -> Padding:
-    """Where the padding of the encoder's rows is: at their end, unless they are packed."""
-    packed = {"encoder_positions", "decoder_positions", "decoder_segment_ids"} & set(batch)
-    return "anywhere" if packed else "at_end"
+    """Where the encoder's padding is: at the end of rows, unless the batch tells otherwise."""
+    elsewhere = {"encoder_positions", "encoder_readers"}
+    elsewhere |= {"decoder_positions", "decoder_segment_ids"}
+    return "anywhere" if elsewhere & set(batch) else "at_end"

@@ -8,7 +8,6 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch
@@ -43,9 +42,8 @@ class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]
         self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
     ) -> tuple[Float[Array, "B L D"], dict[str, Any]]:
         """The output of the decoder's last layer."""
-        tokens, segments = batch["encoder_input_tokens"], batch["encoder_segment_ids"]
+        tokens, seen = batch["encoder_input_tokens"], self.mask_of_document(batch)
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        seen = AttentionMask(key_segments=segments, padding="at_end")
         shared = Shared(
             mask=seen, positions=positions, deterministic=deterministic, collect=collect
         )

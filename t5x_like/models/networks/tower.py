@@ -84,7 +84,7 @@ class Tower(nn.Module):
             bias = self.relative_position_bias(
                 queries=queries,
                 keys=shared.mask.keys(queries),
-                offset=shared.mask.offset,
+                offset=shared.mask.first_slot,
                 bidirectional=shared.mask.visibility != "causal",
             )
             shared = dataclasses.replace(shared, bias=bias)
