@@ -6,13 +6,14 @@ r"""Prints the manifest of a run on GKE's TPUs, a JobSet: one pod on each host o
         --config.workdir=/gcs/BUCKET/runs/t5_base  | kubectl apply -f -
 
 It runs nothing. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts; a
-path gs://... needs no mount. When a host is preempted all pods start again, and the same command
-goes on from its checkpoint; a loss that is not finite (exit status 3) fails the JobSet at once.
-docs/launching.md explains it step by step.
+path gs://... needs no mount. When a pod fails or its host is preempted all pods start again, and
+the same command goes on from its checkpoint; preemptions do not count as failures. A loss that is
+not finite (exit status 3) fails the JobSet at once. docs/launching.md explains it step by step.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus (node labels, google.com/tpu),
-https://jobset.sigs.k8s.io/docs/concepts/failurepolicy (JobSet, and its rules for failed jobs),
-https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy,
+https://jobset.sigs.k8s.io/docs/tasks/failure_policy (JobSet, and its rules for failed jobs; their
+patterns of messages need version 0.10), Kubernetes' pkg/controller/job/pod_failure_policy.go (the
+messages), https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy,
 https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral.
 """
 
@@ -28,9 +29,10 @@ from launch import accelerators
 from launch.accelerators import Slice
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")  # the pods' names add to it, to 63 at most
-BUCKET = re.compile(r"/gcs/([^/]+)")
+BUCKET = re.compile(r"/gcs/([a-z0-9][a-z0-9._-]*)")
 PLACE = re.compile(r"(/gcs/|gs://)[^/]+")  # where a workdir outlives its pods
 NONFINITE = 3  # train's exit status for a loss that is not finite, as it would be again
+STOPPED = 143  # that of launch/worker.sh for a command that a signal has stopped
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,19 +62,14 @@ def manifest(
         command: what each host runs.
         service_account: Kubernetes' name of the account that may use the buckets.
         spot: whether the hosts may be preempted.
-        restarts: how often all pods start again after one has failed or was preempted.
+        restarts: how often all pods start again after one has failed; preemptions do not count.
     """
     job = {
         "parallelism": slice_.hosts,
         "completions": slice_.hosts,
         "completionMode": "Indexed",
         "backoffLimit": 0,  # a pod alone cannot come back to its slice: the JobSet restarts all
-        # The reason of the job's failure is then PodFailurePolicy, for which the JobSet has a rule.
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [NONFINITE]}}
-            ]
-        },
+        "podFailurePolicy": {"rules": _job_rules()},
         "template": _pod(
             slice_, image=image, command=command, service_account=service_account, spot=spot
         ),
@@ -92,11 +89,40 @@ def manifest(
                 "maxRestarts": restarts,
                 # The pods that are left hold their chips until they are deleted.
                 "restartStrategy": "BlockingRecreate",
-                "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+                "rules": _jobset_rules(),
             },
             "replicatedJobs": [{"name": "slice", "replicas": 1, "template": {"spec": job}}],
         },
     }
+
+
+def _job_rules() -> list[dict[str, Any]]:
+    """What lets the job fail with the reason PodFailurePolicy, for which the JobSet has rules."""
+    return [
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [NONFINITE]}},
+        # A pod whose host is preempted, drained or repaired. Kubernetes marks it, and its command
+        # gets a signal before; either may be all that the job's controller sees.
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [STOPPED]}},
+    ]
+
+
+def _jobset_rules() -> list[dict[str, Any]]:
+    """What follows from a failed job, by the first rule that fits; else a restart that counts."""
+    reasons = ["PodFailurePolicy"]
+    return [
+        {
+            "name": "nonfinite",
+            "action": "FailJobSet",
+            "onJobFailureReasons": reasons,
+            "onJobFailureMessagePatterns": [f" failed with exit code {NONFINITE} "],
+        },
+        {
+            "name": "preempted",
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            "onJobFailureReasons": reasons,
+        },
+    ]
 
 
 def _pod(

@@ -23,6 +23,7 @@ cd "$(dirname "$0")/.."
 script=t5x_like/launch/worker.sh  # there, from the home directory
 log=t5x_like/runs/worker/log
 actions="create status install run logs stop watch delete"
+patience=10  # looks at a worker that does not answer: ten minutes
 options="--type --spot --service-account --project --zone --worker --every --restarts --delete"
 
 fail() {
@@ -55,9 +56,10 @@ queued_resources() {
 }
 
 # on WORKER COMMAND: runs a line of shell on one worker, or on `all`. gcloud asks nothing: a watch
-# has nobody to answer.
+# has nobody to answer. A worker that is lost does not hold the connection for ever.
 on() {
-  change gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --quiet --worker="$1" --command="$2"
+  change gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --quiet --worker="$1" \
+    --ssh-flag="-o ConnectTimeout=30" --ssh-flag="-o ServerAliveInterval=15" --command="$2"
 }
 
 create() {
@@ -141,6 +143,15 @@ log() {
   echo "$(date '+%F %T')  $*"
 }
 
+# Counts the looks at a slice one of whose workers does not answer. One that stays silent is lost with
+# its slice, whatever the request's state: a worker by itself cannot be replaced.
+silent_once() {
+  if ((++silent_looks < patience)); then return; fi
+  silent_looks=0
+  failed_once "a worker has not answered $patience times"
+  delete || true
+}
+
 # Counts a failure of a watch: it may be transient, but not for ever.
 failed_once() {
   if ((failures_left-- == 0)); then finish 1 "gave up after $restarts failures: $*"; fi
@@ -163,19 +174,21 @@ finish() {
 # The states: https://cloud.google.com/tpu/docs/queued-resources. A preempted slice is SUSPENDED;
 # neither it nor one that FAILED comes back: they are deleted and requested again.
 watch() {
-  local state last="" failures_left=$restarts
+  local state last="" failures_left=$restarts silent_looks=0
   while true; do
     state=$(slice_state)
     if [[ $state == ACTIVE ]]; then state=$(command_state); fi
     if [[ $state != "$last" ]]; then log "$name: $state"; fi
     last=$state
+    if [[ $state != unreachable* ]]; then silent_looks=0; fi
     case $state in
+      unreachable*) silent_once ;;
       ABSENT) create || failed_once "the slice cannot be requested" ;;
       SUSPENDED | PREEMPTED) delete || failed_once "the slice cannot be deleted" ;;
       FAILED)
         queued_resources describe "$name" --format="value(state.failedData.error.message)" || true
-        delete || true
         failed_once "the request FAILED"
+        delete || true
         ;;
       new*) { install && run; } || failed_once "the installation failed" ;;
       installed*) run || failed_once "the command cannot be started" ;;
@@ -260,7 +273,7 @@ check_arguments() {
 
 # The command, and the buckets that it names.
 check_command() {
-  local word kept=""
+  local word kept="" rest bucket
   if ((${#command[@]} == 0)); then
     fail "no command: $action $name ... -- python -m t5x_like.train ..."
   fi
@@ -268,7 +281,11 @@ check_command() {
     case $word in
       *workdir=/gcs/?* | *workdir=gs://?*) kept=yes ;;
     esac
-    if [[ $word =~ /gcs/([^/]+) ]]; then buckets+=("${BASH_REMATCH[1]}"); fi
+    rest=$word
+    while [[ $rest =~ /gcs/([a-z0-9][a-z0-9._-]*)(.*) ]]; do
+      bucket=${BASH_REMATCH[1]} rest=${BASH_REMATCH[2]}
+      if [[ " ${buckets[*]} " != *" $bucket "* ]]; then buckets+=("$bucket"); fi
+    done
   done
   if [[ $action == watch && ! $kept ]]; then
     fail "no --config.workdir=/gcs/BUCKET/... or gs://BUCKET/...: a preempted slice takes its disks along"

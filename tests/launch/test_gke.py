@@ -1,6 +1,7 @@
 """The manifest of a run on GKE, against the schema of its parts."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -98,6 +99,14 @@ def test_buckets_of_the_command_are_mounted_where_it_looks_for_them(capsys):
     assert mounts == {"my_bucket.org": "/gcs/my_bucket.org", "corpora": "/gcs/corpora"}
 
 
+def test_all_buckets_of_a_word_are_mounted(capsys):
+    words = ("train", "--files=/gcs/a/x.json,/gcs/b/y.json", "--x=['/gcs/c']")
+    manifest, _ = made(capsys, "t5", "--type=v4-8", "--image=i", command=words)
+    (container,) = pod(manifest)["containers"]
+    mounts = [one["mountPath"] for one in container["volumeMounts"]]
+    assert mounts == ["/gcs/a", "/gcs/b", "/gcs/c"]
+
+
 def test_a_workdir_in_a_bucket_needs_no_mount(capsys):
     manifest, _ = made(
         capsys, "t5", "--type=v4-8", "--image=i", command=("train", "--config.workdir=gs://b/t5")
@@ -107,18 +116,58 @@ def test_a_workdir_in_a_bucket_needs_no_mount(capsys):
     assert container["command"][-1] == "--config.workdir=gs://b/t5"
 
 
-def test_a_loss_that_is_not_finite_fails_the_jobset_without_a_restart(capsys):
-    manifest, _ = made(capsys, "t5", "--type=v4-8", "--image=i")
+def outcome(manifest, *, status, conditions=()):
+    """What JobSet does when a pod ends with a status and these conditions.
+
+    The order and the meaning of the rules are in the descriptions of the CustomResourceDefinition;
+    the messages are those of Kubernetes' pkg/controller/job/pod_failure_policy.go.
+    """
     (replicated,) = manifest["spec"]["replicatedJobs"]
-    (rule,) = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
-    assert rule == {
-        "action": "FailJob",
-        "onExitCodes": {"operator": "In", "values": [NonFiniteError.STATUS]},
-    }
-    policy = manifest["spec"]["failurePolicy"]
-    assert policy["maxRestarts"] == 20
-    (rule,) = policy["rules"]
-    assert rule == {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+    reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    for index, rule in enumerate(replicated["template"]["spec"]["podFailurePolicy"]["rules"]):
+        ending = f"matching {rule['action']} rule at index {index}"
+        for condition in rule.get("onPodConditions", []):
+            if condition["type"] in conditions:
+                reason = "PodFailurePolicy"
+                message = (
+                    f"Pod default/t5-slice-0-0-abcde has condition {condition['type']} {ending}"
+                )
+        if status in rule.get("onExitCodes", {"values": []})["values"]:
+            reason = "PodFailurePolicy"
+            message = (
+                "Container t5x-like for pod default/t5-slice-0-0-abcde failed with exit code "
+                f"{status} {ending}"
+            )
+        if reason == "PodFailurePolicy":
+            break
+    for rule in manifest["spec"]["failurePolicy"]["rules"]:
+        patterns = rule.get("onJobFailureMessagePatterns", [""])
+        fits = any(re.search(pattern, message) for pattern in patterns)
+        if reason in rule["onJobFailureReasons"] and fits:
+            return rule["action"]
+    return "RestartJobSet"
+
+
+@pytest.mark.parametrize(
+    ("pod_ended", "action"),
+    [
+        ({"status": NonFiniteError.STATUS}, "FailJobSet"),
+        # A host that is preempted: the pod is marked, and its command saves or is killed.
+        ({"status": 143, "conditions": ["DisruptionTarget"]}, "RestartJobSetAndIgnoreMaxRestarts"),
+        ({"status": 137, "conditions": ["DisruptionTarget"]}, "RestartJobSetAndIgnoreMaxRestarts"),
+        ({"status": 143}, "RestartJobSetAndIgnoreMaxRestarts"),
+        # A fault of the command, or too little memory: these count.
+        ({"status": 1}, "RestartJobSet"),
+        ({"status": 137}, "RestartJobSet"),
+        ({"status": 33}, "RestartJobSet"),
+    ],
+)
+def test_preemptions_do_not_count_as_failures_and_a_loss_that_is_not_finite_ends_all(
+    capsys, pod_ended, action
+):
+    manifest, _ = made(capsys, "t5", "--type=v4-8", "--image=i", "--spot")
+    assert manifest["spec"]["failurePolicy"]["maxRestarts"] == 20
+    assert outcome(manifest, **pod_ended) == action
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,14 @@ def test_the_command_reaches_all_workers_word_by_word(script):
     words = (*TRAIN, "--config.train.note=it's two words")
     (line,) = dry(script, "run", "t5", "--dry-run", *WHERE, "--", *words)
     assert line.startswith("gcloud compute tpus tpu-vm ssh t5 --project=my-project ")
-    assert "--worker=all --command='bash t5x_like/launch/worker.sh start my-bucket -- py" in line
+    assert " --worker=all --ssh-flag='-o ConnectTimeout=30' " in line
+    assert "--command='bash t5x_like/launch/worker.sh start my-bucket -- py" in line
+
+
+def test_all_buckets_of_a_word_are_mounted_once(script):
+    files = "--config.data.settings.files=/gcs/corpus/a.json,/gcs/my-bucket/b.json,/gcs/c_4.org/*"
+    (line,) = dry(script, "run", "t5", "--dry-run", *WHERE, "--", *TRAIN, files, "--x=['/gcs/d']")
+    assert "worker.sh start my-bucket corpus c_4.org d -- python" in line
 
 
 def test_a_workdir_in_a_bucket_needs_no_mount(script):
@@ -198,13 +205,62 @@ def test_a_watch_does_not_repeat_a_loss_that_is_not_finite(script, cloud):
     assert len(asked) == 1
 
 
+def test_a_watch_replaces_a_slice_whose_worker_stays_unreachable(script, cloud, commands, stub):
+    # The second worker of the first slice answers nobody; gcloud then prints ssh's error, and ends.
+    (commands / "gcloud").rename(commands / "played_gcloud")
+    stub(
+        "gcloud",
+        """
+        if [[ $4 == ssh && $(grep -c "resources create" "$CLOUD/calls") == 1 ]]; then
+            echo "$*" >> "$CLOUD/calls"
+            echo "state=running step 3"
+            echo "ssh: connect to host 10.0.0.2 port 22: Connection timed out" >&2
+            exit 255
+        fi
+        played_gcloud "$@"
+        """,
+    )
+    done = watch(script, cloud, "true", "--restarts=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "t5: unreachable: ssh: connect to host 10.0.0.2 port 22" in done.stdout
+    assert (cloud / "calls").read_text().count("worker.sh state") >= 10
+    assert calls(cloud).count(FIRST) == 2
+    assert "t5: finished" in done.stdout
+
+
+def test_a_watch_waits_for_a_worker_that_answers_again(script, cloud, commands, stub):
+    (commands / "gcloud").rename(commands / "played_gcloud")
+    stub(
+        "gcloud",
+        """
+        if [[ $4 == ssh ]] && (($(grep -c "worker.sh state" "$CLOUD/calls") < 9)); then
+            echo "$*" >> "$CLOUD/calls"
+            exit 255
+        fi
+        played_gcloud "$@"
+        """,
+    )
+    done = watch(script, cloud, "true", "--restarts=0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert LAST not in calls(cloud)
+
+
+def test_a_watch_gives_up_on_slices_that_never_answer(script, cloud, commands, stub):
+    (commands / "gcloud").rename(commands / "played_gcloud")
+    stub("gcloud", 'if [[ $4 == ssh ]]; then exit 255; fi; played_gcloud "$@"')
+    done = watch(script, cloud, "true", "--restarts=1", "--delete")
+    assert done.returncode == 1
+    assert "gave up after 1 failures: a worker has not answered 10 times" in done.stdout
+    assert (calls(cloud).count(FIRST), calls(cloud).count(LAST)) == (2, 2)
+
+
 def test_a_watch_gives_up_on_a_request_that_always_fails(script, cloud, commands, stub):
     (commands / "gcloud").rename(commands / "played_gcloud")
     stub(
         "gcloud",
         'played_gcloud "$@" && if [[ $4 == create ]]; then echo FAILED > "$CLOUD/request"; fi',
     )
-    done = watch(script, cloud, "true", "--restarts=2")
+    done = watch(script, cloud, "true", "--restarts=2", "--delete")
     assert done.returncode == 1
-    assert calls(cloud).count(FIRST) == 3
+    assert (calls(cloud).count(FIRST), calls(cloud).count(LAST)) == (3, 3)
     assert "gave up after 2 failures: the request FAILED" in done.stdout
