@@ -4,12 +4,12 @@
 #   launch/slurm.sh submit --nodes=2 --gpus=8 [--per-process=gpu] [--name=t5x_like] \
 #       [--sbatch="--partition=a100 --time=24:00:00"] [--dry-run] -- COMMAND
 #   launch/slurm.sh logs   JOB        follows what it prints
-#   launch/slurm.sh cancel JOB        saves and stops; `submit` goes on from there
+#   launch/slurm.sh cancel JOB        saves and stops; `submit` resumes the run
 #
 # `--gpus` is of each node. There is one process for each GPU, or with --per-process=node for each
-# node; JAX connects them by Slurm's variables. The job is put in the queue again
-# when it is preempted and two minutes before its time is over, until the command is done. This
-# folder, its .venv (with the extra `cuda`) and the workdir lie on disks that all nodes see.
+# node; JAX connects them by Slurm's variables. The job is put in the queue again when it is
+# preempted, when it loses a node, and two minutes before its time is over, until the command is done.
+# This folder, its .venv (with the extra `cuda`) and the workdir lie on disks that all nodes see.
 #
 # sbatch's options: https://slurm.schedmd.com/sbatch.html; the variables that JAX reads:
 # https://docs.jax.dev/en/latest/_autosummary/jax.distributed.initialize.html

@@ -47,6 +47,10 @@ class Jobs:
         self._environment = cluster.environment | {
             "PYTHONPATH": str(ROOT),
             "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=1",
+            # A dozen starts of the same run; the first, undisturbed, compiles for all.
+            "JAX_COMPILATION_CACHE_DIR": f"{cluster.folder}/compiled",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
 
     def script(self, *words: str) -> str:
