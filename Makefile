@@ -37,14 +37,19 @@ demo: $(READY) $(VOCABULARY)  ## train a small T5 on this machine's Python docum
 PARALLEL := -n logical --maxprocesses=8 --dist=loadfile --max-worker-restart=0
 
 test: $(READY)  ## the tests, but for the slow ones
-	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser" $(PARALLEL)
+	@$(PYTHON_IN_VENV) -m pytest -m "not slow and not browser and not slurm" $(PARALLEL)
 
-# The tests of the page need a browser, which is no Python package.
-BROWSER = $(if $(shell command -v chromedriver), or browser)
+# The tests of the page need a browser, and some of launch/slurm.sh a Slurm: no Python packages.
+# Debian has daemons where not everybody looks for commands.
+HAVE = $(shell PATH="$$PATH:/usr/sbin"; for name in $(1); do command -v $$name || exit; done > /dev/null; echo yes)
+BROWSER = $(if $(call HAVE,chromedriver), or browser)
+SLURM = $(if $(call HAVE,munged slurmctld slurmd sbatch), or slurm)
 
-test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings
+test-slow: $(READY)  ## the slow tests: several processes, killed runs, long trainings (SHARD=3/8: a part)
 	@$(if $(BROWSER),,echo "without the tests of the page: there is no chromedriver (make test-page)")
-	@$(PYTHON_IN_VENV) -m pytest -m "slow$(BROWSER)" $(PARALLEL) --timeout=1200 -o faulthandler_timeout=1260
+	@$(if $(SLURM),,echo "without the tests of Slurm: it is not here (apt-get install slurm-wlm munge)")
+	@$(PYTHON_IN_VENV) -m pytest -m "slow$(BROWSER)$(SLURM)" $(PARALLEL) $(if $(SHARD),--shard=$(SHARD)) \
+		--timeout=1200 -o faulthandler_timeout=1260
 
 test-page: $(READY)  ## the page in headless Chromium (apt-get install chromium chromium-driver)
 	@$(PYTHON_IN_VENV) -m pytest -m browser

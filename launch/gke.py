@@ -7,7 +7,7 @@ r"""Prints the manifest of a run on GKE's TPUs, a JobSet: one pod on each host o
 
 It runs nothing. A path /gcs/BUCKET/... in the command is gs://BUCKET/..., which each pod mounts; a
 path gs://... needs no mount. When a pod fails or its host is preempted all pods start again, and
-the same command goes on from its checkpoint; preemptions do not count as failures. A loss that is
+the same command resumes from its checkpoint; preemptions do not count as failures. A loss that is
 not finite (exit status 3) fails the JobSet at once. docs/launching.md explains it step by step.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus (node labels, google.com/tpu),

@@ -4,12 +4,12 @@
 #   launch/slurm.sh submit --nodes=2 --gpus=8 [--per-process=gpu] [--name=t5x_like] \
 #       [--sbatch="--partition=a100 --time=24:00:00"] [--dry-run] -- COMMAND
 #   launch/slurm.sh logs   JOB        follows what it prints
-#   launch/slurm.sh cancel JOB        saves and stops; `submit` goes on from there
+#   launch/slurm.sh cancel JOB        saves and stops; `submit` resumes the run
 #
 # `--gpus` is of each node. There is one process for each GPU, or with --per-process=node for each
-# node; JAX connects them by Slurm's variables. The job is put in the queue again
-# when it is preempted and two minutes before its time is over, until the command is done. This
-# folder, its .venv (with the extra `cuda`) and the workdir lie on disks that all nodes see.
+# node; JAX connects them by Slurm's variables. The job is put in the queue again when it is
+# preempted, when it loses a node, and two minutes before its time is over, until the command is done.
+# This folder, its .venv (with the extra `cuda`) and the workdir lie on disks that all nodes see.
 #
 # sbatch's options: https://slurm.schedmd.com/sbatch.html; the variables that JAX reads:
 # https://docs.jax.dev/en/latest/_autosummary/jax.distributed.initialize.html
@@ -61,7 +61,7 @@ submit() {
 
 # What runs on the first node of the job: job GPUS COMMAND.
 job() {
-  local gpus=$1 step status=0 time_is_over=0
+  local gpus=$1 step status=0 time_is_over="" again
   shift
   cd "$SLURM_SUBMIT_DIR"  # Slurm runs a copy of this file that lies elsewhere
   export JAX_NUM_PROCESSES=auto PATH=$PWD/.venv/bin:$PATH
@@ -70,18 +70,54 @@ job() {
     JAX_LOCAL_DEVICE_IDS=$(seq --separator=, 0 $((gpus - 1)))
     export JAX_LOCAL_DEVICE_IDS
   fi
-  # Before the processes start, for a signal that comes as soon as they do: it would end this shell
-  # alone. One that comes earlier still finds no $! and ends it, with nothing to save.
-  trap 'time_is_over=1; kill -TERM "$!"' USR1
-  trap 'kill -TERM "$!"' TERM
-  # The processes of a node choose their GPU by themselves, so each has to see all of them.
-  srun --kill-on-bad-exit=1 --gpu-bind=none "$@" &
+  # Before the processes start, for a signal that comes as soon as they do. Where Slurm ends the job
+  # by itself, it sends TERM to the processes too, and this shell has only to wait until they have saved.
+  trap 'time_is_over=yes; ask_to_save' USR1
+  trap ask_to_save TERM
+  # The processes of a node choose their GPU by themselves, so each has to see all of them. Of a
+  # session of its own: `scancel --full` signals the process group of this shell.
+  setsid srun --kill-on-bad-exit=1 --gpu-bind=none "$@" &
   step=$!
   # A trapped signal ends a wait, not the processes, which are still saving.
   while kill -0 "$step" 2> /dev/null; do wait "$step" || true; done
   wait "$step" || status=$?
-  if ((time_is_over)); then scontrol requeue "$SLURM_JOB_ID"; fi
+  again=$(why_again "$time_is_over" "$status") || true
+  if [[ $again ]]; then
+    echo "back into the queue: $again" >&2
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
   exit "$status"
+}
+
+# srun itself answers TERM by killing the processes: `_srun_signal_mgr` of its srun_job.c. To a job
+# that Slurm is ending, scancel would try for minutes to send a signal.
+ask_to_save() {
+  if [[ $(shown) == *" JobState=RUNNING "* ]]; then
+    scancel --signal=TERM "$SLURM_JOB_ID" || true
+  fi
+}
+
+# What the controller knows of the job.
+shown() {
+  scontrol show --oneliner job "$SLURM_JOB_ID"
+}
+
+# Why a job must run again whose command has ended with a status, if it must.
+why_again() {
+  local time_is_over=$1 status=$2 job
+  job=$(shown)
+  if [[ $job != *" JobState=RUNNING "* ]]; then
+    return  # Slurm is ending it, and knows whether it runs again
+  elif [[ $job != *" PreemptTime=None "* ]]; then
+    # In a partition with a GraceTime only the processes get a signal, and a job that ends in that
+    # time is taken for done.
+    echo "it is preempted"
+  elif [[ $time_is_over ]]; then
+    echo "its time is nearly over"
+  elif ((status)) && ! timeout 60 srun --ntasks-per-node=1 true; then
+    # The processes notice a lost node minutes before Slurm does (SlurmdTimeout).
+    echo "a node does not answer"
+  fi
 }
 
 logs() {
@@ -89,8 +125,13 @@ logs() {
 }
 
 # A signal that has a name goes to the processes and not to the shell: they save, and the job ends.
+# A job that does not run has nothing to save.
 cancel() {
-  scancel --signal=TERM "$1"
+  if [[ $(squeue --noheader --format=%T --jobs="$1") == RUNNING ]]; then
+    scancel --signal=TERM "$1"
+  else
+    scancel "$1"
+  fi
 }
 
 case ${1:-} in

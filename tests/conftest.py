@@ -36,6 +36,7 @@ from jax.sharding import Mesh
 
 from t5x_like import partitioning
 from t5x_like.models.blocks import stack
+from tests.programs import shards
 
 # Layers are compiled once for all, as on accelerators, and not each, as `model.loop=auto` has it on
 # a CPU. Commands that tests start have the default, and so has the test of `auto`.
@@ -56,6 +57,27 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 # Above this many resident bytes the programs of finished test files are dropped, which takes
 # seconds. The allocator keeps what they filled, so the next time is after so much growth.
 MEMORY, GROWTH = 2.6e9, 7e8
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run take one part of the test files, such as `--shard=3/8`."""
+    parser.addoption("--shard", default="1/1", help="the part of the test files to run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a part that does not exist."""
+    try:
+        shards.parse(config.getoption("--shard"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of other parts, without importing them."""
+    if collection_path.suffix != ".py":
+        return None
+    part = shards.parse(config.getoption("--shard"))
+    return None if shards.has(part, collection_path) else True
 
 
 def pytest_collection_finish() -> None:

@@ -90,22 +90,68 @@ def test_a_process_sees_its_gpu_or_all_of_its_node(
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
-def test_a_job_saves_before_its_time_is_over_and_is_queued_again(
-    tree, commands, stub, tmp_path, number, again
+RUNNING = "JobState=RUNNING Requeue=1 PreemptTime=None Restarts=0"
+PREEMPTED = "JobState=RUNNING Requeue=1 PreemptTime=2026-01-02T03:04:05 Restarts=0"
+ENDED_BY_SLURM = "JobState=COMPLETING Requeue=1 PreemptTime=None Restarts=0"
+
+
+@pytest.fixture
+def played(tree, commands, stub, tmp_path):
+    """A Slurm that knows this of the job; its srun does what it does in test_slurm_cluster.py."""
+
+    def play(job, *, srun):
+        (tmp_path / "calls").touch()
+        stub("srun", srun)
+        stub("scancel", f'echo "scancel $*" >> {tmp_path}/calls')
+        stub(
+            "scontrol",
+            f'if [[ $1 == show ]]; then echo "JobId=1234 {job} "; '
+            f'else echo "scontrol $*" >> {tmp_path}/calls; fi',
+        )
+        words = ["bash", tree / "launch/slurm.sh", "job", "8", "train"]
+        environment = job_environment(tree, commands, tasks_per_node=8)
+        return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("number", "job", "calls"),
+    [
+        (signal.SIGUSR1, RUNNING, ["scancel --signal=TERM 1234", "scontrol requeue 1234"]),
+        (signal.SIGTERM, RUNNING, ["scancel --signal=TERM 1234"]),
+        (signal.SIGTERM, ENDED_BY_SLURM, []),
+    ],
+    ids=["time", "asked", "ended"],
+)
+def test_the_processes_are_asked_to_save_and_srun_gets_no_signal(
+    played, tmp_path, number, job, calls
 ):
-    saving = "trap 'sleep 0.2; echo saved; exit 0' TERM"
-    stub("srun", f"{saving}; echo ready; while :; do sleep 0.05; done")
-    stub("scontrol", f'echo "$*" >> {tmp_path}/scontrol')
-    words = ["bash", tree / "launch/slurm.sh", "job", "8", "train"]
-    environment = job_environment(tree, commands, tasks_per_node=8)
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    killing = "trap 'echo killed; exit 137' TERM"
+    with played(job, srun=f"{killing}; echo ready; sleep 1 & wait; echo saved") as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         assert process.stdout.read() == "saved\n"
     assert process.returncode == 0
-    asked = (tmp_path / "scontrol").read_text() if (tmp_path / "scontrol").exists() else ""
-    assert asked == ("requeue 1234\n" if again else "")
+    assert (tmp_path / "calls").read_text().splitlines() == calls
+
+
+@pytest.mark.parametrize(
+    ("job", "srun", "again"),
+    [
+        (RUNNING, "exit 0", False),
+        (PREEMPTED, "exit 0", True),  # saved within the GraceTime
+        (ENDED_BY_SLURM, "exit 1", False),
+        (RUNNING, "exit 1", True),  # neither this step nor one that does nothing: a lost node
+        (RUNNING, '[[ "$*" == "--ntasks-per-node=1 true" ]]', False),
+    ],
+)
+def test_a_job_is_queued_again_where_the_command_is_not_to_blame(
+    played, tmp_path, job, srun, again
+):
+    with played(job, srun=srun):
+        pass
+    assert (tmp_path / "calls").read_text() == ("scontrol requeue 1234\n" if again else "")
 
 
 @pytest.mark.slow  # two processes that import JAX
@@ -118,15 +164,12 @@ def test_the_processes_of_a_job_find_each_other(script, tree, commands, stub):
         for process in 0 1; do SLURM_PROCID=$process SLURM_LOCALID=$process "$@" & done
         wait""",
     )
+    stub("scontrol", "")
     program = (
         "import jax; from t5x_like import partitioning; partitioning.connect_processes(); "
-        "print(jax.process_index(), 'of', jax.process_count(), flush=True)"
+        "print(f'{jax.process_index()} of {jax.process_count()}\\n', end='', flush=True)"
     )
-    environment = job_environment(tree, commands, tasks_per_node=2)
-    done = script(
-        "slurm.sh",
-        *("job", "2", sys.executable, "-c", program),
-        **environment,
-        PYTHONPATH=os.getcwd(),
-    )
+    environment = job_environment(tree, commands, tasks_per_node=2) | {"PYTHONPATH": os.getcwd()}
+    words = ("job", "2", sys.executable, "-c", program)
+    done = script("slurm.sh", *words, **environment)
     assert sorted(done.stdout.splitlines()) == ["0 of 2", "1 of 2"], done.stderr
