@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from configs import instructgpt as configs_instructgpt
 from t5x_like import config, partitioning, systems
 from t5x_like.decoding.generator import Generator
 from t5x_like.evaluation.while_training import Evaluator, Schedule
@@ -224,3 +225,9 @@ def test_a_measure_of_texts_without_a_probability_is_refused_before_training():
     settings.evaluate.measures.documents.every = 2
     with pytest.raises(ValueError, match=r"model\.router='expert_choice'"):
         Evaluator(Schedule(settings), settings, **needed)
+
+
+def test_compared_models_are_trained_without_noise():
+    settings = POLICIES["experts"][1] | {"dropout": 0.1, "expert_dropout": 0.2}
+    noise = configs_instructgpt.without_noise(settings)
+    assert noise == {"dropout": 0.0, "expert_dropout": 0.0, "jitter": 0.0}
