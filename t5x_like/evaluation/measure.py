@@ -27,6 +27,11 @@ class Measure(abc.ABC):
     needs: ClassVar[tuple[str, ...]]
     measure: ClassVar[Callable[..., Measured]]
 
+    @property
+    def generates(self) -> bool:
+        """Whether the model generates texts: a copy of its layers is then on the devices."""
+        return False
+
     @abc.abstractmethod
     def directions(self) -> Mapping[str, bool]:
         """The numbers that compare models -> whether smaller values are better.
@@ -59,11 +64,6 @@ class RowMeasure(Measure):
     every: int = dataclasses.field(default=0, kw_only=True)
 
     needs: ClassVar[tuple[str, ...]] = ("text_model", "rows")
-
-    @property
-    def generates(self) -> bool:
-        """Whether the model generates texts: a copy of its layers is then on the devices."""
-        return False
 
 
 def text_of(row: Row, name: str) -> str:

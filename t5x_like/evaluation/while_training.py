@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import paths
+from t5x_like import paths, systems
 from t5x_like.checkpoints import BestCheckpoint
 from t5x_like.evaluation import evaluated_numbers, measures
 from t5x_like.evaluation.measure import Measure, RowMeasure
@@ -16,6 +16,7 @@ from t5x_like.experiment import reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.tasks import run_tasks
+from t5x_like.inference import predictions
 from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.names import choose
 from t5x_like.training.state import TrainState
@@ -142,16 +143,25 @@ class Schedule:
 
 
 def generates(settings: ml_collections.ConfigDict) -> bool:
-    """Whether a run generates texts while it trains.
+    """Whether a run generates texts while it trains; the data module is not loaded.
+
+    The measure of a benchmark, which the data module would give, is taken to do so if the model
+    answers in text.
 
     Raises:
-        ValueError: as `Schedule`.
+        ValueError: as `measures.make`.
     """
-    return any(
-        isinstance(measure, RowMeasure) and measure.every and measure.generates
-        for own in Schedule(settings).measures.values()
-        for measure in own.values()
-    )
+    for one in run_tasks(settings):
+        task = systems.find(one.settings.system).task(one.settings.model.to_dict())
+        for name, own in one.settings.evaluate.measures.to_dict().items():
+            if not isinstance(own, dict) or not own.get("every"):
+                continue
+            if own.get("kind", name) == measures.BENCHMARK:
+                if task.prediction == predictions.TEXT:
+                    return True
+            elif measures.make(name, own, task=task).generates:
+                return True
+    return False
 
 
 class Evaluator:

@@ -140,7 +140,10 @@ def test_a_run_that_generates_while_it_trains_needs_a_copy_of_its_layers(run):
     assert 0 <= state - memory["parameters"] - memory["optimizer"] <= 16
     assert "while it generates" in out
     settings.evaluate.measures = {"texts": {"kind": "generation"}}  # evaluated afterwards
-    assert "generating_per_device" not in run(settings, topology="cpu:8")[1]
+    settings.data.module = "data/none.py"  # a plan needs no data
+    assert "generates" not in run(settings)[1]
+    settings.evaluate.measures = {"benchmark": {"every": 10}}
+    assert run(settings)[1]["generates"]
 
 
 def several_tasks():

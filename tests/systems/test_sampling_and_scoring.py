@@ -7,8 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import partitioning, systems
+from configs import instructgpt as configs_instructgpt
+from t5x_like import config, partitioning, systems
 from t5x_like.decoding.generator import Generator
+from t5x_like.evaluation.while_training import Evaluator, Schedule
+from t5x_like.experiment import model_side
 from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
 from t5x_like.losses import preferences
 from t5x_like.models.feed_forward.undropped import undropped
@@ -204,3 +207,27 @@ def test_slots_that_each_row_of_an_encoder_has_for_itself_stay():
     states = [collected["encoder"] for _, collected in states]
     for kept, same in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_array_equal(kept, same)
+
+
+def test_a_measure_of_texts_without_a_probability_is_refused_before_training():
+    settings = config.defaults()
+    settings.system = "switch"
+    settings.model = POLICIES["experts"][1] | {"router": "expert_choice"}
+    settings.data.update({"objective": "language_modeling", "converter": "decoder"})
+    settings.data.lengths = {"targets": 8}
+    settings.optimizer = {"name": "sgd", "schedule": "constant", "learning_rate": 0.1}
+    settings.mesh = {"data": 1}
+    settings.train.steps, settings.evaluate.every = 4, 2
+    models = {"": model_side.build(settings, devices=jax.devices()[:1])}
+    needed = {"models": models, "data": {}, "batches": None}
+    settings.evaluate.measures = {"loss": {}, "documents": {"every": 0}}
+    Evaluator(Schedule(settings), settings, **needed)
+    settings.evaluate.measures.documents.every = 2
+    with pytest.raises(ValueError, match=r"model\.router='expert_choice'"):
+        Evaluator(Schedule(settings), settings, **needed)
+
+
+def test_compared_models_are_trained_without_noise():
+    settings = POLICIES["experts"][1] | {"dropout": 0.1, "expert_dropout": 0.2}
+    noise = configs_instructgpt.without_noise(settings)
+    assert noise == {"dropout": 0.0, "expert_dropout": 0.0, "jitter": 0.0}
