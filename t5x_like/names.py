@@ -117,6 +117,12 @@ def trust_all_code() -> None:
     _trusts_all = True
 
 
+def trusts_code(settings: Any) -> bool:
+    """Whether settings name Python files outside of this repository, and all are trusted."""
+    files = [file for file in _python_files(settings) if not file.is_relative_to(_OWN_FILES)]
+    return bool(files) and (_trusts_all or _trusted.issuperset(files))
+
+
 def _python_files(settings: Any) -> Iterable[pathlib.Path]:
     """The files of all texts `FILE.py` and `FILE.py:NAME` in a tree of settings."""
     if isinstance(settings, Mapping):
