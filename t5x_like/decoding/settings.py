@@ -42,8 +42,8 @@ class GenerationSettings:
             log p / ((5 + length) / 6)^alpha, as the papers of the Transformer and T5 have it.
         early_stopping: True, False or "never", see `decoding.beam_search`.
         num_return_sequences: beams or samples to return for each input.
-        no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all. A language model's
-            prompt counts, and the start token of an encoder-decoder.
+        no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all. The prompt of a
+            language model counts, and the start token of an encoder-decoder.
         suppress_tokens: ids that are never generated.
         eos_token_id: one id, several, or None to generate max_new_tokens always.
         pad_token_id: fills rows that have ended.
