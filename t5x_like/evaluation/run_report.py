@@ -49,7 +49,7 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
         if held_out:  # the log of a run that had ended may be gone
             loss = held_out[max(held_out)]
             found.append(f"{name} held-out loss {loss:.3f} at step {step}".lstrip())
-        found += _accuracies(log, f"{task}/")
+        found += accuracies(log, prefix=f"{task}/")
     read = {name: log[name][max(log[name])] for name in log if name.startswith(EPOCHS)}
     if read:
         epochs = (f"{value:.2f} of {name.removeprefix(EPOCHS)}" for name, value in read.items())
@@ -64,7 +64,7 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
     return [*found, f"loss curve: {path}", tensorboard]
 
 
-def _accuracies(log: Mapping[str, Mapping[int, float]], prefix: str) -> list[str]:
+def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[str]:
     """The held-out accuracies of classes, each beside the accuracy of a constant."""
     found = []
     for name in (name for name in log if name.startswith(prefix) and name.endswith(CONSTANT)):
