@@ -32,9 +32,15 @@ _trusts_all = False
 def hint(name: str, allowed: Iterable[str]) -> str:
     """The end of an error message: the nearest allowed name, and all allowed names."""
     allowed = sorted(str(one) for one in allowed)
-    near = difflib.get_close_matches(str(name), allowed, n=1, cutoff=0.5)
-    guess = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, allowed, cutoff=0.5)
+    guess = f" Did you mean {near!r}?" if near else ""
     return f"{guess} Allowed: {', '.join(allowed)}"
+
+
+def nearest(name: str, allowed: Iterable[str], *, cutoff: float) -> str:
+    """The allowed name that is most like a name; "" if none is like it by `cutoff`, from 0 to 1."""
+    near = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=cutoff)
+    return near[0] if near else ""
 
 
 def choose(setting: str, name: str, table: Mapping[str, T]) -> T:
@@ -109,6 +115,12 @@ def trust_all_code() -> None:
     """Trust all Python files that folders name, for the whole process: `--trust_code`."""
     global _trusts_all
     _trusts_all = True
+
+
+def trusts_code(settings: Any) -> bool:
+    """Whether settings name Python files outside of this repository, and all are trusted."""
+    files = [file for file in _python_files(settings) if not file.is_relative_to(_OWN_FILES)]
+    return bool(files) and (_trusts_all or _trusted.issuperset(files))
 
 
 def _python_files(settings: Any) -> Iterable[pathlib.Path]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorboard.compat.proto import event_pb2
 
 from t5x_like import train
+from t5x_like.evaluation import run_report
 from t5x_like.experiment import reporting
 from t5x_like.experiment.command_line import WriteError
 from t5x_like.experiment.estimates import Estimate
@@ -125,3 +126,15 @@ def test_a_full_disk_is_named_and_leaves_whole_lines(tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         writer.write_scalars(3, {"loss": 0.5})
     assert reporting.read_log(tmp_path) == {"loss": {1: 2.0, 3: 0.5}}
+
+
+def test_a_run_ends_with_its_accuracies_beside_those_of_a_constant():
+    log = {
+        "held_out/next_sentence/accuracy": {10: 0.5, 20: 0.612},
+        "held_out/next_sentence/constant_accuracy": {10: 0.575, 20: 0.575},
+        "held_out/accuracy": {20: 0.3},  # of tokens: no classes
+        "other/constant_accuracy": {20: 0.9},
+    }
+    assert run_report.accuracies(log, prefix="held_out/") == [
+        "held-out next_sentence/accuracy 61.2%, of always the most frequent class 57.5%"
+    ]

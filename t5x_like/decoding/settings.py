@@ -11,13 +11,15 @@ from t5x_like import decoding
 from t5x_like.names import check_settings, choose, hint
 
 _PENALTIES = {"power": decoding.PowerPenalty, "google_nmt": decoding.GoogleNMTPenalty}
+_SMALLEST = 1e-30  # of `top_p`: with 0 only the likeliest token stays
 _OF_BEAMS = ("length_penalty", "length_penalty_kind", "early_stopping")
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("num_beams", "num_return_sequences"), (1, math.inf)),
     **dict.fromkeys(("max_new_tokens", "max_length"), (1, math.inf)),
     **dict.fromkeys(("min_new_tokens", "min_length", "max_extra_tokens"), (0, math.inf)),
-    **dict.fromkeys(("no_repeat_ngram_size", "top_k", "seed"), (0, math.inf)),
-    **dict.fromkeys(("top_p",), (0, 1)),
+    **dict.fromkeys(("no_repeat_ngram_size", "temperature", "seed"), (0, math.inf)),
+    "top_k": (-1, math.inf),
+    "top_p": (0, 1),
 }
 
 
@@ -33,13 +35,15 @@ class GenerationSettings:
             et al. 2017, section 6.1).
         min_new_tokens, min_length: tokens before the end token may come.
         num_beams: of beam search; 1 is greedy, or with `do_sample` sampling.
-        do_sample: sample tokens, with `temperature`, `top_k` (0: all) and `top_p`.
+        do_sample: sample tokens, with `temperature`, `top_k` (0 or -1: all) and `top_p` (0: only
+            the likeliest).
         length_penalty: alpha of beam search, which ranks by log p / length^alpha.
         length_penalty_kind: `power` for that; `google_nmt`, which Hugging Face has not, for
             log p / ((5 + length) / 6)^alpha, as the papers of the Transformer and T5 have it.
         early_stopping: True, False or "never", see `decoding.beam_search`.
         num_return_sequences: beams or samples to return for each input.
-        no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all.
+        no_repeat_ngram_size: n of n-grams that may not come twice; 0 permits all. The prompt of a
+            language model counts, and the start token of an encoder-decoder.
         suppress_tokens: ids that are never generated.
         eos_token_id: one id, several, or None to generate max_new_tokens always.
         pad_token_id: fills rows that have ended.
@@ -96,9 +100,11 @@ class GenerationSettings:
             if not low <= value <= high:
                 limit = f"from {low} to {high}" if high < math.inf else f"{low} or more"
                 raise ValueError(f"{name}={value} must be {limit}")
-        for name in ("temperature", "top_p"):
-            if given.get(name, 1) <= 0:
-                raise ValueError(f"{name}={given[name]} must be above 0")
+        if self.do_sample and not self.temperature > 0:
+            raise ValueError(
+                f"temperature={self.temperature} must be above 0 where do_sample=True; "
+                "do_sample=False takes the likeliest tokens"
+            )
         choose("length_penalty_kind", self.length_penalty_kind, _PENALTIES)
         if self.do_sample and self.num_beams > 1:
             raise ValueError(
@@ -115,6 +121,8 @@ class GenerationSettings:
             ("num_beams above 1", self.num_beams > 1, _OF_BEAMS),
         ]:
             for name in dependents:
+                if name == "temperature" and not self.temperature:
+                    continue  # a common way to ask for the likeliest tokens
                 if not on and name in given and given[name] != getattr(_DEFAULTS, name):
                     raise ValueError(f"{name}={given[name]!r} has no effect without {switch}")
 
@@ -171,8 +179,8 @@ def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> 
             "early_stopping": settings.early_stopping,
         }
     elif settings.do_sample:
-        rules |= {"temperature": settings.temperature, "top_p": settings.top_p}
-        rules |= {"top_k": settings.top_k or None}
+        rules |= {"temperature": settings.temperature, "top_p": settings.top_p or _SMALLEST}
+        rules |= {"top_k": settings.top_k if settings.top_k > 0 else None}
         request |= {"choose": decoding.sample, "rng": jax.random.key(settings.seed)}
         request |= {"samples": settings.num_return_sequences}
     return {**request, "filters": decoding.make_filters(**rules)}

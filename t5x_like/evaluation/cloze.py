@@ -12,7 +12,14 @@ from jaxtyping import Float
 
 from t5x_like.evaluation.documents import exp
 from t5x_like.evaluation.intervals import Statistics, means
-from t5x_like.evaluation.measure import Measured, Row, RowMeasure, choices_of, text_of
+from t5x_like.evaluation.measure import (
+    Measured,
+    Row,
+    RowMeasure,
+    chance_accuracy,
+    choices_of,
+    text_of,
+)
 from t5x_like.inference.text_model import TextModel
 
 
@@ -103,8 +110,10 @@ class Choice(RowMeasure):
                 {"prediction": picked[0], "targets": row["targets"], "log_probs": by[0]}
             )
         statistics = Statistics(np.array(right, float), means("accuracy", "accuracy_per_token"))
+        alone = [{**row, "answers": [row["targets"]]} for row in rows]
         return {
             **statistics.estimates(),
+            "chance_accuracy": chance_accuracy(alone),
             "cut": _share_cut(model, pairs),
             "examples": len(rows),
         }, predicted

@@ -84,6 +84,7 @@ class Generation(RowMeasure):
             if metric.grouped:
                 targets = in_groups(rows, targets, group=self.group)
             found |= metric.statistics(targets, outputs).estimates()
+            found |= metric.of_constants(targets)
         listed = [
             {"inputs": row["inputs"], "prediction": text, "targets": right}
             for row, text, right in zip(rows, predicted, answers, strict=True)

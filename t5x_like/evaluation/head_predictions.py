@@ -81,6 +81,7 @@ class HeadPredictions(RowMeasure):
             if metric.grouped:
                 targets = in_groups(rows, targets, group=self.group)
             found |= metric.statistics(targets, outputs).estimates()
+            found |= metric.of_constants(targets)
         return found | {"examples": len(rows)}, predicted
 
     def _metric(self, name: str, prediction: Prediction) -> Metric:

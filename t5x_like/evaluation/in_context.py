@@ -18,6 +18,7 @@ from t5x_like.evaluation.measure import (
     Row,
     RowMeasure,
     answers_of,
+    chance_accuracy,
     check_group,
     choices_of,
     in_groups,
@@ -210,6 +211,8 @@ class InContext(RowMeasure):
                 {"predictions": picked, "targets": row["targets"], "choices": choices, **by}
             )
         found = Statistics(np.array(right, float), means(*_ACCURACIES)).estimates()
+        found |= METRICS["accuracy"].of_constants([answers_of(row) for row in rows])
+        found |= {"chance_accuracy": chance_accuracy(rows)}
         likeliest = [one["predictions"]["log_prob"] for one in predicted]
         return found | self._compare(self.metrics, rows, likeliest), predicted
 
@@ -231,6 +234,7 @@ class InContext(RowMeasure):
             if METRICS[name].grouped:
                 targets = in_groups(rows, targets, group=self.group)
             found |= METRICS[name].statistics(targets, texts).estimates()
+            found |= METRICS[name].of_constants(targets)
         return found
 
     def _cut(self, text: str) -> str:

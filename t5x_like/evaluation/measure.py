@@ -108,6 +108,12 @@ def choices_of(row: Row) -> list[str]:
     return choices
 
 
+def chance_accuracy(rows: Sequence[Row]) -> float:
+    """The accuracy to expect of a choice at random: the mean share of right choices in a row."""
+    shares = [len({*answers_of(row)} & {*choices_of(row)}) / len(choices_of(row)) for row in rows]
+    return sum(shares) / len(shares)
+
+
 def check_group(name: str, group: str) -> None:
     """Check that a metric of groups has the field with the key of a row's group.
 

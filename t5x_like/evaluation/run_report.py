@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from t5x_like.experiment import data_side, reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.memories import Data
 from t5x_like.training.loop import Outcome
+from t5x_like.training.metrics import CONSTANT
 
 
 def write(outcome: Outcome, workdir: pathlib.Path, data: Data) -> None:
@@ -47,6 +49,7 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
         if held_out:  # the log of a run that had ended may be gone
             loss = held_out[max(held_out)]
             found.append(f"{name} held-out loss {loss:.3f} at step {step}".lstrip())
+        found += accuracies(log, prefix=f"{task}/")
     read = {name: log[name][max(log[name])] for name in log if name.startswith(EPOCHS)}
     if read:
         epochs = (f"{value:.2f} of {name.removeprefix(EPOCHS)}" for name, value in read.items())
@@ -59,6 +62,20 @@ def lines(outcome: Outcome, workdir: pathlib.Path, data: Data) -> list[str]:
     path = reporting.plot_loss(workdir, unigram_entropy=entropy, tasks=list(data))
     tensorboard = f"TensorBoard: tensorboard --logdir {workdir / 'tensorboard'}"
     return [*found, f"loss curve: {path}", tensorboard]
+
+
+def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[str]:
+    """The held-out accuracies of classes, each beside the accuracy of a constant."""
+    found = []
+    for name in (name for name in log if name.startswith(prefix) and name.endswith(CONSTANT)):
+        accuracy = log[name.removesuffix(CONSTANT) + "accuracy"]
+        last, constant = max(accuracy), log[name]
+        shown = name.removeprefix(prefix).removesuffix(CONSTANT) + "accuracy"
+        found.append(
+            f"held-out {shown} {accuracy[last]:.1%}, of always the most frequent class "
+            f"{constant[max(constant)]:.1%}"
+        )
+    return found
 
 
 def _held_out_entropy(data: Inputs) -> float | None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import fcntl
+import json
 import pathlib
 import signal
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
+
+from t5x_like.names import trusts_code
 
 _CONFIG = "configs/run.py"  # reads the config of a run from its folder
 _OUTPUT = "output.txt"
@@ -89,6 +92,9 @@ class _Process:
     def __init__(self, folder: pathlib.Path):
         self._folder, self._start = folder, time.monotonic()
         command = [sys.executable, "-m", "t5x_like.train", f"--config={_CONFIG}:{folder}"]
+        # The config there is what the user's own config became.
+        if trusts_code(json.loads((folder / "config.json").read_text())):
+            command.append("--trust_code")
         with (folder / _OUTPUT).open("a") as file:
             _lock(file, folder)
             self._process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)

@@ -67,7 +67,8 @@ def write_head(
     if not isinstance(settings["head"], str):
         raise ValueError(
             f"model.head has the tasks {', '.join(settings['head'])}, and a model of Hugging Face "
-            "has one head: load it with from_pretrained(folder, head='features') and save that"
+            "has one head: the network without heads is written by from_pretrained(folder, "
+            "head='features').save_pretrained(NEW_FOLDER)"
         )
     head = exported_as.get(settings["head"], settings["head"])
     written: dict[str, Any] = {"architectures": [class_prefix + _CLASSES[head]]}

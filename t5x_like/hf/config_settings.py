@@ -2,7 +2,7 @@
 
 import dataclasses
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 REQUIRED: Any = object()  # the default of a setting that a config.json must have
@@ -97,6 +97,31 @@ class Setting:
     name: str
     allowed: Allowed
     default: Any = REQUIRED
+
+
+class Noted(dict[str, Any]):
+    """The settings of a config.json, which note the names of those that are read.
+
+    Attributes:
+        seen: the names.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, seen: Iterable[str] = ()):
+        super().__init__(config)
+        self.seen = set(seen)
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.seen.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The setting, or the default."""
+        self.seen.add(name)
+        return super().get(name, default)
 
 
 def rename(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

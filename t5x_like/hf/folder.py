@@ -85,7 +85,7 @@ class TensorFiles:
         if dtype not in _DTYPES:
             raise ValueError(
                 f"{self.folder}: {name} has dtype {dtype}; allowed: {', '.join(_DTYPES)}. "
-                "Quantized weights are not supported: dequantize the model and save it again"
+                f"Quantized weights are not supported: {again(self.folder, 'dequantize it')}"
             )
         return reader.get_slice(name)[index] if index else reader.get_tensor(name)
 
@@ -119,13 +119,22 @@ class TensorFiles:
                 )
 
 
+def again(folder: pathlib.Path, what: str = "") -> str:
+    """The advice to write a folder's model anew, with the class that keeps its head."""
+    config = folder / CONFIG
+    names = read_json(config).get("architectures") if config.is_file() else None
+    kind = names[0] if isinstance(names, list) and names else "the class of the model and its head"
+    done = f", {what}," if what else ""
+    return (
+        f"Load it with transformers' {kind} (AutoModel leaves the head out){done} and save it with "
+        "save_pretrained into a new folder"
+    )
+
+
 def _explain_absence(folder: pathlib.Path) -> str:
     others = [name for name in _OTHER_FORMATS if (folder / name).is_file()]
     if others:
-        return (
-            f"{folder} holds {others[0]}, which is not supported: {_SINGLE} is. Load the model "
-            "with transformers and save it with save_pretrained(folder, safe_serialization=True)"
-        )
+        return f"{folder} holds {others[0]}, which is not supported: {_SINGLE} is. {again(folder)}"
     return f"{folder} holds neither {_SINGLE} nor {_INDEX}"
 
 

@@ -6,14 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
+from t5x_like.hf import without_effect as unused
 from t5x_like.hf.config_settings import (
     COUNT,
     FLAG,
-    POSITIVE,
     RATE,
     TEXT,
     TOKEN,
@@ -45,6 +43,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "typical_p": (1.0,),
 }
 _ID = r"(?!forced_)\w+_token_id$"  # of a token, in config.json
+_BART_BEGINS = 0  # the token <s>
 _LENGTH, _TOKENS = integers(0, 2**31 - 1), or_list(TOKEN)
 _ANY_TOKENS = Allowed(
     "a list of tokens", lambda value: isinstance(value, list) and all(map(TOKEN.accepts, value))
@@ -57,8 +56,8 @@ _ALLOWED = {
     "min_length": _LENGTH,
     "num_beams": COUNT,
     "do_sample": FLAG,
-    "temperature": POSITIVE,
-    "top_k": _LENGTH,
+    "temperature": numbers(0, 1e30),  # 0 in folders that do not sample
+    "top_k": integers(-1, 2**31 - 1),  # -1, as 0: all
     "top_p": RATE,
     "length_penalty": numbers(-1e30, 1e30),
     "length_penalty_kind": TEXT,
@@ -73,12 +72,12 @@ _ALLOWED = {
     "forced_eos_token_id": _TOKENS,
     "seed": _LENGTH,
 }
+KNOWN = _ALLOWED.keys() | _UNSUPPORTED.keys()
+_DEFAULTS = dataclasses.asdict(GenerationSettings()) | {"max_length": 20, "num_beam_groups": 1}
 
 
 def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> GenerationSettings:
     """The settings of a folder: generation_config.json, or in older folders config.json.
-
-    One warning names those that are not supported.
 
     Args:
         config: the settings of config.json, which has the ids that generation_config.json lacks.
@@ -97,9 +96,9 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
         if value is not None or (name == "eos_token_id" and name in stored)
     }
     settings = _single_bad_words(settings)
-    ignored = [f"{name}={settings[name]!r}" for name in _UNSUPPORTED if _acts(name, settings)]
-    if ignored:
-        logging.warning("%s: generate() does not support %s", path, ", ".join(ignored))
+    if not path.is_file() and config.get("force_bos_token_to_be_generated"):
+        # What the first folders of BART have for forced_bos_token_id.
+        settings["forced_bos_token_id"] = config.get("bos_token_id", _BART_BEGINS)
     settings = {name: settings[name] for name in _ALLOWED if name in settings}
     where = path.name if path.is_file() else files.CONFIG
     for name, value in settings.items():
@@ -122,8 +121,30 @@ def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "suppress_tokens": [*own, *(one for (one,) in words if one not in kept)]}
 
 
-def _acts(name: str, settings: Mapping[str, Any]) -> bool:
-    return name in settings and settings[name] not in _UNSUPPORTED[name]
+def without_effect(
+    folder: pathlib.Path, config: Mapping[str, Any], unread: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of config.json and of generation_config.json that have no effect.
+
+    Where a folder has both, the settings of generation in config.json count for nothing, as in
+    transformers; they are left out where they are the defaults, or stand in both.
+
+    Args:
+        config: the settings of config.json.
+        unread: those that nothing else reads.
+    """
+    path = folder / files.GENERATION
+    stored = files.read_json(path) if path.is_file() else dict(config)
+    left = _single_bad_words(stored)
+    found = unused.in_generation(left, known=_ALLOWED, idle=_UNSUPPORTED)
+    if not path.is_file():
+        own = {name: value for name, value in found.items() if name in _UNSUPPORTED}
+        rest = {name: value for name, value in unread.items() if name not in KNOWN}
+        return rest | own, {}
+    for name in KNOWN & unread.keys():
+        idle = (_DEFAULTS.get(name), stored.get(name), *_UNSUPPORTED.get(name, ()))
+        unread = {n: v for n, v in unread.items() if n != name or v not in idle}
+    return dict(unread), found
 
 
 def write_generation(folder: pathlib.Path, settings: GenerationSettings) -> None:

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from t5x_like.hf import architectures
+from t5x_like.hf import architectures, without_effect
 from t5x_like.hf.config_settings import (
+    Noted,
     Setting,
     check_multiple,
     one_of,
@@ -132,7 +133,24 @@ class HuggingFaceFormat:
         Raises:
             ValueError: a setting is missing, or has a value that is not supported.
         """
-        config = rename(config, self.other_names)
+        return self._read(Noted(rename(config, self.other_names)), names=names)
+
+    def without_effect(self, config: Settings, *, names: Collection[str]) -> dict[str, Any]:
+        """The settings of a config.json that nothing here reads: see `hf.without_effect`.
+
+        Raises:
+            ValueError: as `from_config`.
+        """
+        noted = Noted(rename(config, self.other_names), seen=self.other_names)
+        self._read(noted, names=names)
+        return without_effect.in_config(noted)
+
+    @property
+    def known(self) -> set[str]:
+        """The names of the settings of config.json that have an effect."""
+        return {*self.settings, *self.fixed, *self.other_names, *self.multiples}
+
+    def _read(self, config: Noted, *, names: Collection[str]) -> dict[str, Any]:
         or_null(architectures.CLASS).check("architectures", config.get("architectures"))
         for key, value in self.fixed.items():
             one_of(value).check(key, config.get(key, value))

@@ -14,20 +14,35 @@ def real_rows(batch: Batch) -> Bool[Array, " B"]:
     return batch["encoder_segment_ids"][:, 0] > 0
 
 
+def constant_accuracy(
+    labels: Int[Array, "*batch"], weights: Num[Array, "*batch"], *, classes: int
+) -> tuple[Float[Array, " C"], Float[Array, ""]]:
+    """Sum the weights of each class, and of all: the metric `constant_accuracy`.
+
+    The share of the most frequent class is the accuracy of a constant, against which an accuracy is
+    read (`training.metrics.MostFrequent`).
+    """
+    weights = weights.astype(jnp.float32)
+    each = jax.nn.one_hot(labels, classes) * weights[..., None]
+    return jnp.sum(each, axis=tuple(range(labels.ndim))), jnp.sum(weights)
+
+
 def classification(
     logits: Float[Array, "B C"], labels: Int[Array, " B"], weights: Num[Array, " B"]
 ) -> LossSums:
     """Sum the cross-entropy of the class of each row, times its weight, in nats.
 
     Returns:
-        The sum of the losses, the sum of the weights, and `cross_entropy` and `accuracy`. A label
-        that has a weight and is not in [0, C) makes the loss NaN.
+        The sum of the losses, the sum of the weights, and `cross_entropy`, `accuracy` and
+        `constant_accuracy`. A label that has a weight and is not in [0, C) makes the loss NaN.
 
     Raises:
         ValueError: shapes do not fit.
     """
     total, weight, metrics = cross_entropy(logits, labels, weights)
-    return total, weight, {name: metrics[name] for name in ("cross_entropy", "accuracy")}
+    constant = constant_accuracy(labels, weights, classes=logits.shape[-1])
+    kept = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
+    return total, weight, {**kept, "constant_accuracy": constant}
 
 
 def binary(
@@ -36,8 +51,8 @@ def binary(
     """Sum the cross-entropy of yes or no for each token, times its weight, in nats.
 
     Returns:
-        The sum of the losses, the sum of the weights, and `cross_entropy`, `accuracy`, and
-        `precision` and `recall` of yes.
+        The sum of the losses, the sum of the weights, and `cross_entropy`, `accuracy`,
+        `constant_accuracy`, and `precision` and `recall` of yes.
 
     Raises:
         ValueError: shapes do not fit.
@@ -55,6 +70,7 @@ def binary(
     metrics = {
         "cross_entropy": (jax.lax.stop_gradient(total), weight),
         "accuracy": (jnp.sum(weights * (positive == labels)), weight),
+        "constant_accuracy": constant_accuracy(labels.astype(jnp.int32), weights, classes=2),
         "precision": (found, jnp.sum(weights * positive)),
         "recall": (found, jnp.sum(weights * labels)),
     }
@@ -79,7 +95,8 @@ def tagging(
     rows = jnp.any(counts, axis=1)
     exact = _count(correct & rows), _count(rows)
     kept = {name: metrics[name] for name in ("cross_entropy", "accuracy")}
-    return total, weight, {**kept, "exact": exact}
+    constant = constant_accuracy(tags, weights, classes=logits.shape[-1])
+    return total, weight, {**kept, "constant_accuracy": constant, "exact": exact}
 
 
 def regression(

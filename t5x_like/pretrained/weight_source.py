@@ -13,7 +13,7 @@ from absl import logging
 from t5x_like import checkpoints, hf, paths, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
-from t5x_like.hf import weight_map
+from t5x_like.hf import generation_config, weight_map, without_effect
 from t5x_like.hf.config_settings import TEXT
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.labels import Labels, read_labels
@@ -158,7 +158,7 @@ def _open_hugging_face(
     if settings.get("quantization_config") is not None:
         raise ValueError(
             f"{path / files.CONFIG} has a quantization_config, and quantized weights are not "
-            "supported: dequantize the model and save it again"
+            f"supported: {files.again(path, 'dequantize it')}"
         )
     names = settings.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
@@ -170,7 +170,14 @@ def _open_hugging_face(
             f"{', '.join(readers)}"
         )
     tensors = files.TensorFiles(path)
-    config = hf.find(name).from_config(settings, names=tensors.names)
+    record = hf.find(name)
+    config = record.from_config(settings, names=tensors.names)
+    unread = record.without_effect(settings, names=tensors.names)
+    without_effect.warn(
+        path,
+        *generation_config.without_effect(path, settings, unread),
+        known=record.known | generation_config.KNOWN,
+    )
     implied = {k: v for k, v in implied_generation(name, config).items() if settings.get(k) is None}
     generation = read_generation(path, {**settings, **implied})
     labels = {"": read_labels(settings)} if "head" in config else {}

@@ -12,7 +12,7 @@ import ml_collections
 
 from t5x_like import config, systems
 from t5x_like.experiment import command_line
-from t5x_like.names import hint
+from t5x_like.names import hint, trust_code
 from t5x_like.scaling_laws import cautions, cost, isoflop
 from t5x_like.scaling_laws.cost import Cost
 
@@ -222,6 +222,7 @@ def write(rungs: Sequence[Rung]) -> None:
                 f"{path} is of a run with other settings: choose another --output, or remove it"
             )
     for rung in rungs:
+        trust_code(config.to_dict(rung.config))  # for the process that trains it
         command_line.write_json(rung.folder / "config.json", config.to_dict(rung.config))
 
 

@@ -11,7 +11,7 @@ import ml_collections
 
 from t5x_like import checkpoints, config, systems
 from t5x_like.experiment import command_line, reporting
-from t5x_like.names import hint
+from t5x_like.names import hint, trust_code
 from t5x_like.studies.definition import Changes, Study
 
 _PLANNED = "planned.json"  # training writes a completed config.json
@@ -126,6 +126,7 @@ def _run(
     settings.workdir = str(folder / arm / str(seed) / name)
     settings = settings.copy_and_resolve_references()
     config.check(settings)
+    trust_code(config.to_dict(settings))  # for the process that trains it, which reads its folder
     if settings.train.patience:
         raise ValueError("train.patience must be 0: the runs of a study have the same length")
     measured = [one.number for one in study.measures.values() if one.run == name]

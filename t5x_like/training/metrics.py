@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 Metrics = dict[str, Average]
 
+CONSTANT = "constant_accuracy"
 _WATCHED = ("loss", "grad_norm", "param_norm")
 
 
@@ -34,10 +35,31 @@ class Perplexity(Average):
         return np.exp(mean) if isinstance(mean, np.generic | np.ndarray) else jnp.exp(mean)
 
 
+@flax.struct.dataclass
+class MostFrequent(Average):
+    """The share of the most frequent class over all labels merged so far; `total` is [C].
+
+    It is the accuracy of a constant, the best that a model reaches without reading its input.
+    """
+
+    def compute(self) -> Any:
+        """Return the largest share."""
+        shares = super().compute()
+        return np.max(shares) if isinstance(shares, np.ndarray) else jnp.max(shares)
+
+
 def from_sums(sums: Mapping[str, tuple[Array, Array]]) -> Metrics:
-    """Make metrics from a loss's (sum, weight) pairs; `cross_entropy` gives `perplexity` too."""
+    """Make metrics from a loss's (sum, weight) pairs; `cross_entropy` gives `perplexity` too.
+
+    Of `constant_accuracy`, by itself or as TERM/constant_accuracy, the sum has a number for each
+    class.
+    """
+
+    def kind(name: str) -> type[Average]:
+        return MostFrequent if name.rpartition("/")[2] == CONSTANT else Average
+
     metrics: Metrics = {
-        name: Average(total=total, count=count) for name, (total, count) in sums.items()
+        name: kind(name)(total=total, count=count) for name, (total, count) in sums.items()
     }
     if "cross_entropy" in sums:
         total, count = sums["cross_entropy"]
@@ -80,6 +102,7 @@ def compute(metrics: Metrics) -> dict[str, Any]:
         total      values
         []         NAME
         [M]        NAME, their mean, and NAME/layer_0, ...
+        [C]        NAME, the largest share (`MostFrequent`)
         [M, E]     for each layer the shares of its experts: NAME/layer_0/entropy in nats, log E
                    for equal shares, NAME/layer_0/busiest and NAME/layer_0/idlest, the largest and
                    the smallest share; and NAME, the array itself

@@ -65,6 +65,7 @@ def test_longer_answers_lose_by_log_p_and_not_per_token(characters):
     found, _ = Choice().measure(model, [row])
     assert model.requests[0] == ("Name: ", "a")
     assert (found["accuracy"], found["accuracy_per_token"]) == (0.0, 1.0)
+    assert found["chance_accuracy"] == 1 / 2
 
 
 def test_rows_without_choices_are_refused(characters):

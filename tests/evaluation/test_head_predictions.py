@@ -86,7 +86,7 @@ def test_each_head_has_its_metrics_by_default():
         Head(Choices, [{"prediction": "b", "answer": 1, "probabilities": [0.2, 0.8]}]),
         [{"text_a": "a", "choices": ["a", "b"], "answer": 1}],
     )
-    assert numbers == {"accuracy": 1, "examples": 1}
+    assert numbers == {"accuracy": 1, "constant_accuracy": 1, "examples": 1}
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ def test_three_ways_to_choose_differ_as_they_should(characters):
         "accuracy": 0.0,
         "accuracy_per_token": 0.0,
         "accuracy_calibrated": 1.0,
+        "constant_accuracy": 1.0,  # of one row
+        "chance_accuracy": pytest.approx(1 / 3),
         "mean_shots": 0.0,
         "examples": 1,
     }

@@ -1,5 +1,6 @@
 """Metrics: worked examples, the scripts that they follow, and the contract of seqio."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -257,3 +258,46 @@ def test_a_referent_is_right_where_it_should_be_and_only_there():
     for text, noun, label, right in pairs:
         target = {"group": label, "value": noun}
         assert METRICS["referent"]([target], [text]) == {"referent": right}
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "expected"),
+    [
+        ("accuracy", ["a", "b", "a", "a"], 3 / 4),
+        ("accuracy", [["a", "c"], "b", "a", "c"], 2 / 4),  # several right answers
+        ("f1_macro", ["a", "b", "a", "a"], (6 / 7 + 0) / 2),  # of a precision 3/4, recall 1
+        ("f1_micro", ["a", "b", "a", "a"], 3 / 4),
+        ("tag_accuracy", [["O", "B-X"], ["O", "O"]], 3 / 4),
+    ],
+)
+def test_numbers_of_a_constant_by_hand(name, targets, expected):
+    assert METRICS[name].of_constants(targets) == {f"constant_{name}": pytest.approx(expected)}
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1_macro", "f1_micro"])
+def test_the_best_constant_is_scikit_learn_s(name):
+    """`DummyClassifier(strategy="most_frequent")`."""
+    from sklearn import dummy, metrics
+
+    targets = list("abacabba")
+    constant = dummy.DummyClassifier(strategy="most_frequent").fit(targets, targets)
+    found = constant.predict(targets)
+    expected = {
+        "accuracy": metrics.accuracy_score(targets, found),
+        "f1_macro": metrics.f1_score(targets, found, average="macro"),
+        "f1_micro": metrics.f1_score(targets, found, average="micro"),
+    }
+    assert METRICS[name].of_constants(targets)[f"constant_{name}"] == pytest.approx(expected[name])
+
+
+def test_f1_of_a_rare_class_is_largest_where_all_is_positive():
+    metric = dataclasses.replace(METRICS["f1_binary"], positive="yes")
+    # By hand: a precision of 1/4 and a recall of 1.
+    assert metric.of_constants(["no", "yes", "no", "no"]) == {
+        "constant_f1_binary": pytest.approx(2 / 5)
+    }
+
+
+def test_metrics_that_read_no_classes_have_no_constant():
+    assert METRICS["pearson"].of_constants([1.0, 2.0]) == {}
+    assert METRICS["matthews"].of_constants(["a", "b"]) == {}

@@ -130,7 +130,9 @@ def test_settings_without_a_counterpart_are_reported_once(v1_0, tmp_path, caplog
     (folder / "generation_config.json").write_text(json.dumps(stored))
     from_pretrained(folder)
     (record,) = caplog.records
-    assert "does not support guidance_scale=1.5, repetition_penalty=1.2" in record.getMessage()
+    assert (
+        "generation_config.json: guidance_scale=1.5, repetition_penalty=1.2" in record.getMessage()
+    )
 
 
 def test_older_folders_have_these_settings_in_config_json(v1_0, tmp_path):

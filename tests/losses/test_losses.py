@@ -90,8 +90,10 @@ def test_classification_by_hand():
     total, weight, metrics = classification(logits, labels, weights)
     np.testing.assert_allclose(total, -LOG(0.5) - 2 * LOG(0.2), rtol=1e-6)
     assert weight == 3
-    assert metrics.keys() == {"cross_entropy", "accuracy"}
+    assert metrics.keys() == {"cross_entropy", "accuracy", "constant_accuracy"}
     assert metrics["accuracy"] == (1, 3)
+    counts, weight = metrics["constant_accuracy"]
+    assert (counts.tolist(), weight) == ([1, 2, 0], 3)  # a constant is right in 2 of 3
 
 
 def test_tagging_by_hand():
@@ -103,6 +105,7 @@ def test_tagging_by_hand():
     np.testing.assert_allclose(total, -2 * LOG(0.8) - LOG(0.1), rtol=1e-6)
     assert weight == 3
     assert metrics["accuracy"] == (2, 3)
+    assert metrics["constant_accuracy"][0].tolist() == [2, 1, 0]
     assert metrics["exact"] == (1, 2)
 
 

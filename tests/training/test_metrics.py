@@ -132,3 +132,13 @@ def test_training_needs_no_tensorflow():
         "assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_most_frequent_class_is_that_of_all_batches_together():
+    """Two batches whose most frequent classes differ: 3 + 1 of class 0, 1 + 4 of class 1."""
+    batches = [
+        metrics.from_sums({"pairs/constant_accuracy": (np.float32(counts), np.float32(total))})
+        for counts, total in (([3, 1], 4), ([1, 4], 5))
+    ]
+    found = metrics.compute(metrics.merge(batches))
+    assert found == {"pairs/constant_accuracy": pytest.approx(5 / 9)}

@@ -40,12 +40,12 @@ from t5x_like.evaluation.metrics.metric import (
 )
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric((CLASS, CHOICE, TEXT), classes.accuracy),
+    "accuracy": Metric((CLASS, CHOICE, TEXT), classes.accuracy, constants=classes.constants),
     "matthews": Metric((CLASS,), classes.matthews),
-    "f1_macro": Metric((CLASS,), classes.f1_macro),
-    "f1_micro": Metric((CLASS,), classes.f1_micro),
+    "f1_macro": Metric((CLASS,), classes.f1_macro, constants=classes.constants),
+    "f1_micro": Metric((CLASS,), classes.f1_micro, constants=classes.constants),
     "f1_per_class": Metric((CLASS,), classes.f1_per_class, numbers=("f1/*",)),
-    "f1_binary": Metric((CLASS,), classes.f1_binary, positive=1),
+    "f1_binary": Metric((CLASS,), classes.f1_binary, positive=1, constants=classes.constants),
     "rank_accuracy": ScoreMetric((CLASS, CHOICE), classes.rank_accuracy),
     "roc_auc": ScoreMetric((CLASS,), classes.roc_auc),
     "mean_reciprocal_rank": ScoreMetric((CHOICE,), classes.mean_reciprocal_rank),
@@ -57,7 +57,7 @@ METRICS: dict[str, Metric] = {
     "mean_absolute_error": Metric(
         (NUMBER,), real_numbers.mean_absolute_error, smaller_is_better=True
     ),
-    "tag_accuracy": Metric((TAGS,), tagged_words.tag_accuracy),
+    "tag_accuracy": Metric((TAGS,), tagged_words.tag_accuracy, constants=tagged_words.constants),
     "entity_f1": Metric(
         (TAGS,),
         tagged_words.entity_f1,

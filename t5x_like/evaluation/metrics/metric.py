@@ -1,7 +1,7 @@
 """The contract of metrics: functions of targets and of what a model makes of their inputs."""
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from t5x_like.evaluation.intervals import Statistics
@@ -27,6 +27,8 @@ class Metric:
         numbers: the names of its numbers, "/*" for those of classes or types; empty for the name
             of the metric alone.
         grouped: targets are mappings with `group` and `value`, see `metrics.groups`.
+        constants: targets -> for each constant that may be the best one, its predictions for all
+            of them; None for a metric that needs no such number beside it.
         by_score: compares scores in place of predictions, see `ScoreMetric`.
     """
 
@@ -36,6 +38,7 @@ class Metric:
     positive: Hashable = None
     numbers: tuple[str, ...] = ()
     grouped: bool = False
+    constants: Callable[[Sequence[Any]], Iterable[Sequence[Any]]] | None = None
 
     by_score: ClassVar[bool] = False
 
@@ -56,6 +59,18 @@ class Metric:
         if self.positive is None:
             return self.count(targets, outputs)
         return self.count(targets, outputs, positive=self.positive)
+
+    def of_constants(self, targets: Sequence[Any]) -> dict[str, float]:
+        """The best numbers of predictions that are all the same, as `constant_NAME`.
+
+        They are what the metric gives without reading any input: of accuracy the share of the most
+        frequent class. {} for a metric without `constants`.
+        """
+        best: dict[str, float] = {}
+        for constant in self.constants(targets) if self.constants else ():
+            for name, value in self.statistics(targets, constant).numbers().items():
+                best[f"constant_{name}"] = max(value, best.get(f"constant_{name}", value))
+        return best
 
     def __call__(self, targets: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
         """The numbers by name."""

@@ -109,8 +109,9 @@ def derive_config(settings: Settings) -> dict[str, Any]:
     """The inverse of `derive_settings`."""
     if settings["head"] == "masked_lm" and settings["mask_decoder"]:
         raise ValueError(
-            "model.mask_decoder=True: Hugging Face has no DeBERTa with the mask decoder; load the "
-            "model with from_pretrained(folder, head='features') and save that"
+            "model.mask_decoder=True: Hugging Face has no DeBERTa with the mask decoder: the "
+            "encoder without a head is written by from_pretrained(folder, head='features')"
+            ".save_pretrained(NEW_FOLDER)"
         )
     terms = list(TERMS[settings["terms"]])
     return {

@@ -31,8 +31,8 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
     if settings["head"] in ("pretraining", "discriminator"):
         raise ValueError(
             f"model.head={settings['head']!r}: Hugging Face has no DeBERTa with a generator or a "
-            "discriminator's head; load the model with from_pretrained(folder, head='features') "
-            "and save that"
+            "discriminator's head: the encoder without a head is written by "
+            "from_pretrained(folder, head='features').save_pretrained(NEW_FOLDER)"
         )
     return deberta.derive_config(settings) | {
         "position_buckets": settings["relative_buckets"] or -1,

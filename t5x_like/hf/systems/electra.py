@@ -12,8 +12,9 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
     both = settings["head"] in ("pretraining", "second_stage")
     if both and settings["objective"] not in ("electra", "electra_15"):
         raise ValueError(
-            f"model.objective={settings['objective']!r} trains no discriminator: load the model "
-            "with from_pretrained(folder, head='features') and save that"
+            f"model.objective={settings['objective']!r} trains no discriminator: the encoder "
+            "without a head is written by from_pretrained(folder, head='features')"
+            ".save_pretrained(NEW_FOLDER)"
         )
     return {}
 

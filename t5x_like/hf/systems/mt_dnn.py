@@ -11,8 +11,9 @@ from t5x_like.systems.mt_dnn import SIZES
 def _derive_config(settings: Settings) -> dict[str, Any]:
     if settings["head"] in ("pair_classification", "ranking"):
         raise ValueError(
-            f"model.head={settings['head']!r}: Hugging Face has no such head; load the encoder "
-            "with from_pretrained(folder, head='features') and save that"
+            f"model.head={settings['head']!r}: Hugging Face has no such head: the encoder "
+            "without it is written by from_pretrained(folder, head='features')"
+            ".save_pretrained(NEW_FOLDER)"
         )
     return {}
 

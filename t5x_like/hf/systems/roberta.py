@@ -27,7 +27,7 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
     if settings["head"] == "pretraining":
         raise ValueError(
             "Hugging Face has no RoBERTa with model.head='pretraining': load the model with "
-            "from_pretrained(folder, head='masked_lm') and save that"
+            "from_pretrained(folder, head='masked_lm') and save that, with its head"
         )
     return {"max_position_embeddings": settings["positions"] + settings["padding"] + 1}
 

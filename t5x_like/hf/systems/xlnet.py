@@ -29,8 +29,8 @@ def _derive_config(settings: Settings) -> dict[str, Any]:
     if settings["head"] == "question_answering":
         raise ValueError(
             "model.head='question_answering': Hugging Face's XLNetForQuestionAnswering is another "
-            "head, which searches with beams; load the model with "
-            "from_pretrained(folder, head='features') and save that"
+            "head, which searches with beams: the encoder without a head is written by "
+            "from_pretrained(folder, head='features').save_pretrained(NEW_FOLDER)"
         )
     return {
         "d_head": settings["d_model"] // settings["heads"],
