@@ -63,7 +63,7 @@ import jax
 import ml_collections
 from absl import flags
 
-from t5x_like import config, partitioning, paths, vocabularies
+from t5x_like import config, partitioning, paths, processes, vocabularies
 from t5x_like.config import one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
@@ -75,6 +75,7 @@ from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.pretrained.weight_source import open_source
 
 
+@processes.ending_together()
 def evaluate(settings: ml_collections.ConfigDict) -> None:
     """Evaluate the parameters of a checkpoint, and write the numbers."""
     partitioning.connect_processes()

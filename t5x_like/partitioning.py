@@ -5,22 +5,27 @@ RULES maps each name to the mesh axis that it is sharded over. The program is th
 mesh: one device, eight simulated devices, several processes, a pod.
 """
 
+import atexit
 import contextlib
+import dataclasses
+import functools
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import distributed  # its client of the coordination service has no public name
 from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Int, PyTree
 
-Result = TypeVar("Result")
+from t5x_like import processes
 
 # Slowest network first: replicas only exchange gradients, model parallelism exchanges
 # activations several times a layer, so its devices must be neighbours.
@@ -74,7 +79,8 @@ def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None)
     """Make the mesh of a config: sizes by axis; absent axes are 1, one may be -1 (the rest).
 
     Raises:
-        ValueError: an unknown axis, a size below 1, or a product unlike the number of devices.
+        ValueError: an unknown axis, a size below 1, a product unlike the number of devices, or
+            processes whose rows of a batch do not fit each other.
     """
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(shape, number=len(devices))
@@ -82,14 +88,16 @@ def make_mesh(shape: Mapping[str, int], *, devices: Sequence[Any] | None = None)
     placed = mesh_utils.create_device_mesh(
         tuple(sizes.values()), devices, allow_split_physical_axes=True
     )
-    return Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
+    mesh = Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
+    batch_slices(mesh)  # an error now, and also where devices are only planned for
+    return mesh
 
 
 def mesh_sizes(shape: Mapping[str, int], *, number: int) -> dict[str, int]:
     """The size of each axis of a mesh of `number` devices, as `make_mesh` makes it.
 
     Raises:
-        ValueError: as `make_mesh`.
+        ValueError: an unknown axis, a size below 1, or a product unlike the number.
     """
     unknown = [name for name in shape if name not in MESH_AXES]
     if unknown:
@@ -202,7 +210,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]:
-    """Make global arrays from this process's rows of a batch."""
+    """Make global arrays from this process's rows of a batch, `BatchSlice.rows`, in order."""
     sharding = batch_sharding(mesh)
     if jax.process_count() == 1:
         return jax.device_put(dict(batch), sharding)
@@ -211,52 +219,114 @@ def shard_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, Array]
     }
 
 
-def batch_slice(mesh: Mesh, *, process: int | None = None) -> tuple[int, int]:
-    """The slice of each batch that a process reads: (index, number of slices).
+@dataclasses.dataclass(frozen=True)
+class BatchSlice:
+    """The rows of each batch that a process reads, and puts onto its devices.
 
-    Processes that hold the same examples, because only `model` divides them, have the same index.
+    Processes that hold the same rows, because only `model` divides them, have the same slice. The
+    rows need not be contiguous: on a v5e:4x4 with 16 copies, whose ring of devices runs through all
+    hosts, the first process has the blocks 0, 1, 6 and 15.
+
+    Attributes:
+        index: of the slice.
+        number: of all different slices.
+        blocks: its blocks of rows, in order. A batch has `number * len(blocks)` of equal size.
+    """
+
+    index: int
+    number: int
+    blocks: tuple[int, ...]
+
+    def rows(self, batch_size: int) -> Int[np.ndarray, "rows"]:
+        """The positions of the slice's rows in a batch of so many rows, in order."""
+        if self.number == 1:  # all, also of a batch that the mesh does not divide
+            return np.arange(batch_size)
+        size = batch_size // (self.number * len(self.blocks))
+        return (np.array(self.blocks)[:, None] * size + np.arange(size)).reshape(-1)
+
+    def of(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The slice's rows of a global batch."""
+        return {name: rows[self.rows(len(rows))] for name, rows in batch.items()}
+
+
+@functools.lru_cache(maxsize=16)
+def batch_slices(mesh: Mesh) -> dict[int, BatchSlice]:
+    """The slice of each batch that each process reads, by the index of the process.
 
     Raises:
-        ValueError: the rows of a process are not contiguous, or processes have unequal numbers.
+        ValueError: two processes have some rows in common and others not, or unequal numbers.
     """
-    process = jax.process_index() if process is None else process
-    rows = batch_parts(mesh.shape)
+    parts = batch_parts(mesh.shape)
     held: dict[int, set[int]] = {}
     device: Any
-    for device, index in batch_sharding(mesh).devices_indices_map((rows,)).items():
-        held.setdefault(device.process_index, set()).update(range(*index[0].indices(rows)))
-    mine = sorted(held[process])
-    size = len(mine)
-    if (
-        mine[-1] - mine[0] + 1 != size
-        or mine[0] % size
-        or any(len(h) != size for h in held.values())
-    ):
-        raise ValueError(
-            f"mesh={dict(mesh.shape)} gives a process rows that are not contiguous: make "
-            "mesh.data*mesh.fsdp a multiple of the number of processes, or the other way round"
-        )
-    return mine[0] // size, rows // size
+    for device, index in batch_sharding(mesh).devices_indices_map((parts,)).items():
+        held.setdefault(device.process_index, set()).update(range(*index[0].indices(parts)))
+    blocks = {process: tuple(sorted(own)) for process, own in held.items()}
+    slices = sorted(set(blocks.values()))
+    if sum(map(len, slices)) != parts or len(set(map(len, slices))) > 1:
+        _refuse(mesh, blocks)
+    return {
+        process: BatchSlice(slices.index(own), len(slices), own) for process, own in blocks.items()
+    }
+
+
+def _refuse(mesh: Mesh, blocks: Mapping[int, tuple[int, ...]]) -> NoReturn:
+    """Raise an error that names two processes whose rows do not fit each other."""
+    first, second = next(
+        (one, other)
+        for one, other in itertools.combinations(sorted(blocks), 2)
+        if len(blocks[one]) != len(blocks[other])
+        or 0 < len({*blocks[one]} & {*blocks[other]}) < len(blocks[one])
+    )
+    sizes = {axis: size for axis, size in mesh.shape.items() if size > 1}
+    devices = mesh.devices.size // len(blocks)
+    raise ValueError(
+        f"mesh={sizes} cuts a batch into {batch_parts(mesh.shape)} blocks of rows, and gives "
+        f"process {first} the blocks {_listed(blocks[first])} and process {second} the blocks "
+        f"{_listed(blocks[second])}: two processes must have the same rows, or equally many "
+        f"others; set mesh.model to a divisor or a multiple of {devices}, the devices of a process"
+    )
+
+
+def _listed(blocks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, blocks[:8]))
+    return f"{shown}, ..." if len(blocks) > 8 else shown
+
+
+def batch_slice(mesh: Mesh) -> BatchSlice:
+    """The slice of each batch that this process reads; raises ValueError as `batch_slices`."""
+    return batch_slices(mesh)[jax.process_index()]
 
 
 def connect_processes() -> None:
-    """Connect the processes of a run, if JAX_NUM_PROCESSES is set.
+    """Connect the processes of a run, if JAX_NUM_PROCESSES is set; an error of one ends all.
 
     JAX_NUM_PROCESSES=auto on Cloud TPU, GKE, Slurm and MPI, where JAX discovers the processes;
     elsewhere their number, with JAX_COORDINATOR_ADDRESS (host:port) and JAX_PROCESS_ID. Call it
     before anything that uses a device.
     """
-    processes = os.environ.get("JAX_NUM_PROCESSES")
-    if processes is None or jax.distributed.is_initialized():
+    number = os.environ.get("JAX_NUM_PROCESSES")
+    if number is None or jax.distributed.is_initialized():
         return
-    if processes == "auto":
+    if number == "auto":
         jax.distributed.initialize()
-        return
-    jax.distributed.initialize(
-        coordinator_address=os.environ["JAX_COORDINATOR_ADDRESS"],
-        num_processes=int(processes),
-        process_id=int(os.environ["JAX_PROCESS_ID"]),
-    )
+    else:
+        jax.distributed.initialize(
+            coordinator_address=os.environ["JAX_COORDINATOR_ADDRESS"],
+            num_processes=int(number),
+            process_id=int(os.environ["JAX_PROCESS_ID"]),
+        )
+    _watch_errors()
+
+
+def _watch_errors() -> None:
+    """Let an error of one process end all of them, from now to the end of this one."""
+    state: Any = distributed.global_state
+    if state.num_processes > 1:
+        watch = processes.watch(
+            state.client, process=state.process_id, processes=state.num_processes
+        )
+        atexit.register(watch.close)  # before JAX's own handler, which ends the client
 
 
 def cuts_batch(rows: int) -> bool:
@@ -316,28 +386,11 @@ def fetch(arrays: PyTree) -> PyTree:
 
     Call it on all processes, with the arrays that a program on the mesh returns.
     """
-    if jax.process_count() == 1:
-        return jax.tree.map(np.asarray, arrays)
-    return multihost_utils.process_allgather(arrays, tiled=True)
 
+    def copy(array: Array) -> np.ndarray:
+        # What each process has as a whole would be joined to several copies.
+        if not isinstance(array, jax.Array) or array.is_fully_addressable:
+            return np.asarray(array)
+        return multihost_utils.process_allgather(array, tiled=True)
 
-def on_first_process(work: Callable[[], Result]) -> Result | None:
-    """Do something on the first process alone; the others wait for it. Call it on all processes.
-
-    Returns:
-        The result; None on the others.
-
-    Raises:
-        ValueError: on all processes, the work raised ValueError or OSError on the first.
-    """
-    result, problem = None, ""
-    if jax.process_index() == 0:
-        try:
-            result = work()
-        except (ValueError, OSError) as error:
-            problem = str(error) or repr(error)
-    if jax.process_count() > 1 and multihost_utils.broadcast_one_to_all(np.array(bool(problem))):
-        problem = problem or "the first process has ended with an error, see its output"
-    if problem:
-        raise ValueError(problem)
-    return result
+    return jax.tree.map(copy, arrays)

@@ -12,6 +12,7 @@ import os
 import pathlib
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -131,9 +132,14 @@ def write_whole(file: Path | epath.Path, content: str | bytes) -> None:
         with requests(file):
             file.write_bytes(content)
         return
-    unfinished = file.with_suffix(f".{os.getpid()}.unfinished")
-    unfinished.write_bytes(content)
-    unfinished.replace(file)
+    # Containers on several machines may have the same number of a process.
+    unfinished = file.with_suffix(f".{uuid.uuid4().hex}.unfinished")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(file)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def create(file: Path, content: str) -> bool:

@@ -58,7 +58,7 @@ def plan(settings: ml_collections.ConfigDict) -> None:
             with contextlib.suppress(NoCompilerError):  # the counts need no compiler
                 topology.devices()  # simulated ones before JAX starts with one
             if not given.search:
-                report.check_layout(settings, topology, task=given.task or "")
+                report.check_layout(settings, topology)
         found = report.arithmetic(settings, task=given.task or "")
         if while_training.generates(settings):
             found["generates"] = True

@@ -30,7 +30,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from t5x_like import config, partitioning, paths
+from t5x_like import config, partitioning, paths, processes
 from t5x_like.batches.task_reading import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
 from t5x_like.config import Phase, one_line_errors
@@ -66,6 +66,7 @@ from t5x_like.training.watchdog import Watchdog
 _MOST_REWINDS = 10
 
 
+@processes.ending_together()
 def train(settings: ml_collections.ConfigDict) -> None:
     """Train to the config's `train.steps`, from the newest checkpoint if there is one."""
     partitioning.connect_processes()
@@ -73,7 +74,7 @@ def train(settings: ml_collections.ConfigDict) -> None:
         settings = completion.complete(settings)
         workdir = run_folder.find(settings)
         lock = WorkdirLock(workdir, report=functools.partial(print, flush=True))
-        partitioning.on_first_process(lock.refuse_if_alive)
+        processes.on_first_process(lock.refuse_if_alive)
         stored = run_folder.stored(workdir, settings)
         models = model_side.build_tasks(settings)
         first = next(iter(models.values()))
@@ -85,10 +86,10 @@ def train(settings: ml_collections.ConfigDict) -> None:
         with one_line_errors():
             works, carry = _traced(models, phases, parts)
             _check_best(best, schedule, models, parts[0])
-            prints = partitioning.on_first_process(
+            prints = processes.on_first_process(
                 functools.partial(_fingerprints, settings, phases, parts, stored)
             )
-            partitioning.on_first_process(lambda: opened.enter_context(lock))
+            processes.on_first_process(lambda: opened.enter_context(lock))
             saver = opened.enter_context(_saver(settings, lock, parts, prints, best))
             restore = functools.partial(_restore, first, carry, saver)
             state, position = restore()

@@ -159,6 +159,19 @@ def test_renamed_checkpoint_knows_its_step(copy):
     assert_same(params, make_state(seed=20).params)
 
 
+def test_swapped_checkpoints_are_one_clear_error(copy):
+    """A run would go on from step 10 under the name 20, and fail at the save of step 20."""
+    (copy / "10").rename(copy / "aside")
+    (copy / "20").rename(copy / "10")
+    (copy / "aside").rename(copy / "20")
+    message = "have been renamed: 10 is of step 20, 20 is of step 10; give each folder the name"
+    with Checkpoints(copy) as reader, pytest.raises(CheckpointError, match=message):
+        reader.restore_latest(abstract_of(make_state()))
+    with pytest.raises(CheckpointError, match=message):
+        checkpoints.restore_params(copy)
+    assert checkpoints.restore_params(copy / "10")[1] == 20  # of one that is named itself
+
+
 def test_parameters_load_in_another_float_type(two):
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, jnp.bfloat16), make_state().params

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "names": (),
     "paths": (),
     "config": ("names", "paths"),
-    "partitioning": ("names",),
+    "processes": (),
+    "partitioning": ("names", "processes"),
     "vocabularies": ("names", "paths"),
     "batches": ("names", "paths", "vocabularies"),
     "preprocessing": ("names", "paths", "vocabularies", "batches"),
@@ -34,7 +35,7 @@ MAY_IMPORT = {
     "decoding": ("names", "partitioning", "models"),
     "systems": ("names", "partitioning", "models", "losses", "decoding"),
     "training": ("names", "partitioning"),
-    "checkpoints": ("names", "paths", "partitioning"),
+    "checkpoints": ("names", "paths", "processes", "partitioning"),
     "hf": ("names", "models", "systems", "decoding"),
     "pretrained": (
         "names",
@@ -50,6 +51,7 @@ MAY_IMPORT = {
         "names",
         "paths",
         "config",
+        "processes",
         "partitioning",
         "vocabularies",
         "batches",
@@ -76,7 +78,7 @@ COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
     *("tokenize", "__main__"),
 }
-GROUND = {"__init__", "names", "config", "partitioning", "paths"}
+GROUND = {"__init__", "names", "config", "partitioning", "paths", "processes"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {"preprocessing"}
 TENSORFLOW = (

@@ -7,6 +7,7 @@ import pytest
 
 from t5x_like import config, partitioning
 from t5x_like.experiment import data_side
+from t5x_like.partitioning import BatchSlice
 from t5x_like.vocabularies.trainers import train
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -89,21 +90,25 @@ def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monke
     bert.data.shards = shards
     bert.evaluate.batches = 2
 
-    def read(index, number):
-        monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: (index, number))
-        monkeypatch.setattr(partitioning, "batch_parts", lambda shape: number)
-        return data_side.build(bert, mesh).eval_batches("text_files")
+    def read(index, number, *blocks):
+        own = BatchSlice(index, number, blocks)
+        monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: own)
+        monkeypatch.setattr(partitioning, "batch_parts", lambda shape: number * len(blocks))
+        monkeypatch.setattr(data_side, "_any_process", lambda flag: True if flag else flag)
+        return own.rows(8), data_side.build(bert, mesh).eval_batches("text_files")
 
-    whole = read(0, 1)
-    parts = [read(index, 4) for index in range(4)]
+    _, whole = read(0, 1, 0)
     assert len(whole) == 2
-    for batch, *own in zip(whole, *parts, strict=True):
-        together = {name: np.concatenate([part[name] for part in own]) for name in batch}
-        jax.tree.map(np.testing.assert_array_equal, batch, together)
+    # As a ring of devices has them: two blocks of rows a process, in no order.
+    for number, blocks in enumerate(((0, 7), (1, 6), (2, 3), (4, 5))):
+        rows, found = read(number, 4, *blocks)
+        for batch, own in zip(whole, found, strict=True):
+            for name, values in batch.items():
+                np.testing.assert_array_equal(own[name], values[rows])
 
 
 def test_processes_read_training_batches_without_waiting_for_each_other(bert, mesh, monkeypatch):
-    monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: (1, 2))
+    monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: BatchSlice(1, 2, (1,)))
     bert.data.shards = 2
     inputs = data_side.build(bert, mesh)
     monkeypatch.setattr(data_side, "_any_process", lambda flag: pytest.fail("a collective"))
@@ -113,7 +118,7 @@ def test_processes_read_training_batches_without_waiting_for_each_other(bert, me
 def test_the_data_has_a_shard_for_each_device_with_rows_that_later_processes_may_share(bert):
     bert.data.shards = 0
     mesh = partitioning.make_mesh({"data": 4, "model": 2})
-    assert partitioning.batch_slice(mesh) == (0, 1)  # one process, and later perhaps four
+    assert partitioning.batch_slice(mesh).number == 1  # one process, and later perhaps four
     assert data_side.build(bert, mesh).shards == 4
 
 

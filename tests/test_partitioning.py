@@ -1,5 +1,6 @@
 """Layouts: the same program, the same losses, nothing replicated that should be cut."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -12,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from t5x_like import partitioning
 from t5x_like.config import defaults
 from t5x_like.experiment import model_side
+from t5x_like.partitioning import BatchSlice
 from t5x_like.planning.collectives import KINDS
 from t5x_like.systems.t5 import SIZES
 from t5x_like.training.loop import Log, Work, fit
@@ -191,35 +193,59 @@ def test_what_a_mesh_cannot_cut_is_named():
 def test_batches_are_cut_by_process_and_never_by_model():
     mesh = partitioning.make_mesh({"data": 2, "fsdp": 2, "model": 2})
     assert partitioning.batch_sharding(mesh).spec == P(("data", "fsdp", "expert"))
-    assert partitioning.batch_slice(mesh) == (0, 1)
+    assert partitioning.batch_slice(mesh) == BatchSlice(0, 1, (0, 1, 2, 3))
+    np.testing.assert_array_equal(partitioning.batch_slice(mesh).rows(6), range(6))
 
 
+@dataclasses.dataclass(frozen=True)
 class Device:
-    """Enough of a device for `batch_slice`: an id and the process that holds it."""
+    """Enough of a device for `batch_slices`: an id and the process that holds it."""
 
-    def __init__(self, number, processes):
-        self.id, self.process_index = number, number * processes // 8
+    id: int
+    process_index: int
+
+
+def mesh_of(monkeypatch, shape, processes):
+    """A mesh of {data, model}, and the process of each of its devices in order."""
+    rows, parts = shape
+    held = {
+        Device(number, process): (slice(number // parts, number // parts + 1),)
+        for number, process in enumerate(processes)
+    }
+    sharding = type("Sharding", (), {"devices_indices_map": lambda self, shape: held})()
+    monkeypatch.setattr(partitioning, "batch_sharding", lambda mesh: sharding)
+    sizes = {"data": rows, "fsdp": 1, "expert": 1, "model": parts}
+    return type("Mesh", (), {"shape": sizes, "devices": np.zeros(len(processes))})()
 
 
 @pytest.mark.parametrize(
     ("shape", "processes", "slices"),
     [
-        ((8, 1), 4, [(0, 4), (1, 4), (2, 4), (3, 4)]),
-        ((2, 4), 2, [(0, 2), (1, 2)]),
-        ((1, 8), 2, [(0, 1), (0, 1)]),  # both hold all examples, half of the model each
-        ((2, 4), 4, [(0, 2), (0, 2), (1, 2), (1, 2)]),
+        ((8, 1), "00112233", {0: (0, 4), 1: (1, 4), 2: (2, 4), 3: (3, 4)}),
+        ((2, 4), "00001111", {0: (0, 2), 1: (1, 2)}),
+        ((1, 8), "00001111", {0: (0, 1), 1: (0, 1)}),  # all examples, half of the model each
+        ((2, 4), "00112233", {0: (0, 2), 1: (0, 2), 2: (1, 2), 3: (1, 2)}),
+        ((8, 1), "01233210", {0: (0, 4), 1: (1, 4), 2: (2, 4), 3: (3, 4)}),
+        ((4, 2), "01233210", {0: (0, 2), 1: (0, 2), 2: (1, 2), 3: (1, 2)}),
     ],
 )
 def test_processes_that_share_examples_have_the_same_slice(monkeypatch, shape, processes, slices):
-    rows, parts = shape
-    held = {
-        Device(number, processes): (slice(number // parts, number // parts + 1),)
-        for number in range(8)
-    }
-    sharding = type("Sharding", (), {"devices_indices_map": lambda self, shape: held})()
-    monkeypatch.setattr(partitioning, "batch_sharding", lambda mesh: sharding)
-    mesh = type("Mesh", (), {"shape": {"data": rows, "fsdp": 1, "expert": 1, "model": parts}})()
-    assert [partitioning.batch_slice(mesh, process=p) for p in range(processes)] == slices
+    mesh = mesh_of(monkeypatch, shape, list(map(int, processes)))
+    found = partitioning.batch_slices(mesh)
+    assert {process: (own.index, own.number) for process, own in found.items()} == slices
+
+
+@pytest.mark.parametrize(
+    ("shape", "processes", "message"),
+    [
+        ((3, 2), "000111", r"process 0 the blocks 0, 1 and process 1 the blocks 1, 2.* of 3, the"),
+        ((2, 3), "001122", r"process 0 the blocks 0 and process 1 the blocks 0, 1: two processes"),
+    ],
+)
+def test_processes_with_some_examples_in_common_are_refused(monkeypatch, shape, processes, message):
+    mesh = mesh_of(monkeypatch, shape, list(map(int, processes)))
+    with pytest.raises(ValueError, match=message):
+        partitioning.batch_slices(mesh)
 
 
 def test_a_layout_gives_names_their_meaning():

@@ -14,7 +14,7 @@ import collections
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,7 +47,8 @@ class Tasks(Protocol):
 class ShardedBatches(Iterator[Batch]):
     """An iterator over this process's rows of each global batch of a task or mixture.
 
-    These are the rows of the shards in `shard_range`, `batch_size / shards` of each, in order.
+    A global batch has `batch_size / shards` rows of each shard, in order. A process reads the
+    shards of its rows; of a shard that has rows of several processes, each of them reads all.
     Without `reading.repeat`, the iterator ends when all shards are exhausted, and missing rows are
     rows of zeros, which have no loss. It then reads the tasks of a mixture one after the other,
     whatever their rates.
@@ -61,7 +62,7 @@ class ShardedBatches(Iterator[Batch]):
         converter: makes the batches.
         pack: whether to put several short examples into a row.
         open_rows: of each shard, rows that examples may still be packed into.
-        shard_range: the first shard of this process, and the one after its last; None for all.
+        rows: the positions of this process's rows in a global batch, in order; None for all.
         any_process: a collective function: with all processes calling it, True if any of them
             passes True. It makes one epoch end on all processes at the same batch; None with one
             process.
@@ -83,7 +84,7 @@ class ShardedBatches(Iterator[Batch]):
         converter: Converter,
         pack: bool,
         open_rows: int,
-        shard_range: tuple[int, int] | None,
+        rows: Sequence[int] | None,
         any_process: Callable[[bool], bool] | None,
         phase: str,
         sizes: Mapping[str, int | None],
@@ -97,13 +98,16 @@ class ShardedBatches(Iterator[Batch]):
         }
         self._converter, self._lengths, self._pack = converter, reading.lengths, pack
         self._any_process, self._sizes = any_process, sizes
+        own = np.arange(batch_size) if rows is None else np.asarray(rows)
         self._rows = batch_size // reading.shards
+        shards, places = np.unique(own // self._rows, return_inverse=True)
+        # Where among the rows of these shards the process's own are.
+        self._own = (places * self._rows + own % self._rows).tolist()
         open_rows = open_rows if pack else 0
         make = functools.partial(
             _Shard, readers, shares, reading, converter=converter, open_rows=open_rows
         )
-        first, after_last = shard_range or (0, reading.shards)
-        self._make_shards = lambda: {n: make(shard=n) for n in range(first, after_last)}
+        self._make_shards = lambda: {n: make(shard=n) for n in shards.tolist()}
         self._shards = self._make_shards()
         self._start_counting()
 
@@ -117,7 +121,8 @@ class ShardedBatches(Iterator[Batch]):
             raise StopIteration
         self._tokens.append(self._tokens_now())
         self._batches += 1
-        return self._batch([row for part in parts for row in _padded(part, self._rows)])
+        read = [row for part in parts for row in _padded(part, self._rows)]
+        return self._batch([read[n] for n in self._own])
 
     def from_start(self) -> "ShardedBatches":
         """The same batches from the first one on, without making the readers anew."""
@@ -128,7 +133,7 @@ class ShardedBatches(Iterator[Batch]):
 
     def blank(self) -> Batch:
         """A batch of only padding, with the shapes and dtypes of all batches; reads no data."""
-        return self._batch([[] for _ in range(self._rows * len(self._shards))])
+        return self._batch([[] for _ in self._own])
 
     def counts(self) -> dict[str, int]:
         """The number of examples of each task that this process has read, over all epochs."""
@@ -141,10 +146,11 @@ class ShardedBatches(Iterator[Batch]):
         """The number of tokens of each task's source, where it is known (`num_tokens`)."""
         return {task: size for task, size in self._sizes.items() if size}
 
-    def tokens(self, *, batches: int) -> dict[str, int]:
-        """The number of tokens of each task that this process has read, over all epochs.
+    def tokens(self, *, batches: int) -> dict[int, dict[str, int]]:
+        """The number of tokens of each task that were read from each of this process's shards.
 
-        It counts `inputs` and `targets`, including examples that wait to be packed into a row.
+        It counts `inputs` and `targets` over all epochs, including examples that wait to be packed
+        into a row.
 
         Args:
             batches: the number of batches used since the start or the last `restore`: all that
@@ -157,12 +163,11 @@ class ShardedBatches(Iterator[Batch]):
         self._tokens = collections.deque([self._tokens_now()], maxlen=2)
         self._batches = 0
 
-    def _tokens_now(self) -> dict[str, int]:
-        total: collections.Counter[str] = collections.Counter()
-        for shard in self._shards.values():
-            for name, stream in shard.streams.items():
-                total[name] += stream.tokens
-        return dict(total)
+    def _tokens_now(self) -> dict[int, dict[str, int]]:
+        return {
+            number: {name: stream.tokens for name, stream in shard.streams.items()}
+            for number, shard in self._shards.items()
+        }
 
     def state(self) -> dict[int, bytes]:
         """The serialized position of each of this process's shards, between two batches."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -111,16 +111,13 @@ def check_continued(
         raise ValueError(f"data.continue_rows=True: {problem}")
 
 
-def check_shards(shards: int, *, batch_size: int, shard_range: tuple[int, int] | None) -> None:
-    """Raises ValueError unless the shards divide the batch and those of this process exist."""
-    first, after_last = shard_range or (0, shards)
+def check_shards(shards: int, *, batch_size: int, rows: Sequence[int] | None = None) -> None:
+    """Raises ValueError unless the shards divide the batch and the rows of this process exist."""
     if shards < 1 or batch_size % shards:
         fitting = [str(n) for n in range(1, batch_size + 1) if batch_size % n == 0]
         raise ValueError(
             f"data.shards={shards} does not divide data.batch_size={batch_size}: set one of "
             f"{', '.join(fitting)}"
         )
-    if not 0 <= first < after_last <= shards:
-        raise ValueError(
-            f"shard_range=({first}, {after_last}) must contain at least one of the {shards} shards"
-        )
+    if rows is not None and not (len(rows) and min(rows) >= 0 and max(rows) < batch_size):
+        raise ValueError(f"rows={list(rows)} must be some of the {batch_size} of a batch")

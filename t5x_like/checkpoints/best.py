@@ -10,6 +10,7 @@ from etils import epath
 
 from t5x_like import paths
 from t5x_like.checkpoints.reading import BEST, CheckpointError, read_best
+from t5x_like.processes import from_first_process
 
 
 class BestCheckpoint:
@@ -34,8 +35,7 @@ class BestCheckpoint:
         self._path = paths.absolute(folder) / BEST
         self.number, self._smaller, self._patience = number, smaller_is_better, patience
         self.values: dict[int, float] = {}
-        if self._path.exists():
-            stored = read_best(self._path.parent)
+        if stored := from_first_process(self._stored):
             if stored["number"] != number:
                 raise CheckpointError(
                     f"checkpoint.best={number!r}: {self._path} has values of "
@@ -45,6 +45,10 @@ class BestCheckpoint:
                 int(step): math.nan if value is None else value
                 for step, value in stored["values"].items()
             }
+
+    def _stored(self) -> dict[str, Any] | None:
+        """What the file has, None where there is none."""
+        return read_best(self._path.parent) if self._path.exists() else None
 
     @property
     def step(self) -> int | None:

@@ -15,6 +15,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from t5x_like import paths
+from t5x_like.processes import from_first_process
 
 NAME = "manifest.json"
 _OWN = "sums_of_process_"
@@ -74,7 +75,7 @@ def damage(folder: epath.Path, *, within: str = "") -> str | None:
     """
     problem = None
     try:
-        files = _read(folder / NAME)
+        files = from_first_process(lambda: _read(folder / NAME))
     except FileNotFoundError:
         problem = f"{NAME} is missing"
     except (OSError, ValueError) as error:

@@ -14,11 +14,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
-from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from t5x_like import paths
 from t5x_like.checkpoints import manifest
+from t5x_like.processes import from_first_process
 
 PARAMS, TRAINING, DATA, METADATA = "params", "training", "data", "metadata"  # items, as folders
 ARRAYS = (PARAMS, TRAINING)
@@ -97,8 +97,8 @@ def read_metadata(path: epath.PathLike) -> dict[str, Any]:
     Raises:
         CheckpointError: there is no checkpoint at `path`, or no intact one.
     """
-    folder = newest_intact(path, item=METADATA)
-    return json.loads((folder / METADATA / "metadata.json").read_text())
+    file = newest_intact(path, item=METADATA) / METADATA / "metadata.json"
+    return from_first_process(lambda: json.loads(file.read_text()))
 
 
 def restore_params(
@@ -124,7 +124,7 @@ def restore_params(
 
     Raises:
         CheckpointError: there is no checkpoint at `path`, none is intact or fewer than `average`,
-            or a parameter is missing or of another shape.
+            folders were renamed, or a parameter is missing or of another shape.
     """
     if average < 1:
         raise CheckpointError(f"average={average} must be 1 or more")
@@ -138,7 +138,8 @@ def restore_params(
     newest = folders[0]
     params = read(newest / PARAMS, abstract) if average == 1 else _mean(folders, abstract, read)
     # A checkpoint that was given away may have been renamed.
-    return params, int(newest.name) if newest.name.isdecimal() else read_metadata(newest)["step"]
+    step = from_first_process(lambda: _step(newest))
+    return params, int(newest.name) if step is None else step
 
 
 def _mean(
@@ -179,9 +180,9 @@ def restore_state(folder: epath.Path, abstract: Any) -> tuple[Any, DataState]:
 
 def _positions(folder: epath.Path) -> DataState:
     """The positions of all shards; each is read when it is looked up."""
-    found = {int(path.stem): path for path in folder.glob(f"*{POSITION}")}
-    if found:
-        return _Positions(found)
+    names = from_first_process(lambda: [path.name for path in folder.glob(f"*{POSITION}")])
+    if names:
+        return _Positions({int(name.removesuffix(POSITION)): folder / name for name in names})
     older: dict[int, bytes] = {}  # an older checkpoint has a file for each process
     for path in folder.glob("*.json"):
         shards = json.loads(path.read_text())
@@ -259,14 +260,7 @@ def newest_intact(path: epath.PathLike, *, item: str = "") -> epath.Path:
 
 def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
     """The newest `count` intact checkpoints, or all if there are fewer; at least one."""
-    path = paths.absolute(locate(path))
-    if (path / manifest.NAME).exists() or (path / PARAMS).exists():
-        candidates = [path]
-    else:
-        folder = path / "checkpoints" if checkpoint_steps(path / "checkpoints") else path
-        candidates = [folder / str(step) for step in reversed(agreed_steps(folder))]
-    if not candidates:
-        raise CheckpointError(_explain_absence(path))
+    candidates = [epath.Path(one) for one in from_first_process(lambda: _candidates(path))]
     found: list[epath.Path] = []
     problems: list[str] = []
     for candidate in candidates:
@@ -274,14 +268,51 @@ def _intact(path: epath.PathLike, *, item: str, count: int) -> list[epath.Path]:
             break
         problem = manifest.damage(candidate, within=item)
         if problem is None:
+            from_first_process(functools.partial(_check_name, candidate, given=path))
             found.append(candidate)
         else:
             problems.append(f"{candidate} is damaged: {problem}")
     if not found:
-        raise DamagedCheckpointError(f"no intact checkpoint at {path}: {'; '.join(problems)}")
+        where = paths.absolute(path)
+        raise DamagedCheckpointError(f"no intact checkpoint at {where}: {'; '.join(problems)}")
     for problem in problems:
         logging.error("checkpoint %s; using the one before", problem)
     return found
+
+
+def _candidates(path: epath.PathLike) -> list[str]:
+    """The checkpoints at a path, the newest first, whether intact or not."""
+    path = paths.absolute(locate(path))
+    if (path / manifest.NAME).exists() or (path / PARAMS).exists():
+        return [str(path)]
+    folder = path / "checkpoints" if checkpoint_steps(path / "checkpoints") else path
+    if not (steps := checkpoint_steps(folder)):
+        raise CheckpointError(_explain_absence(path))
+    return [str(folder / str(step)) for step in reversed(steps)]
+
+
+def _check_name(folder: epath.Path, *, given: epath.PathLike) -> None:
+    """Check that a folder has the name of its step; one that was given itself may have any.
+
+    Raises:
+        CheckpointError: folders were renamed: the newest by name would not be the newest.
+    """
+    if folder == paths.absolute(given) or _step(folder) in (None, int(folder.name)):
+        return
+    steps = {step: _step(folder.parent / str(step)) for step in checkpoint_steps(folder.parent)}
+    wrong = (f"{name} is of step {own}" for name, own in steps.items() if own not in (None, name))
+    raise CheckpointError(
+        f"checkpoints in {folder.parent} have been renamed: {', '.join(wrong)}; give each folder "
+        "the name of its step"
+    )
+
+
+def _step(folder: epath.Path) -> int | None:
+    """The step in a checkpoint's metadata; None where it is not there."""
+    try:
+        return json.loads((folder / METADATA / "metadata.json").read_text()).get("step")
+    except (OSError, ValueError):
+        return None
 
 
 def _explain_absence(path: epath.Path) -> str:
@@ -302,10 +333,7 @@ def _explain_absence(path: epath.Path) -> str:
 
 def agreed_steps(folder: epath.Path) -> list[int]:
     """`checkpoint_steps` as the first process sees them: shared storage may show others less."""
-    steps = checkpoint_steps(folder)
-    count = int(multihost_utils.broadcast_one_to_all(np.int32(len(steps))))
-    shared = multihost_utils.broadcast_one_to_all(np.resize(np.array(steps, np.int32), count))
-    return shared.tolist()
+    return from_first_process(lambda: checkpoint_steps(folder))
 
 
 def all_but_params(state: Any) -> dict[str, Any]:

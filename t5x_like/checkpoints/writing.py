@@ -253,7 +253,7 @@ def _positions(
 
 
 class _FilesHandler(ocp.AsyncCheckpointHandler):
-    """Small files, each written by one process under a name of its own."""
+    """Small files. Processes that read the same shard write its position, each of them whole."""
 
     async def async_save(self, directory: epath.Path, args: "_SaveFiles") -> list[Any]:
         write = asyncio.to_thread(self.save, directory, args)
@@ -261,7 +261,7 @@ class _FilesHandler(ocp.AsyncCheckpointHandler):
 
     def save(self, directory: epath.Path, args: "_SaveFiles") -> None:
         for name, content in args.files().items():
-            (directory / name).write_bytes(content)
+            paths.write_whole(directory / name, content)
 
     def restore(self, directory: epath.Path, args: Any = None) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in directory.iterdir()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_collections
 
-from t5x_like import paths, systems
+from t5x_like import paths, processes, systems
 from t5x_like.checkpoints import BestCheckpoint
 from t5x_like.evaluation import evaluated_numbers, measures
 from t5x_like.evaluation.measure import Measure, RowMeasure
@@ -131,10 +131,14 @@ class Schedule:
         return step == self._settings.train.steps
 
     def has_logged(self, step: int) -> bool:
-        """Whether the log of the run has an evaluation of a step."""
+        """Whether the log of the run has an evaluation of a step; call it on all processes."""
         folder = paths.path(self._settings.workdir)
-        log = reporting.read_log(folder) if (folder / reporting.LOG).is_file() else {}
-        return any(step in log[name] for name in log if not name.startswith("train/"))
+
+        def has() -> bool:
+            log = reporting.read_log(folder) if (folder / reporting.LOG).is_file() else {}
+            return any(step in log[name] for name in log if not name.startswith("train/"))
+
+        return processes.from_first_process(has)
 
     def has(self, name: str, *, step: int) -> bool:
         """Whether the run has a value of a number at a step."""

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import ml_collections
 from absl import flags, logging
 
-from t5x_like import paths
+from t5x_like import paths, processes
 from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
 from t5x_like.experiment import gin_files, quiet_tensorflow
 from t5x_like.names import hint, import_file, trust_all_code, trust_code
@@ -40,6 +40,7 @@ TRUST = "trust_code"
 _TRUST_HELP = "run Python files that the folder of a run or checkpoint names (system, data.module)"
 
 
+@processes.ending_together()
 def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.ConfigDict:
     """Read the config and the other flags of the command, or print its help and exit.
 

@@ -129,7 +129,7 @@ def origin(config: ml_collections.ConfigDict) -> dict[str, str]:
     It is empty where the run started with random weights, or from another system.
     """
     folder = paths.path(config.workdir) / "checkpoints"
-    if checkpoints.checkpoint_steps(folder):
+    if checkpoints.agreed_steps(folder):
         return {"model_type": checkpoints.read_metadata(folder).get("model_type", "")}
     if not config.initialize:
         return {"model_type": ""}

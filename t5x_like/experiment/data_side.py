@@ -17,6 +17,7 @@ from t5x_like import partitioning
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
+from t5x_like.partitioning import BatchSlice
 
 TARGETS = {
     "decoder_target_tokens": "decoder_loss_weights",
@@ -34,14 +35,14 @@ class Inputs:
         config: the config of the run, or of one of its phases.
         text: the vocabulary, objective, converter and labels.
         shards: pieces that the training data is split into; a saved position has as many.
-        slice: (index, number) of this process's part of each batch.
+        slice: this process's rows of each batch.
         phase: the phase of the run, "" if it has only one.
     """
 
     config: ml_collections.ConfigDict
     text: TextData
     shards: int
-    slice: tuple[int, int]
+    slice: BatchSlice
     phase: str
     _kept: dict[str, list[dict[str, np.ndarray]]] = dataclasses.field(default_factory=dict)
     _passes: dict[str, ShardedBatches] = dataclasses.field(default_factory=dict)
@@ -66,12 +67,16 @@ class Inputs:
         """
         sizes = self.train_batches.sizes()
         read = self.train_batches.tokens(batches=batches)
-        counts = np.array([read[task] for task in sizes], np.int64)
+        counts = np.zeros((self.shards, len(sizes)), np.int64)
+        for shard, tokens in read.items():
+            counts[shard] = [tokens[task] for task in sizes]
         if sizes and jax.process_count() > 1:  # JAX has 32 bits
             halves = np.stack(np.divmod(counts, 2**24)).astype(np.int32)
-            halves = np.sum(multihost_utils.process_allgather(halves), axis=0, dtype=np.int64)
+            # All processes that read a shard have read the same of it, and the others nothing.
+            halves = np.max(multihost_utils.process_allgather(halves), axis=0).astype(np.int64)
             counts = halves[0] * 2**24 + halves[1]
-        return {task: float(n) / sizes[task] for task, n in zip(sizes, counts, strict=True)}
+        total = counts.sum(axis=0)
+        return {task: float(n) / sizes[task] for task, n in zip(sizes, total, strict=True)}
 
     @property
     def eval_tasks(self) -> tuple[str, ...]:
@@ -105,16 +110,11 @@ class Inputs:
 
     def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes of a global training batch."""
-        parts = self.slice[1]
+        parts = self.slice.number
         return {
             name: jax.ShapeDtypeStruct((rows.shape[0] * parts, *rows.shape[1:]), rows.dtype)
             for name, rows in self.train_batches.blank().items()
         }
-
-    def part(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """This process's rows of a global batch."""
-        index, number = self.slice
-        return {name: np.split(rows, number)[index] for name, rows in batch.items()}
 
     def held_out_rows(self, task: str) -> Iterator[dict[str, Any]]:
         """The held-out rows of a task's source, the same on all processes."""
@@ -125,7 +125,7 @@ class Inputs:
 
         The shards of training follow the mesh where the config does not set them; those of
         evaluation never do, since other shards have other first rows and other noise. A single one
-        is read by all processes, each of which keeps its part of the batches.
+        is read by all processes, each of which keeps its rows of the batches.
         """
         data = self.config.data
         shards = data.shards or (data.batch_size if self.text.converter.continues else 1)
@@ -133,16 +133,13 @@ class Inputs:
             self._passes[task] = self._batches(
                 task, split="validation", shards=shards, repeat=False
             )
-        batches = self._passes[task].from_start()
-        return batches if shards % self.slice[1] == 0 else map(self.part, batches)
+        return self._passes[task].from_start()
 
     def _batches(
         self, task: str, *, split: str, shards: int, repeat: bool = True
     ) -> ShardedBatches:
         tasks = self.text.tasks()  # another phase or task may have registered the same names since
         data = self.config.data
-        index, number = self.slice if shards % self.slice[1] == 0 else (0, 1)
-        mine = shards // number
         return tasks.batches(
             task,
             split=split,
@@ -156,9 +153,9 @@ class Inputs:
             repeat=repeat,
             shuffle_buffer=data.shuffle_buffer,
             shards=shards,
-            shard_range=(index * mine, (index + 1) * mine),
-            # Endless epochs end on no process: nothing to agree on.
-            any_process=_any_process if number > 1 and not repeat else None,
+            rows=self.slice.rows(data.batch_size).tolist(),
+            # Endless epochs end on no process, and a single shard on all: nothing to agree on.
+            any_process=_any_process if not repeat and min(shards, self.slice.number) > 1 else None,
             phase=self.phase,
         )
 
@@ -188,27 +185,43 @@ def build(
     text = text or text_data.build(config)
     _check_vocabulary(config, text)
     text.tasks()
-    number = partitioning.batch_slice(mesh)[1]
-    # One for each device that holds rows, so that more or fewer processes can share them later.
-    parts = partitioning.batch_parts(mesh.shape)
-    shards = shards or data.shards or (data.batch_size if text.converter.continues else parts)
-    if shards % number:
-        raise ValueError(
-            f"data.shards={shards} cannot be divided among {number} batch slices; a run keeps the "
-            "number that it began with, by default one for each device that held rows: one that "
-            f"shall go on over more processes begins with a multiple, as data.shards={number}"
-        )
     _check_labels(config, text)
     inputs = Inputs(
         config=config,
         text=text,
-        shards=shards,
+        shards=number_of_shards(data, mesh, continues=text.converter.continues, stored=shards),
         slice=partitioning.batch_slice(mesh),
         phase=phase,
     )
     for task in inputs.eval_tasks:
         inputs._pass(task)
     return inputs
+
+
+def number_of_shards(
+    data: ml_collections.ConfigDict, mesh: Mesh, *, continues: bool, stored: int | None = None
+) -> int:
+    """The number of pieces that the processes of a mesh read the training data in.
+
+    Args:
+        data: the settings.
+        continues: whether rows continue from batch to batch, so that each is a piece.
+        stored: the number with which the run began; None for a new run.
+
+    Raises:
+        ValueError: the processes cannot share them.
+    """
+    number = partitioning.batch_slice(mesh).number
+    # One for each device that holds rows, so that more or fewer processes can share them later.
+    parts = partitioning.batch_parts(mesh.shape)
+    shards = stored or data.shards or (data.batch_size if continues else parts)
+    if shards % number:
+        raise ValueError(
+            f"data.shards={shards} cannot be divided among {number} batch slices; a run keeps the "
+            "number that it began with, by default one for each device that held rows: one that "
+            f"shall go on over more processes begins with a multiple, as data.shards={number}"
+        )
+    return shards
 
 
 def _check_vocabulary(config: ml_collections.ConfigDict, text: TextData) -> None:

@@ -55,7 +55,7 @@ def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored
             is not the folder of a model.
     """
     folder = workdir / "checkpoints"
-    if not checkpoints.checkpoint_steps(folder):
+    if not checkpoints.agreed_steps(folder):
         if settings.initialize_optimizer:
             optimizer_state.find(settings.initialize, optimizer=settings.optimizer)
         elif settings.initialize:

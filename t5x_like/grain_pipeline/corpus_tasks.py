@@ -1,6 +1,6 @@
 """The tasks of a data module with corpora, which need neither seqio nor TensorFlow."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -66,7 +66,7 @@ class CorpusTasks:
         repeat: bool = True,
         shuffle_buffer: int = 1,
         shards: int = 1,
-        shard_range: tuple[int, int] | None = None,
+        rows: Sequence[int] | None = None,
         any_process: Callable[[bool], bool] | None = None,
         phase: str = "",
     ) -> ShardedBatches:
@@ -80,7 +80,7 @@ class CorpusTasks:
                 of others, or damaged.
         """
         check_numbers(seed=seed, batch_size=batch_size)
-        check_shards(shards, batch_size=batch_size, shard_range=shard_range)
+        check_shards(shards, batch_size=batch_size, rows=rows)
         documents = self._split(task, split)
         converters.check(converter, features=self._features, lengths=lengths, pack=pack)
         check_continued(
@@ -104,7 +104,7 @@ class CorpusTasks:
             converter=converter,
             pack=pack,
             open_rows=open_rows,
-            shard_range=shard_range,
+            rows=rows,
             any_process=any_process,
             phase=phase,
             sizes={task: None},

@@ -6,7 +6,6 @@ prompt and an end token (none with `end_inputs` False of text_to_text), and its 
 end token, too.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -17,7 +16,6 @@ import flax.linen as nn
 import ml_collections
 import numpy as np
 
-from t5x_like import partitioning
 from t5x_like.batches.comparison_rows import DecoderComparisons, EncoderDecoderComparisons
 from t5x_like.batches.conversion import Converter, GenerativeConverter
 from t5x_like.batches.converters import EncoderDecoder, PrefixLM
@@ -27,7 +25,7 @@ from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.position_tables import longest_rows
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
-from t5x_like.inference.likelihood import Batch, Pair, PromptFormat, Score, Scorer
+from t5x_like.inference.likelihood import Pair, PromptFormat, Score, Scorer
 from t5x_like.pretrained import Pretrained
 from t5x_like.training import stop_signal
 from t5x_like.vocabularies import Vocabulary
@@ -71,7 +69,7 @@ class TextModel:
             pretrained.module,
             prompt_format,
             batch_size=batch_size,
-            put=self._put,
+            put=pretrained.put,
         )
 
     def without_start(self, **decode: Any) -> "TextModel":
@@ -153,7 +151,7 @@ class TextModel:
 
     def score_tokens(self, pairs: Sequence[Pair]) -> list[Score]:
         """Like `score`, for tokenized pairs, without truncation."""
-        with self._layout():
+        with self.pretrained.layout():
             return self._scorer(self.pretrained.params, pairs)
 
     def generate(self, prompts: Sequence[str]) -> list[str]:
@@ -274,18 +272,6 @@ class TextModel:
             0, self.prompt_format.length - len(pair.continuation)
         )
         return Pair(pair.prompt[max(0, len(pair.prompt) - room) :], pair.continuation)
-
-    def _layout(self) -> contextlib.AbstractContextManager[None]:
-        mesh = self.pretrained.mesh
-        return contextlib.nullcontext() if mesh is None else partitioning.layout(mesh)
-
-    def _put(self, batch: Batch) -> Any:
-        mesh = self.pretrained.mesh
-        if mesh is None:
-            return batch
-        index, number = partitioning.batch_slice(mesh)
-        mine = {name: np.split(rows, number)[index] for name, rows in batch.items()}
-        return partitioning.shard_batch(mine, mesh)
 
 
 def build(

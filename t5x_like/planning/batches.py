@@ -6,6 +6,7 @@ import jax
 import ml_collections
 
 from t5x_like.batches import converters
+from t5x_like.batches.conversion import Converter
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.batches.packing import to_batch
 from t5x_like.config import phases
@@ -32,9 +33,23 @@ class PlannedStep:
     settings: ml_collections.ConfigDict
 
     @property
+    def continues(self) -> bool:
+        """Whether rows continue from batch to batch."""
+        return _converter(self.settings.data).continues
+
+    @property
     def batch(self) -> Batch:
         """The global batch."""
         return batch(self.settings)
+
+
+def steps(config: ml_collections.ConfigDict) -> list[PlannedStep]:
+    """The steps of all phases and tasks of a run."""
+    return [
+        PlannedStep(phase.name, one.name, phase.settings, one.settings)
+        for phase in phases(config)
+        for one in run_tasks(phase.settings)
+    ]
 
 
 def largest(config: ml_collections.ConfigDict, *, task: str = "") -> PlannedStep:
@@ -46,16 +61,12 @@ def largest(config: ml_collections.ConfigDict, *, task: str = "") -> PlannedStep
     Raises:
         ValueError: as `batch`; or the run has no such task.
     """
-    steps = [
-        PlannedStep(phase.name, one.name, phase.settings, one.settings)
-        for phase in phases(config)
-        for one in run_tasks(phase.settings)
-    ]
+    found = steps(config)
     if task:
-        names = [step.task for step in steps]
+        names = [step.task for step in found]
         choose("--task", task, dict.fromkeys(names) if names[0] else {})
-        steps = [step for step in steps if step.task == task]
-    return max(steps, key=lambda step: tokens(step.batch))
+        found = [step for step in found if step.task == task]
+    return max(found, key=lambda step: tokens(step.batch))
 
 
 def tokens(fields: Batch) -> int:
@@ -72,7 +83,7 @@ def batch(config: ml_collections.ConfigDict) -> Batch:
     """
     data = config.data
     examples = examples_of(data.objective, data.objective_settings)
-    converter = make_converter(data, examples, vocabulary=None)
+    converter = _converter(data)
     lengths = data.lengths.to_dict()
     converters.check(converter, features=examples.features, lengths=lengths, pack=data.pack)
     lengths = converter.feature_lengths(lengths)
@@ -81,3 +92,9 @@ def batch(config: ml_collections.ConfigDict) -> Batch:
         name: jax.ShapeDtypeStruct((data.batch_size, *values.shape[1:]), values.dtype)
         for name, values in row.items()
     }
+
+
+def _converter(data: ml_collections.ConfigDict) -> Converter:
+    """The converter of the settings of data, as far as it decides shapes."""
+    examples = examples_of(data.objective, data.objective_settings)
+    return make_converter(data, examples, vocabulary=None)

@@ -1,18 +1,22 @@
 """Make a plan of a config: as JSON with stable keys, and as text."""
 
+import contextlib
 import dataclasses
 from typing import Any
 
 import jax
 import ml_collections
+from jax.sharding import Mesh
 
 from t5x_like import partitioning, systems
+from t5x_like.batches import task_reading
 from t5x_like.decoding.generator import stacks
-from t5x_like.experiment import model_side
+from t5x_like.experiment import data_side, model_side
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.tasks import heads
 from t5x_like.planning import batches, compiling, counting
-from t5x_like.planning.chips import Topology
+from t5x_like.planning.batches import PlannedStep
+from t5x_like.planning.chips import NoCompilerError, Topology
 from t5x_like.planning.compiling import Compiled, TooLargeError
 from t5x_like.planning.counting import Parameter
 from t5x_like.training import flops, task_parameters
@@ -154,15 +158,35 @@ def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
     }
 
 
-def check_layout(config: ml_collections.ConfigDict, topology: Topology, *, task: str = "") -> None:
-    """Check that the mesh fits the topology and divides the batch; nothing is compiled.
+def check_layout(config: ml_collections.ConfigDict, topology: Topology) -> None:
+    """Check that a run of the config can start on the topology; nothing is compiled.
+
+    These are the checks of `train`: that the mesh fits the devices, that it divides the batches of
+    all phases and tasks, and that the processes can share their rows and the data. The last two
+    need libtpu's description of the devices, and are left out without it.
 
     Raises:
-        ValueError: it does not.
+        ValueError: it cannot.
     """
-    settings = batches.largest(config, task=task).settings
-    sizes = partitioning.mesh_sizes(settings.mesh.to_dict(), number=topology.number)
-    partitioning.check_batch(settings.data.batch_size, sizes)
+    steps = batches.steps(config)
+    for step in steps:
+        sizes = partitioning.mesh_sizes(config.mesh.to_dict(), number=topology.number)
+        partitioning.check_batch(step.settings.data.batch_size, sizes)
+    with contextlib.suppress(NoCompilerError):
+        mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=topology.devices())
+        for step in steps:
+            check_shards(step, mesh)
+
+
+def check_shards(step: PlannedStep, mesh: Mesh) -> None:
+    """Check that the processes of a mesh can share the data of a step.
+
+    Raises:
+        ValueError: they cannot, or the shards of the data do not divide the batch.
+    """
+    data = step.settings.data
+    shards = data_side.number_of_shards(data, mesh, continues=step.continues)
+    task_reading.check_shards(shards, batch_size=data.batch_size)
 
 
 def _reason(error: TooLargeError) -> str:

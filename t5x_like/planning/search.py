@@ -110,7 +110,7 @@ def _estimates(
 ) -> list[_Estimate]:
     """The estimates of the layouts that may fit."""
     devices = topology.devices()
-    step = batches.largest(config, task=plan["task"])
+    step, steps = batches.largest(config, task=plan["task"]), batches.steps(config)
     rows = step.settings.data.batch_size
     policies = _POLICIES if "remat" in config.model else ("none",)
     found, memories, reason = [], [], ""
@@ -121,6 +121,8 @@ def _estimates(
         settings = Layout(mesh, 1, policies[0]).apply(step.config)
         try:
             model = model_side.build_tasks(settings, devices=devices)[step.task]
+            for one in steps:
+                report.check_shards(one, model.mesh)
         except ValueError as error:
             reason = str(error)
             continue

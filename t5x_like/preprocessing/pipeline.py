@@ -26,10 +26,10 @@ _LEAST_BUFFER = 1000
 class Batches(ShardedBatches):
     """An iterator over this process's rows of each global batch of a task or mixture.
 
-    These are the rows of the shards in `shard_range`, `batch_size / shards` of each, in order.
-    Without `repeat`, the iterator ends when all shards are exhausted, and missing rows are rows of
-    zeros, which have no loss. It then reads the tasks of a mixture one after the other, whatever
-    their rates.
+    A global batch has `batch_size / shards` rows of each shard, in order. A process reads the
+    shards of its rows. Without `repeat`, the iterator ends when all shards are exhausted, and
+    missing rows are rows of zeros, which have no loss. It then reads the tasks of a mixture one
+    after the other, whatever their rates.
 
     Args:
         task: the name of a registered seqio Task or Mixture.
@@ -46,7 +46,7 @@ class Batches(ShardedBatches):
         shuffle_buffer: the number of examples in the shuffle buffers of all shards together.
         shards: the number of shards of the data: a multiple of every number of processes with
             which the run may continue, and at most the number of documents.
-        shard_range: the first shard of this process, and the one after its last; None for all.
+        rows: the positions of this process's rows in a global batch, in order; None for all.
         any_process: a collective function: with all processes calling it, True if any of them
             passes True. It makes one epoch end on all processes at the same batch; None with one
             process.
@@ -74,13 +74,13 @@ class Batches(ShardedBatches):
         repeat: bool = True,
         shuffle_buffer: int = 10_000,
         shards: int = 1,
-        shard_range: tuple[int, int] | None = None,
+        rows: Sequence[int] | None = None,
         any_process: Callable[[bool], bool] | None = None,
         phase: str = "",
         cache: OfflineCache | None = None,
     ):
         check_numbers(seed=seed, shuffle_buffer=shuffle_buffer, batch_size=batch_size)
-        check_shards(shards, batch_size=batch_size, shard_range=shard_range)
+        check_shards(shards, batch_size=batch_size, rows=rows)
         provider = find(task, split=split)
         is_mixture = isinstance(provider, seqio.Mixture)
         if isinstance(converter, str):
@@ -114,7 +114,7 @@ class Batches(ShardedBatches):
             converter=converter,
             pack=pack,
             open_rows=open_rows,
-            shard_range=shard_range,
+            rows=rows,
             any_process=any_process,
             phase=phase,
             sizes={name: _tokens_of(one, split=split) for name, one in own.items()},

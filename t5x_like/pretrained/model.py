@@ -330,9 +330,7 @@ class Pretrained:
         """Shard a global batch, equal on all processes, over the devices of the parameters."""
         if self.mesh is None:
             return batch
-        index, number = partitioning.batch_slice(self.mesh)
-        mine = {name: np.split(rows, number)[index] for name, rows in batch.items()}
-        return partitioning.shard_batch(mine, self.mesh)
+        return partitioning.shard_batch(partitioning.batch_slice(self.mesh).of(batch), self.mesh)
 
     @property
     def _encodes(self) -> bool:

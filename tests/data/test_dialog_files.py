@@ -84,7 +84,6 @@ def test_a_loss_is_on_responses_ratings_and_queries_alone_also_in_packed_rows(wr
         repeat=True,
         shuffle_buffer=10,
         shards=1,
-        shard_range=(0, 1),
     )
     found, examples = set(), []
     for _, batch in zip(range(8), batches, strict=False):

@@ -15,6 +15,8 @@ from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.preprocessing.streams import Reading, TaskReader
 
 EXAMPLES = 37
+# The rows of two processes: halves, each a shard; and as a ring of devices has them, some of each.
+HALVES = {"halves": [[0, 1, 2, 3], [4, 5, 6, 7]], "ring": [[0, 1, 6, 7], [2, 3, 4, 5]]}
 LENGTHS = {"inputs": 8, "targets": 3}
 SETTINGS = {
     "split": "train",
@@ -166,15 +168,21 @@ def test_the_seed_decides():
     assert numbers_in(first) != numbers_in(other)
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_two_processes_make_up_the_batch_of_one(pack):
-    whole = take(batches_of(pack=pack), 6)
-    parts = [take(batches_of(pack=pack, shard_range=r), 6) for r in [(0, 1), (1, 2)]]
-    together = [
-        {field: np.concatenate([one[field], other[field]]) for field in one}
+def joined(parts, rows):
+    """The batches of which two processes have these rows."""
+    order = np.argsort(np.concatenate(rows))
+    return [
+        {field: np.concatenate([one[field], other[field]])[order] for field in one}
         for one, other in zip(*parts, strict=True)
     ]
-    assert_equal(together, whole)
+
+
+@pytest.mark.parametrize("rows", HALVES.values(), ids=HALVES)
+@pytest.mark.parametrize("pack", [False, True])
+def test_two_processes_make_up_the_batch_of_one(pack, rows):
+    whole = take(batches_of(pack=pack), 6)
+    parts = [take(batches_of(pack=pack, rows=own), 6) for own in rows]
+    assert_equal(joined(parts, rows), whole)
 
 
 @pytest.mark.parametrize(
@@ -235,19 +243,16 @@ def test_resuming_a_finite_pass_is_exact():
     assert list(at_the_end) == []
 
 
-def test_positions_of_one_process_go_on_in_two_and_back():
+@pytest.mark.parametrize("rows", HALVES.values(), ids=HALVES)
+def test_positions_of_one_process_go_on_in_two_and_back(rows):
     one = batches_of(pack=True)
     take(one, 3)
-    halves = [batches_of(pack=True, shard_range=r) for r in [(0, 1), (1, 2)]]
+    halves = [batches_of(pack=True, rows=own) for own in rows]
     for half in halves:
         half.restore(one.state())
     expected = take(one, 3)
     parts = [take(half, 3) for half in halves]
-    together = [
-        {field: np.concatenate([first[field], second[field]]) for field in first}
-        for first, second in zip(*parts, strict=True)
-    ]
-    assert_equal(together, expected)
+    assert_equal(joined(parts, rows), expected)
     back = batches_of(pack=True)
     back.restore({**halves[0].state(), **halves[1].state()})
     assert_equal(take(back, 2), take(one, 2))
@@ -375,7 +380,7 @@ def test_preprocessors_may_have_python_conditions():
         ({"converter": "decoder"}, "read these: encoder_decoder, prefix_lm, encoder"),
         ({"lengths": {"inputs": 8}}, "lengths.targets=None"),
         ({"batch_size": 9}, "shards=2 does not divide data.batch_size=9.*1, 3, 9"),
-        ({"shard_range": (1, 3)}, r"shard_range=\(1, 3\)"),
+        ({"rows": [7, 8]}, r"rows=\[7, 8\] must be some of the 8 of a batch"),
         ({"seed": -1}, "data.seed=-1 must be 0 or more"),
         ({"shuffle_buffer": 0}, "data.shuffle_buffer=0 must be 1 or more"),
     ],
