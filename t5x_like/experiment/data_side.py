@@ -191,6 +191,11 @@ def build(
     number = partitioning.batch_slice(mesh)[1]
     # One for each device that holds rows, so that more or fewer processes can share them later.
     parts = partitioning.batch_parts(mesh.shape)
+    if shards and data.shards not in (0, shards):
+        raise ValueError(
+            f"data.shards={data.shards}, and this run reads its data in {shards} shards, whose "
+            f"positions its checkpoints have: set data.shards={shards}, or another workdir"
+        )
     shards = shards or data.shards or (data.batch_size if text.converter.continues else parts)
     if shards % number:
         raise ValueError(
