@@ -21,13 +21,13 @@ specific), and it is not a base reply. The mixture takes each part
 by its number of rows, or at the `rates` of a config.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import tensorflow as tf
 
+from t5x_like import reading
 from t5x_like.batches import dialog_rows
 from t5x_like.batches.dialog_rows import ATTRIBUTES, RATINGS, Call
 from t5x_like.names import choose, hint
@@ -186,21 +186,14 @@ def read(split: str, path: str) -> list[Dialog]:
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         folder = os.path.dirname(path) or "."
         there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        near = hint(os.path.basename(path), [one for one in there if one.endswith(".jsonl")])
+        endings = reading.with_endings([".jsonl"])
+        near = hint(os.path.basename(path), [one for one in there if one.endswith(endings)])
         raise ValueError(f"data.settings.{split}={path!r} is not a file.{near}")
-    with tf.io.gfile.GFile(path, "r") as file:
-        lines = enumerate(file, start=1)
-        found = [_dialog(line, where=f"{path}:{n}") for n, line in lines if line.strip()]
+    found = [_dialog(raw, where=where) for where, raw in reading.json_lines(path)]
     return found or _fail(path, "it has no dialogs")
 
 
-def _dialog(line: str, *, where: str) -> Dialog:
-    try:
-        raw = json.loads(line)
-    except ValueError as error:
-        _fail(where, f"it is not JSON: {error}")
-    if not isinstance(raw, dict):
-        _fail(where, "it is not a JSON object")
+def _dialog(raw: Mapping[str, Any], *, where: str) -> Dialog:
     if not raw.get("context") or not _are_strings(raw["context"]):
         _fail(where, f"context={raw.get('context')!r:.80} is not a list of turns")
     if not isinstance(raw.get("response"), str):

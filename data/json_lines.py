@@ -1,13 +1,12 @@
 """Read and write JSON Lines of documents as streams, for the commands that filter them.
 
-Files are .jsonl or .json, plain or with .gz, with a JSON object in each line, as C4 and the like
-are published. A bad row ends the command with its file and line: a filter should not lose text
-silently.
+Files are .jsonl or .json, plain or compressed, with a JSON object in each line, as C4 and the like
+are published; docs/data.md has the rules of reading. A bad row ends the command with its file and
+line: a filter should not lose text silently.
 """
 
 import contextlib
 import glob
-import gzip
 import io
 import json
 import os
@@ -15,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from t5x_like import reading
 from t5x_like.experiment.command_line import ArgumentParser, writing
 from t5x_like.names import hint
 
-SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+SUFFIXES = reading.with_endings((".jsonl", ".json"))
 
 
 class Document(NamedTuple):
@@ -75,9 +75,10 @@ def documents(paths: Sequence[str], *, text: str) -> Iterator[Document]:
             the file and the line.
     """
     for row in rows(paths):
-        if not isinstance(row.row.get(text), str):
-            raise ValueError(f"{row.where}: there is no string {text!r}.{hint(text, row.row)}")
-        yield Document(row.path, row.row, row.row[text])
+        try:
+            yield Document(row.path, row.row, reading.field_text(row.row, text))
+        except ValueError as error:
+            raise ValueError(f"{row.where}: {error}") from error
 
 
 def rows(paths: Sequence[str]) -> Iterator[Row]:
@@ -87,28 +88,8 @@ def rows(paths: Sequence[str]) -> Iterator[Row]:
         ValueError: as `documents`.
     """
     for path in paths:
-        with _open(path, "rt") as file:
-            for number, line in enumerate(_lines(file, path), start=1):
-                where = f"{path}:{number}"
-                if line.strip():
-                    yield Row(path, where, _object(line, where=where))
-
-
-def _object(line: str, *, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: it is not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}: it is not a JSON object")
-    return row
-
-
-def _lines(file: IO[str], path: str) -> Iterator[str]:
-    try:
-        yield from file
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        for where, row in reading.json_lines(path):
+            yield Row(path, where, row)
 
 
 class Writer:
@@ -141,7 +122,9 @@ class Writer:
         self._stack = contextlib.ExitStack()
         for name in names:  # of each a file, also where none of its rows is kept
             part = self._folder / f"unfinished-{name}"
-            self._files[name] = self._stack.enter_context(_open(str(part), "wt"))
+            binary = self._stack.enter_context(reading.create(str(part)))
+            text = io.TextIOWrapper(binary, encoding="utf-8", newline="\n")
+            self._files[name] = self._stack.enter_context(text)
 
     def __enter__(self) -> "Writer":
         return self
@@ -173,11 +156,3 @@ def parser(module: str, description: str | None, *, output_required: bool = True
     made.add_argument("--output", required=output_required, metavar="FOLDER")
     made.add_argument("--text", default="text", metavar="FIELD", help="with the text (text)")
     return made
-
-
-def _open(path: str, mode: str) -> IO[str]:
-    if not path.endswith(".gz"):
-        return open(path, mode, encoding="utf-8")
-    # Without the time of writing, so that equal rows give equal files.
-    binary = gzip.GzipFile(path, mode.replace("t", "b"), mtime=0)
-    return io.TextIOWrapper(binary, encoding="utf-8")

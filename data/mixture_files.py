@@ -29,7 +29,7 @@ from typing import Any
 import tensorflow as tf
 
 from t5x_like.names import choose
-from t5x_like.preprocessing import cleaning, mixtures, sources
+from t5x_like.preprocessing import cleaning, line_datasets, mixtures, sources
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.preprocessing.task_vocabulary import TaskVocabulary
 from t5x_like.vocabularies import Vocabulary
@@ -122,4 +122,5 @@ def _count(source: sources.FileSource, vocabulary: Vocabulary) -> int:
         lambda row: tf.size(TaskVocabulary(vocabulary).encode_tf(row["text"]), tf.int64) + 1,
         num_parallel_calls=tf.data.AUTOTUNE,
     )
-    return int(sizes.reduce(tf.constant(0, tf.int64), lambda total, size: total + size))
+    with line_datasets.file_errors():
+        return int(sizes.reduce(tf.constant(0, tf.int64), lambda total, size: total + size))

@@ -6,13 +6,14 @@ r"""Your own translations: two files with a sentence per line, or .tsv or .jsonl
 
 | setting | files | a pair is |
 |---|---|---|
-| `source`, `target` | text, of any name; with the ending .gz compressed | line n of both |
-| `pairs` instead | .tsv, .tsv.gz | two cells of a line, `columns=(0, 1)` |
-| `pairs` instead | .jsonl, .jsonl.gz | two fields of an object, `columns=("source", "target")` |
+| `source`, `target` | text, of any name | line n of both |
+| `pairs` instead | .tsv | two cells of a line, `columns=(0, 1)` |
+| `pairs` instead | .jsonl | two fields of an object, `columns=("source", "target")` |
 
-Each is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these. Files of `source` and `target` are
-matched in sorted order, or in the order of two lists, and have equally many lines: this is checked
-before training. A field within an object is written with a dot: "translation.de".
+All may be compressed (.en.gz, .tsv.zst, ...); docs/data.md has the rules of reading. Each is a
+path, a pattern (`*`, `?`, `[a-z]`) or a list of these. Files of `source` and `target` are matched
+in sorted order, or in the order of two lists, and have equally many lines: this is checked before
+training. A field within an object is written with a dot: "translation.de".
 
 Held out for validation: 1% of the pairs (`held_out`), by the text of the source
 (`sources.held_out`), so that a sentence is never in both splits. Or set `validation_source` and
@@ -25,32 +26,29 @@ The vocabulary that both languages share is trained on both:
 
 It reads from the beginning, so set a large limit for files that are not in random order.
 
-A line of `pairs` without both cells or fields is counted as "unreadable" and skipped; so are pairs
-with an empty side, and texts that `preprocessing/cleaning.py` rejects.
+A line of `pairs` without both fields, or with more or fewer cells than the first, is an error with
+its file and line. Pairs with an empty side, and texts that `preprocessing/cleaning.py` rejects, are
+skipped and counted.
 """
 
 import dataclasses
 import functools
-import gzip
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from t5x_like.batches import cleaning_counts
+from t5x_like import reading
 from t5x_like.names import hint
-from t5x_like.preprocessing import sources
+from t5x_like.preprocessing import line_datasets, sources
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
 Files = str | Sequence[str]
 
 _ROWS = 64  # rows per call into Python
-_TABLES = (".tsv", ".tsv.gz")
-_OBJECTS = (".jsonl", ".jsonl.gz")
+_TABLE, _OBJECTS = ".tsv", ".jsonl"
 _BETWEEN = "\t"  # separates the paths of a unit of two files
 
 
@@ -143,6 +141,7 @@ def source_of_pairs(
         read=form.read,
         examples=examples,
         unit_files=lambda unit: unit.split(_BETWEEN),
+        version=line_datasets.VERSION,
     )
 
 
@@ -160,7 +159,7 @@ class _Form:
     name: str
     units: list[str]
     read: Callable[[tf.Tensor], tf.data.Dataset]
-    parse: Callable[[tf.Tensor], dict[str, tf.Tensor]]
+    parse: Callable[[Any], dict[str, tf.Tensor]]
 
 
 def _form(
@@ -185,6 +184,8 @@ def _form(
             f"{len(sides[1])}: they are matched one by one, in sorted order."
         )
     for paths in zip(*sides, strict=True):
+        for path in paths:
+            next(reading.lines(path), None)  # what is no text is an error of the first line
         counts = [_count_lines(path) for path in paths]
         if counts[0] != counts[1]:
             raise ValueError(
@@ -197,13 +198,8 @@ def _form(
 
 def _read_two(unit: tf.Tensor) -> tf.data.Dataset:
     paths = tf.strings.split(unit, _BETWEEN)
-    lines = tf.data.Dataset.zip(_lines(paths[0]), _lines(paths[1]))
-    return lines.map(lambda *pair: tf.stack(pair))
-
-
-def _lines(path: tf.Tensor) -> tf.data.Dataset:
-    compression = tf.where(tf.strings.regex_full_match(path, r"(?i).*\.gz"), "GZIP", "")
-    return tf.data.TextLineDataset(path, compression_type=compression)
+    lines = tf.data.Dataset.zip(line_datasets.lines(paths[0]), line_datasets.lines(paths[1]))
+    return lines.map(lambda *pair: tf.stack([side["line"] for side in pair]))
 
 
 def _sides(rows: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -211,59 +207,62 @@ def _sides(rows: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def _of_tables(paths: list[str], columns: Sequence[str | int], *, setting: str) -> _Form:
-    endings = [next((e for e in (*_TABLES, *_OBJECTS) if path.endswith(e)), "") for path in paths]
-    if not all(endings) or len({ending in _TABLES for ending in endings}) > 1:
+    endings = {os.path.splitext(reading.uncompressed(path))[1] for path in paths}
+    if len(endings) > 1 or not endings <= {_TABLE, _OBJECTS}:
         raise ValueError(
-            f"{setting}: {', '.join(paths)} must all be .tsv or all .jsonl files, or with .gz."
+            f"{setting}: {', '.join(paths)} must all be .tsv or all .jsonl files, or compressed."
         )
-    is_table = endings[0] in _TABLES
+    is_table = endings == {_TABLE}
     chosen = tuple(columns) or ((0, 1) if is_table else ("source", "target"))
     kind = int if is_table else str
     if len(chosen) != 2 or not all(type(one) is kind for one in chosen):
         what = "numbers from 0" if is_table else "names of fields"
         raise ValueError(f"columns={chosen!r} must be two {what}: source and target.")
-    take: Callable[[bytes], list[bytes | None]]
-    take = functools.partial(_cells if is_table else _fields, chosen=chosen)
+    take: Callable[[str], list[str]] = functools.partial(_fields, chosen=chosen)
+    if is_table:
+        take = functools.partial(_cells, chosen=chosen, number=_number_of_cells(paths))
     for path in paths:
-        with _opened(path) as file:
-            first = next((line for line in file if line.strip()), None)
-        if first is not None and None in take(first):
-            raise ValueError(f"columns={chosen!r}: the first line of {path} does not have both.")
+        for _, line in reading.numbered(path):
+            try:
+                take(line)
+            except ValueError as error:
+                raise ValueError(
+                    f"columns={chosen!r}: the first line of {path} does not have both: {error}"
+                ) from error
+            break
     name = "a table" if is_table else "JSON objects"
-    return _Form(name, paths, _lines, functools.partial(_parse, take=take))
+    return _Form(name, paths, line_datasets.lines, functools.partial(_parse, take=take))
 
 
-def _parse(
-    lines: tf.Tensor, *, take: Callable[[bytes], list[bytes | None]]
-) -> dict[str, tf.Tensor]:
-    def parse(batch: np.ndarray) -> list[np.ndarray]:
-        rows = [take(line) for line in batch if line.strip()]
-        good = [row for row in rows if None not in row]
-        cleaning_counts.count("unreadable", len(rows) - len(good))
-        return [np.array([row[side] for row in good], object) for side in (0, 1)]
+def _number_of_cells(paths: Sequence[str]) -> int:
+    """The cells of the first line of the first file that has one."""
+    rows = (line for path in paths for _, line in reading.numbered(path))
+    return next(rows, "").count("\t") + 1
 
-    parsed = tf.numpy_function(parse, [lines], [tf.string, tf.string])
-    inputs, targets = (tf.ensure_shape(text, [None]) for text in parsed)
+
+def _parse(lines: Any, *, take: Callable[[str], list[str]]) -> dict[str, tf.Tensor]:
+    inputs, targets = line_datasets.texts(lines, take, columns=2)
     return {"inputs": inputs, "targets": targets}
 
 
-def _cells(line: bytes, *, chosen: Sequence[Any]) -> list[bytes | None]:
-    cells = line.rstrip(b"\r\n").split(b"\t")
-    return [cells[number] if number < len(cells) else None for number in chosen]
+def _cells(line: str, *, chosen: Sequence[Any], number: int) -> list[str]:
+    cells = line.split("\t")
+    if len(cells) != number or max(chosen) >= number:
+        least = max(number, max(chosen) + 1)
+        raise ValueError(f"it has {len(cells)} cells with tabs between, and must have {least}")
+    return [cells[one] for one in chosen]
 
 
-def _fields(line: bytes, *, chosen: Sequence[Any]) -> list[bytes | None]:
-    try:
-        row = json.loads(line.decode("utf-8", errors="replace"))
-    except (ValueError, RecursionError):
-        row = None
-    found = []
+def _fields(line: str, *, chosen: Sequence[Any]) -> list[str]:
+    row, found = reading.json_object(line), []
     for name in chosen:
         value: Any = row
-        for key in name.split("."):
+        *parents, last = name.split(".")
+        for key in parents:
             value = value.get(key) if isinstance(value, dict) else None
-        # JSON may contain half a surrogate pair, which UTF-8 cannot encode.
-        found.append(value.encode("utf-8", errors="replace") if isinstance(value, str) else None)
+        if not isinstance(value, dict):
+            raise ValueError(f"there is no object {'.'.join(parents)!r}")
+        found.append(reading.field_text(value, last))
     return found
 
 
@@ -290,15 +289,6 @@ def _count_lines(path: str) -> int:
 
 @functools.cache
 def _count_lines_of(path: str, length: int, changed: int) -> int:
-    """Count lines as TextLineDataset does; once, as long as the file does not change."""
+    """Count lines, once as long as the file does not change."""
     del length, changed
-    lines, last = 0, b"\n"
-    with _opened(path) as file:
-        while piece := file.read(1 << 22):
-            lines, last = lines + piece.count(b"\n"), piece[-1:]
-    return lines + (last != b"\n")
-
-
-def _opened(path: str) -> Any:
-    raw = tf.io.gfile.GFile(path, "rb")
-    return gzip.GzipFile(fileobj=raw) if path.lower().endswith(".gz") else raw
+    return reading.count_lines(path)

@@ -33,7 +33,6 @@ The lines of `validation` are for evaluation; without it `held_out`, a share of 
 All lines are checked at the start and kept in memory; an error names the file and the line.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -41,6 +40,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 from absl import logging
 
+from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.column_source import row_source
@@ -153,23 +153,21 @@ def _rows(setting: str, path: str, chat: ChatTemplate, *, most: int) -> list[Row
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         folder = os.path.dirname(path) or "."
         there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        near = hint(os.path.basename(path), [one for one in there if one.endswith(".jsonl")])
+        endings = reading.with_endings([".jsonl"])
+        near = hint(os.path.basename(path), [one for one in there if one.endswith(endings)])
         raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
     rows: list[Row] = []
     ties = 0
-    with tf.io.gfile.GFile(path, "r") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                found = list(_read_line(line, chat))
-                for row in found:
-                    _check(row, most=most)
-            except ValueError as error:
-                _fail(f"{path}:{number}", str(error))
-            tied = [row for row in found if len(row["ranks"]) > 1 and len(set(row["ranks"])) == 1]
-            ties += len(tied)
-            rows += [row for row in found if row not in tied]
+    for where, raw in reading.json_lines(path):
+        try:
+            found = list(_read_row(raw, chat))
+            for row in found:
+                _check(row, most=most)
+        except ValueError as error:
+            _fail(where, str(error))
+        tied = [row for row in found if len(row["ranks"]) > 1 and len(set(row["ranks"])) == 1]
+        ties += len(tied)
+        rows += [row for row in found if row not in tied]
     if ties:
         logging.info("%s: %d lines in which all responses are tied are left out", path, ties)
     return rows or _fail(path, f"it has no lines to learn from; {ties} ties were left out")
@@ -194,18 +192,12 @@ def _check(row: Row, *, most: int) -> None:
         )
 
 
-def _read_line(line: str, chat: ChatTemplate) -> Iterator[Row]:
+def _read_row(raw: Mapping[str, Any], chat: ChatTemplate) -> Iterator[Row]:
     """The rows of a line.
 
     Raises:
         ValueError: it has none of the forms above.
     """
-    try:
-        raw = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"it is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise ValueError("it is not a JSON object")
     if "messages" in raw:
         yield from _conversation(check_turns(raw["messages"]), chat)
     elif "responses" in raw:

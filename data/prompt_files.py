@@ -17,7 +17,6 @@ Held out for validation: `held_out`, a share of the prompts. All lines are read 
 kept in memory; an error names the file and the line.
 """
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.column_source import row_source
@@ -117,25 +117,17 @@ def _texts(setting: str, path: str, read_row: Callable[[Row], str]) -> Sequence[
     path = os.path.expanduser(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise ValueError(f"data.settings.{setting}={path!r} is not a file")
-    with tf.io.gfile.GFile(path, "r") as file:
-        lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
-    if path.endswith(".txt"):
-        found = [line.rstrip("\n") for _, line in lines]
+    if reading.uncompressed(path).endswith(".txt"):
+        found = [line for _, line in reading.numbered(path)]
     else:
-        found = [_read_line(f"{path}:{number}", line, read_row) for number, line in lines]
+        found = [_read(where, row, read_row) for where, row in reading.json_lines(path)]
     if not found:
         raise ValueError(f"data.settings.{setting}={path!r} has no lines")
     return found
 
 
-def _read_line(where: str, line: str, read_row: Callable[[Row], str]) -> str:
+def _read(where: str, row: Row, read_row: Callable[[Row], str]) -> str:
     try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{where}: it is not JSON: {error}") from error
-    try:
-        if not isinstance(row, dict):
-            raise ValueError("it is not a JSON object")
         return read_row(row)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error

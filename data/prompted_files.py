@@ -22,13 +22,13 @@ start, and kept in memory; the error of a bad row names its file and line. A mod
 trained on the rows.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.preprocessing import sources
 from t5x_like.preprocessing.column_source import row_source
@@ -106,30 +106,22 @@ def _rows(setting: str, path: str, names: Mapping[str, str]) -> list[Row]:
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         folder = os.path.dirname(path) or "."
         there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        near = hint(os.path.basename(path), [one for one in there if one.endswith(".jsonl")])
+        endings = reading.with_endings([".jsonl"])
+        near = hint(os.path.basename(path), [one for one in there if one.endswith(endings)])
         raise ValueError(f"data.settings.{setting}={path!r} is not a file.{near}")
     rows: list[Row] = []
-    with tf.io.gfile.GFile(path, "r") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                row = _row(line, names, where=f"{path}:{number}")
-                if rows and row.keys() != rows[0].keys():
-                    own, first = ([*one.keys() - {"answers"}] for one in (row, rows[0]))
-                    problem = f"the fields {sorted(own)} are not {sorted(first)}"
-                    _fail(f"{path}:{number}", problem)
-                rows.append(row)
+    for where, raw in reading.json_lines(path):
+        row = _row(raw, names, where=where)
+        if rows and row.keys() != rows[0].keys():
+            own, first = ([*one.keys() - {"answers"}] for one in (row, rows[0]))
+            _fail(where, f"the fields {sorted(own)} are not {sorted(first)}")
+        rows.append(row)
     if all(row["answers"] == [row["targets"]] for row in rows):
         rows = [{name: row[name] for name in row if name != "answers"} for row in rows]
     return rows or _fail(path, "it has no rows")
 
 
-def _row(line: str, names: Mapping[str, str], *, where: str) -> Row:
-    try:
-        raw = json.loads(line)
-    except ValueError as error:
-        _fail(where, f"it is not JSON: {error}")
-    if not isinstance(raw, dict):
-        _fail(where, "it is not a JSON object")
+def _row(raw: Mapping[str, Any], names: Mapping[str, str], *, where: str) -> Row:
     if not isinstance(raw.get(names["inputs"]), str):
         _fail(where, f"there is no string {names['inputs']!r}.{hint(names['inputs'], raw)}")
     answers = _answers(raw, names["targets"], where=where)

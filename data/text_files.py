@@ -5,9 +5,11 @@
 
 | files | row | columns |
 |---|---|---|
-| .txt, .txt.gz | a line | none |
-| .jsonl, .json, .jsonl.gz, .json.gz | a line with a JSON object | its fields |
+| .txt | a line | none |
+| .jsonl, .json | a line with a JSON object | its fields |
 | .parquet | a row | its columns of strings |
+
+Text may be compressed (.txt.gz, .jsonl.zst, ...); docs/data.md has the rules of reading.
 
 `files` is a path, a pattern (`*`, `?`, `[a-z]`) or a list of these, all of one format. They are
 streamed: a few lines of text files are in memory, or two row groups of Parquet files (so write
@@ -21,25 +23,21 @@ Held out for validation: 1% of the rows (`held_out`), by their text or the input
 (`sources.held_out`), so that copies are never in both splits. Or set `validation_files`: then all
 of `files` is for training, and it is up to you that the two have no text in common.
 
-A row that is not a JSON object, or has no string in the column, is counted as "unreadable" and
-skipped, as are texts that `preprocessing/cleaning.py` rejects.
+A row that is not a JSON object, or has no string in the column, is an error with its file and line.
+Texts that `preprocessing/cleaning.py` rejects are skipped and counted.
 """
 
 import dataclasses
-import gzip
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import tensorflow as tf
 
-from t5x_like.batches import cleaning_counts
+from t5x_like import reading
 from t5x_like.names import hint
-from t5x_like.preprocessing import cleaning, sources
+from t5x_like.preprocessing import cleaning, line_datasets, sources
 from t5x_like.preprocessing.objectives import Objective
 from t5x_like.vocabularies import Vocabulary
 
@@ -117,7 +115,7 @@ def source(
 
     Raises:
         ValueError: a file or column does not exist, files have several formats, or a setting is out
-            of range.
+            of range. While reading, a damaged file or row is a `FileError`.
     """
     columns = _columns(text=text, inputs=inputs, targets=targets)
     if not 0 <= held_out <= 1:
@@ -132,12 +130,9 @@ def source(
             raise ValueError(f"files: all of the split {split!r} are empty: {', '.join(of_split)}")
     for path in every_path:
         try:
-            found = form.columns(path)
+            form.check(path, columns)
         except OSError as error:
             raise ValueError(f"files: {path} cannot be read: {error}") from error
-        except pyarrow.ArrowInvalid as error:
-            raise ValueError(f"files: {path} is not a Parquet file: {error}") from error
-        _check_columns(path, columns, found=found)
 
     def examples(rows: tf.data.Dataset, split: str) -> tf.data.Dataset:
         def choose(batch: Any) -> dict[str, tf.Tensor]:
@@ -158,6 +153,7 @@ def source(
         count=lambda split: documents if split == "train" else None,
         unit_files=form.files,
         cycle=form.cycle,
+        version=form.version,
     )
 
 
@@ -199,48 +195,41 @@ def _expand(setting: str, patterns: Files) -> list[str]:
     return sorted(found)
 
 
-def _check_columns(path: str, columns: Columns, *, found: list[str] | None) -> None:
-    if found is None:
-        return
-    for feature, column in columns.items():
-        if column not in found:
-            raise ValueError(
-                f"{feature}={column!r}: {path} has no such column of strings.{hint(column, found)}"
-            )
-
-
 @dataclasses.dataclass(frozen=True)
 class _Form:
     """How files of one format are read.
 
     Attributes:
-        columns: path -> the names of its columns of strings, None if they are unknown.
+        check: raises ValueError for a file that lacks a column of strings.
         units: paths -> units, see `FileSource`.
         read: unit -> its raw rows.
-        parse: a batch of raw rows -> {feature: strings [N]}, without unreadable rows.
+        parse: a batch of raw rows -> {feature: strings [N]}.
         files: unit -> the files that it is read from.
         cycle: the number of units to interleave.
+        version: see `FileSource`.
     """
 
-    columns: Callable[[str], list[str] | None]
+    check: Callable[[str, Columns], None]
     units: Callable[[list[str]], list[str]]
     read: Callable[[tf.Tensor, Columns], tf.data.Dataset]
     parse: Callable[[Any, Columns], dict[str, tf.Tensor]]
     files: Callable[[str], Sequence[str]] = lambda unit: [unit]
     cycle: int = 16
+    version: str = line_datasets.VERSION
 
 
-def _suffix(path: str) -> str | None:
-    """The longest known suffix of a path, such as ".txt.gz"."""
-    return max((s for s in _FORMS if path.lower().endswith(s)), key=len, default=None)
+def _suffix(path: str) -> str:
+    """The ending that names the format of a path, ".txt" of "a.txt.gz"; "" for another."""
+    is_known = path.lower().endswith(ENDINGS)
+    return os.path.splitext(reading.uncompressed(path))[1] if is_known else ""
 
 
 def _form(paths: list[str]) -> _Form:
     forms = {}
     for path in paths:
         suffix = _suffix(path)
-        if suffix is None:
-            raise ValueError(f"files: {path} has none of the suffixes {', '.join(_FORMS)}.")
+        if not suffix:
+            raise ValueError(f"files: {path} has none of the suffixes {', '.join(ENDINGS)}.")
         forms[_FORMS[suffix]] = path
     if len(forms) > 1:
         raise ValueError(
@@ -250,75 +239,53 @@ def _form(paths: list[str]) -> _Form:
     return next(iter(forms))
 
 
-def _lines(path: tf.Tensor, columns: Columns) -> tf.data.Dataset:
-    del columns
-    compression = tf.where(tf.strings.regex_full_match(path, r"(?i).*\.gz"), "GZIP", "")
-    return tf.data.TextLineDataset(path, compression_type=compression)
+def _check_lines(path: str, columns: Columns) -> None:
+    if columns != {"text": "text"}:
+        feature, column = next(iter(columns.items()))
+        raise ValueError(f"{feature}={column!r}: {path} has lines, whose only column is 'text'.")
+    next(reading.lines(path), None)
 
 
-def _json_columns(path: str) -> list[str] | None:
-    """The fields of the first row that contain a string."""
-    with tf.io.gfile.GFile(path, "rb") as raw:
-        file = gzip.GzipFile(fileobj=raw) if path.lower().endswith(".gz") else raw
-        first = next((line for line in file if line.strip()), None)
-    if first is None:
-        return None
-    row = _json_row(first)
-    if row is None:
-        raise ValueError(f"files: the first line of {path} is not a JSON object.")
-    return [field for field, value in row.items() if isinstance(value, str)]
+def _check_json(path: str, columns: Columns) -> None:
+    """Check the first row."""
+    for _, row in reading.json_lines(path):
+        for feature, column in columns.items():
+            found = [field for field, value in row.items() if isinstance(value, str)]
+            if column not in found:
+                raise ValueError(
+                    f"{feature}={column!r}: {path} has no such column of strings."
+                    + hint(column, found)
+                )
+        return
 
 
-def _json_row(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line.decode("utf-8", errors="replace"))
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
+def _parse_json(lines: Any, columns: Columns) -> dict[str, tf.Tensor]:
+    def read(line: str) -> list[str]:
+        row = reading.json_object(line)
+        return [reading.field_text(row, column) for column in columns.values()]
+
+    found = line_datasets.texts(lines, read, columns=len(columns))
+    return dict(zip(columns, found, strict=True))
 
 
-def _parse_json(lines: tf.Tensor, columns: Columns) -> dict[str, tf.Tensor]:
-    def parse(batch: np.ndarray) -> list[np.ndarray]:
-        rows = [_json_row(line) or {} for line in batch if line.strip()]
-        texts = [[row.get(column) for column in columns.values()] for row in rows]
-        # JSON may contain half a surrogate pair, which UTF-8 cannot encode.
-        encoded = [
-            [text.encode("utf-8", errors="replace") for text in row if isinstance(text, str)]
-            for row in texts
-        ]
-        good = [row for row in encoded if len(row) == len(columns)]
-        cleaning_counts.count("unreadable", len(rows) - len(good))
-        return [np.array([row[i] for row in good], object) for i in range(len(columns))]
-
-    parsed = tf.numpy_function(parse, [lines], [tf.string] * len(columns))
-    return dict(zip(columns, (tf.ensure_shape(text, [None]) for text in parsed), strict=True))
-
-
-def _parquet_columns(path: str) -> list[str]:
-    types = pyarrow.types
-    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_dictionary)
-    schema = pyarrow.parquet.read_schema(path)
-    return [field.name for field in schema if any(test(field.type) for test in tests)]
+def _check_parquet(path: str, columns: Columns) -> None:
+    found = reading.TextColumns(path)
+    for feature, column in columns.items():
+        found.check(feature, column)
 
 
 def _row_groups(paths: list[str]) -> list[str]:
     """All row groups, as "path#number"."""
     return [
-        f"{path}#{group}"
-        for path in paths
-        for group in range(pyarrow.parquet.read_metadata(path).num_row_groups)
+        f"{path}#{group}" for path in paths for group in range(len(reading.TextColumns(path).rows))
     ]
 
 
 def _read_row_group(unit: tf.Tensor, columns: Columns) -> tf.data.Dataset:
-    names = list(columns.values())
-
     def load(unit: bytes) -> list[np.ndarray]:
         path, _, group = unit.decode().rpartition("#")
-        table = pyarrow.parquet.ParquetFile(path).read_row_group(int(group), columns=names)
-        # A null is an empty text, which cleaning counts and skips.
-        texts = (table.column(name).to_pylist() for name in names)
-        return [np.array([(text or "").encode() for text in column], object) for column in texts]
+        texts = reading.TextColumns(path).read(int(group), list(columns.values()))
+        return [np.array([text.encode() for text in column], object) for column in texts]
 
     loaded = tf.numpy_function(load, [unit], [tf.string] * len(columns))
     rows = dict(zip(columns, (tf.ensure_shape(text, [None]) for text in loaded), strict=True))
@@ -326,26 +293,25 @@ def _read_row_group(unit: tf.Tensor, columns: Columns) -> tf.data.Dataset:
 
 
 _LINES = _Form(
-    columns=lambda path: ["text"],
+    check=_check_lines,
     units=list,
-    read=_lines,
-    parse=lambda lines, columns: {"text": lines},
+    read=lambda path, columns: line_datasets.lines(path),
+    parse=lambda lines, columns: {"text": lines["line"]},
 )
-_JSON = _Form(columns=_json_columns, units=list, read=_lines, parse=_parse_json)
+_JSON = _Form(
+    check=_check_json,
+    units=list,
+    read=lambda path, columns: line_datasets.lines(path),
+    parse=_parse_json,
+)
 _PARQUET = _Form(
-    columns=_parquet_columns,
+    check=_check_parquet,
     units=_row_groups,
     read=_read_row_group,
     parse=lambda rows, columns: rows,
     files=lambda unit: [unit.rpartition("#")[0]],
     cycle=2,
+    version="",
 )
-_FORMS = {
-    ".txt": _LINES,
-    ".txt.gz": _LINES,
-    ".jsonl": _JSON,
-    ".jsonl.gz": _JSON,
-    ".json": _JSON,
-    ".json.gz": _JSON,
-    ".parquet": _PARQUET,
-}
+_FORMS = {".txt": _LINES, ".jsonl": _JSON, ".json": _JSON, ".parquet": _PARQUET}
+ENDINGS = (*reading.with_endings((".txt", ".jsonl", ".json")), ".parquet")

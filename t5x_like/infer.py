@@ -10,7 +10,8 @@ r"""Run a checkpoint on texts: a line of text in, a line of JSON out.
 Input is a text file or .jsonl (field `inputs`, or `text`), or - for standard input; output lines
 have `inputs` and `prediction`, and with --log_probs the generated `tokens` and the natural log p of
 each. A language model continues its input, and reads as many of its last tokens as
-`decode.max_new_tokens` leaves room for. With --stream the answers appear on the terminal token by
+`decode.max_new_tokens` leaves room for; how many were cut, and by how much, is a line at the end on
+standard error. With --stream the answers appear on the terminal token by
 token, and not as JSON. --interactive reads prompts from the terminal, and shows the five likeliest
 next tokens under each text (interactive.py); a model whose data has a chat template
 (`data.settings.template`, data/preference_files.py) keeps a conversation there. Both are greedy, or
@@ -64,7 +65,7 @@ import ml_collections
 import numpy as np
 from absl import flags
 
-from t5x_like import config
+from t5x_like import config, reading
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import (
     command_line,
@@ -92,6 +93,8 @@ Line = str | Mapping[str, Any]  # a text, or the fields of a .jsonl
 
 # The least number of examples over which the share of spans filled exactly is counted.
 _COUNTED = 64
+
+_ENDINGS = reading.with_endings((".txt", ".jsonl"))
 
 # Settings of beam search, which has no text to show before its end.
 _OF_BEAMS = (
@@ -175,10 +178,10 @@ def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text:
         _show_examples(model, _inputs(settings, text), count=arguments.examples)
     elif arguments.stream:
         with contextlib.suppress(KeyboardInterrupt):  # what was typed stays
-            for prompt in map(str, _read(arguments.input, with_objects=False)):
+            for prompt in _counted(model, map(str, _read(arguments.input, with_objects=False))):
                 interactive.type_out(model, prompt, out=sys.stdout)
     else:
-        texts = map(str, _read(arguments.input, with_objects=False))
+        texts = _counted(model, map(str, _read(arguments.input, with_objects=False)))
         size = settings.data.batch_size
         _write(_answers(model, texts, size=size, log_probs=arguments.log_probs), arguments.output)
 
@@ -222,6 +225,22 @@ def _answers(
                 answer["tokens"] = [model.piece(token) for token in tokens]
                 answer["log_probs"] = scores[number].log_probs.tolist()
             yield answer
+
+
+def _counted(model: TextModel, texts: Iterable[str]) -> Iterator[str]:
+    """Pass texts on, and write a line at their end if some were too long as prompts."""
+    lost = []
+    for text in texts:
+        lost.append(model.cut(model.prompt(text)))
+        yield text
+    if cut := [size for size in lost if size]:
+        end = "end" if model.encodes else "beginning"
+        setting = "data.lengths.inputs" if model.encodes else "data.lengths, decode.max_new_tokens"
+        sys.stderr.write(
+            f"{len(cut):,} of {len(lost):,} prompts were cut to {model.room:,} tokens ({setting}), "
+            f"and lost their {end}: {sum(cut) / len(cut):,.1f} tokens on average, at most "
+            f"{max(cut):,}\n"
+        )
 
 
 def _inputs(settings: ml_collections.ConfigDict, text: TextData) -> data_side.Inputs:
@@ -313,50 +332,44 @@ def _read(name: str, *, with_objects: bool) -> Iterable[Line]:
         with_objects: JSON objects stay whole, where else only their text is read.
     """
     if name == "-":
-        stream = (line.rstrip("\n") for line in sys.stdin)
         where = "a line of standard input"
+        stream = reading.lines_of(sys.stdin.buffer, "standard input")
         return (
             _object(line, where=where) if with_objects and line.startswith("{") else line
             for line in stream
         )
     path = pathlib.Path(name).expanduser()
-    lines = _text(path).splitlines()
+    if not path.is_file():
+        beside = [str(one) for one in path.parent.glob("*") if one.name.endswith(_ENDINGS)]
+        raise ValueError(f"--input={str(path)!r} is not a file.{hint(str(path), beside)}")
+    if not reading.uncompressed(path).endswith(".jsonl"):
+        return _some(name, list(reading.lines(path)))
+    rows = _some(name, list(reading.json_lines(path)))
+    return [row if with_objects else _prompt(row, where=where) for where, row in rows]
+
+
+def _some(name: str, lines: list[T]) -> list[T]:
     if not lines:
         raise ValueError(f"--input={name!r} is empty: give a file with a text on each line")
-    if path.suffix != ".jsonl":
-        return lines
-    rows = [_object(line, where=f"{name}:{n}") for n, line in enumerate(lines, start=1)]
-    if with_objects:
-        return rows
-    for number, row in enumerate(rows, start=1):
-        if "inputs" not in row and "text" not in row:
-            raise ValueError(f"{name}:{number} has neither 'inputs' nor 'text', but {list(row)}")
-        field = "inputs" if "inputs" in row else "text"
-        if not isinstance(row[field], str):
-            raise ValueError(f"{name}:{number} has {field}={row[field]!r}, which is no text")
-    return [row["inputs"] if "inputs" in row else row["text"] for row in rows]
+    return lines
 
 
-def _text(path: pathlib.Path) -> str:
-    """The text of the file `--input`."""
-    if not path.is_file():
-        beside = [str(one) for one in path.parent.glob("*") if one.suffix in (".txt", ".jsonl")]
-        raise ValueError(f"--input={str(path)!r} is not a file.{hint(str(path), beside)}")
+def _prompt(row: Mapping[str, Any], *, where: str) -> str:
+    """The text of a row of `--input`."""
+    field = "inputs" if "inputs" in row else "text"
+    if field not in row:
+        raise ValueError(f"{where} has neither 'inputs' nor 'text', but {list(row)}")
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}:{line} is not UTF-8 text: {error.reason}") from error
+        return reading.field_text(row, field)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _object(line: str, *, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        return reading.json_object(line)
     except ValueError as error:
-        raise ValueError(f"{where} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{where} is not a JSON object: {line:.80}")
-    return found
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -55,12 +55,16 @@ from t5x_like.experiment.reporting import Writers
 from t5x_like.experiment.tasks import choose_by_step, run_tasks
 from t5x_like.experiment.tensorboard_files import TensorBoardWriter
 from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
+from t5x_like.reading import FileError
 from t5x_like.training import flops
 from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
 from t5x_like.training.profile import Profile
 from t5x_like.training.state import TrainState
 from t5x_like.training.task_batches import TaskBatches
 from t5x_like.training.watchdog import Watchdog
+
+# What ends a run that has begun with one line.
+_ENDING_A_RUN = (CheckpointWriteError, WriteError, LockedError, NoExampleError, FileError)
 
 # Returns to a checkpoint for data that are left out, in one process of a run.
 _MOST_REWINDS = 10
@@ -105,7 +109,7 @@ def train(settings: ml_collections.ConfigDict) -> None:
         )
         with one_line_errors(NonFiniteError, status=NonFiniteError.STATUS):
             outcome = run.train(state, position, on_nonfinite=settings.train.on_nonfinite)
-    with one_line_errors(WriteError):
+    with one_line_errors(WriteError, FileError):
         run_report.write(outcome, workdir, parts[-1])
     if not outcome.interrupted:
         run.so_far.report()
@@ -332,7 +336,7 @@ class _Run:
             print(
                 f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True
             )
-        with one_line_errors(CheckpointWriteError, WriteError, LockedError, NoExampleError):
+        with one_line_errors(*_ENDING_A_RUN):
             return fit(
                 state,
                 train_steps={name: model.train_step for name, model in self.models.items()},

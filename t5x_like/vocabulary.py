@@ -153,11 +153,12 @@ def training_texts(path: str, settings: Mapping[str, Any]) -> Iterator[str]:
         from t5x_like.grain_pipeline.corpus_tasks import training_texts
 
         return training_texts(module, settings)
-    from t5x_like.preprocessing import cleaning, sources
+    from t5x_like.preprocessing import cleaning, line_datasets, sources
 
     sources.check_settings(module.documents, settings)
     dataset = cleaning.clean(module.documents("train", **settings))
-    return (row["text"].decode() for row in dataset.as_numpy_iterator())
+    rows = line_datasets.named(dataset.as_numpy_iterator())
+    return (row["text"].decode() for row in rows)
 
 
 def _limited(texts: Iterator[str], *, limit: int) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Predictions of encoders: mask tokens, answers in windows, the same in any batch; errors."""
 
-import io
 import json
 
 import numpy as np
@@ -10,7 +9,7 @@ from t5x_like import config, infer, vocabularies
 from t5x_like.inference import predictions
 from t5x_like.inference.predictor import Predictor
 from t5x_like.pretrained import from_pretrained
-from tests.programs import command_flags, tiny_encoder
+from tests.programs import command_flags, in_process, tiny_encoder
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "who", "?", "."]
 LENGTH = 24
@@ -152,7 +151,7 @@ def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatc
     output = tmp_path / "predictions.jsonl"
     command_flags.give(monkeypatch, input="-", output=str(output))
     lines = ["the [MASK] sat .", '{"text_a": "the cat", "text_b": "a [MASK]"}', "[MASK]"]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
+    monkeypatch.setattr("sys.stdin", in_process.standard_input("\n".join(lines) + "\n"))
     infer.infer(made)
     predicted = [json.loads(line) for line in output.read_text().splitlines()]
     assert [one["inputs"] for one in predicted] == [lines[0], json.loads(lines[1]), lines[2]]

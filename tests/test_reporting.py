@@ -138,3 +138,36 @@ def test_a_run_ends_with_its_accuracies_beside_those_of_a_constant():
     assert run_report.accuracies(log, prefix="held_out/") == [
         "held-out next_sentence/accuracy 61.2%, of always the most frequent class 57.5%"
     ]
+
+
+# The end of a log after a kill, a full disk, or a text editor that leaves out the last line's end.
+TORN = {
+    "torn": (b'{"step": 3, "trai', [1, 2], 3),
+    "no end": (b'{"step": 3, "train/loss": 1.5}', [1, 2, 3], None),
+    "binary": (b"\x89PNG\xff\x00", [1, 2], 3),
+    "another": (b'[1, 2]\n{"step": "3"}\n{"loss": 2}\n{"step": 3, "text": "a"}\n', [1, 2], 3),
+}
+
+
+@pytest.mark.parametrize("case", TORN)
+def test_a_log_goes_on_after_what_cannot_be_read(case, tmp_path, capsys):
+    content, steps, bad = TORN[case]
+    path = tmp_path / reporting.LOG
+    lines = [json.dumps({"step": n, "train/loss": 9.0 - n}) + "\n" for n in (1, 2)]
+    path.write_bytes("".join(lines).encode() + content)
+    with contextlib.closing(reporting.JsonLinesWriter(path)) as writer:
+        writer.write_scalars(4, {"train/loss": 1.0})
+    reporting._warn.cache_clear()
+    for _ in range(2):
+        assert sorted(reporting.read_log(tmp_path)["train/loss"]) == [*steps, 4]
+    said = capsys.readouterr().out
+    assert said.count("\n") == (bad is not None)
+    assert bad is None or said.startswith(f"{path}:{bad}: it cannot be read, and is left out")
+
+
+def test_a_log_that_is_not_there_is_one_line_and_an_empty_plot(tmp_path, capsys):
+    reporting._warn.cache_clear()
+    assert reporting.read_log(tmp_path) == {}
+    assert reporting.plot_loss(tmp_path, unigram_entropy=None).exists()
+    said = capsys.readouterr().out
+    assert said == f"{tmp_path / reporting.LOG} does not exist: the run has no log\n"

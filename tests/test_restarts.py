@@ -156,6 +156,40 @@ def test_data_whose_loss_is_not_finite_stop_the_run_or_are_left_out(run, capsys,
     assert np.isfinite(list(log.values())).all()
 
 
+def test_another_number_of_shards_is_refused(run, capsys):
+    line = refused(capsys, settings(run, data__shards=4, train__steps=4))
+    assert "data.shards=4, and this run reads its data in 2 shards" in line
+    assert "set data.shards=2, or another workdir" in line
+
+
+# What a kill, a full disk and a copy that went wrong leave.
+@pytest.mark.slow
+@pytest.mark.parametrize("content", [b'{"step": 2, "trai', b"\x89PNG\r\n\xff\x00" * 40, None])
+def test_a_log_that_cannot_be_read_ends_no_run(run, capsys, content):
+    log = run / "run" / reporting.LOG
+    if content is None:
+        log.unlink()
+    else:
+        log.write_bytes(log.read_bytes() + content)
+    for steps in (2, 3):
+        reporting._warn.cache_clear()
+        train.train(settings(run, train__steps=steps))
+        out = capsys.readouterr().out
+        assert "loss curve: " in out
+        assert (f"{log}:" in out) == (content is not None)
+    assert 3 in reporting.read_log(run / "run")["train/loss"]
+
+
+@pytest.mark.slow
+def test_data_that_are_damaged_inside_end_a_run_with_one_line(run, capsys):
+    made = settings(run, train__steps=30, data__allow_changed=True)
+    text = pathlib.Path(made.data.settings.files)
+    lines = text.read_bytes().splitlines(keepends=True)
+    text.write_bytes(b"".join([*lines[:200], b"caf\xe9\n", *lines[200:]]))
+    line = refused(capsys, made)
+    assert line.startswith(f"error: {text}:201: it is not UTF-8")
+
+
 def test_a_refused_restart_leaves_the_config_as_it_was(run, capsys):
     before = contents(run / "run")
     line = refused(capsys, settings(run, data__seed=7, train__steps=4))

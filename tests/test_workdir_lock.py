@@ -117,6 +117,25 @@ def test_a_run_on_another_host_is_watched_for_a_heartbeat(lock, tmp_path, lines)
         assert lines[-1] == "took over the lock of process 7 on host elsewhere, which is gone"
 
 
+# What a text editor, a disk that was full, or another program may leave there.
+NO_LOCKS = ['{"a": 1}', "[1]", "null", '"text"', "", "{", "\x00" * 9, "[" * 100_000]
+OF_THIS_MACHINE = [{}, {"process": "7"}, {"process": None}, {"process": -1}, {"process": True}]
+
+
+@pytest.mark.parametrize("content", [*NO_LOCKS, *OF_THIS_MACHINE])
+def test_a_file_that_is_no_lock_is_watched_and_taken_over(lock, tmp_path, lines, content):
+    if not isinstance(content, str):
+        content = json.dumps(workdir_lock._identity() | {"process": None} | content)
+    path = tmp_path / "run" / "lock.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    lock().refuse_if_alive()
+    with lock() as own:
+        own.check()
+        assert "which is gone" in lines[-1]
+    assert not path.exists()
+
+
 def test_a_run_whose_lock_was_taken_over_may_not_write(lock, tmp_path):
     with lock() as own:
         own.check()

@@ -21,7 +21,7 @@ from t5x_like.inference import interactive, text_model
 from t5x_like.preprocessing import sources
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies.chat import find_template
-from tests.programs import command_flags, tiny_encoder, tiny_writer
+from tests.programs import command_flags, in_process, tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Each system that writes text, and settings of its own.
@@ -95,9 +95,9 @@ def measure(made, tmp_path, monkeypatch):
     return {key.removeprefix(f"{name}/"): value for key, value in found.items()}, predicted
 
 
-def test_infer_continues_each_line_with_log_probabilities(folders, system, tmp_path, monkeypatch):
+def test_infer_continues_lines_with_log_p(folders, system, tmp_path, monkeypatch, capsys):
     prompts, output = tmp_path / "prompts.txt", tmp_path / "predictions.jsonl"
-    texts = ["A", "", "The naïve cat", "x" * 90]
+    texts = ["A", "", "The naïve cat", "x" * 900]
     prompts.write_text("\n".join(texts) + "\n")
     command_flags.give(monkeypatch, input=str(prompts), output=str(output), log_probs=True)
     made = load("run", str(folders / system))
@@ -106,9 +106,10 @@ def test_infer_continues_each_line_with_log_probabilities(folders, system, tmp_p
     assert [one["inputs"] for one in predicted] == texts
     model = text_model.build(from_pretrained(folders / system), made)
     assert [one["prediction"] for one in predicted] == model.generate(texts)
+    lost = f"{len(model.prompt(texts[-1])) - model.room:,}"
+    assert capsys.readouterr().err.endswith(f"{lost}.0 tokens on average, at most {lost}\n")
     for one in predicted:
-        assert len(one["tokens"]) == len(one["log_probs"])
-        assert 0 < len(one["tokens"]) <= 12
+        assert 0 < len(one["tokens"]) == len(one["log_probs"]) <= 12
         assert all(log_prob < 0 for log_prob in one["log_probs"])
 
 
@@ -125,7 +126,7 @@ def test_infer_shows_examples_with_what_was_there(folders, system, monkeypatch, 
 
 
 def test_infer_types_answers_as_they_come(folders, system, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("A\nThe naïve\n"))
+    monkeypatch.setattr("sys.stdin", in_process.standard_input("A\nThe naïve\n"))
     command_flags.give(monkeypatch, input="-", stream=True)
     made = load("run", str(folders / system))
     infer.infer(made)

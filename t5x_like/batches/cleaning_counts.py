@@ -17,7 +17,6 @@ EVENTS = {
     "empty": "skipped: empty, or nothing left after cleaning",
     "cut": "longer than the maximum: cut into pieces, or the end of a pair's side dropped",
     "kept": "given on, pieces counted one by one",
-    "unreadable": "skipped: a row that is not a JSON object or lacks the field",
 }
 
 _counts: collections.Counter[str] = collections.Counter()

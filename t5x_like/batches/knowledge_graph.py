@@ -2,17 +2,19 @@
 
 import functools
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.vocabularies import Vocabulary, check_special_tokens
 
 COLUMNS = ("subject", "relation", "object")
 SETTING = "data.objective_settings.graph"
+
+Name = str | os.PathLike[str]
 
 
 class Triple(NamedTuple):
@@ -140,7 +142,8 @@ def _as_of(path: str) -> tuple[str, _Changed]:
         return "", (0, 0)
     file = Path(path).expanduser()
     if not file.is_file():
-        beside = [one.name for one in file.parent.glob("*") if one.suffix in _READERS]
+        endings = reading.with_endings(tuple(_READERS))
+        beside = [one.name for one in file.parent.glob("*") if one.name.endswith(endings)]
         near = hint(file.name, beside) if beside else ""
         raise ValueError(f"{SETTING}={path!r} is not a file.{near}")
     found = file.stat()
@@ -159,7 +162,7 @@ def _read(path: str, changed: _Changed) -> tuple[Triple, ...]:
     return tuple(read(path))
 
 
-def read(path: str | os.PathLike[str]) -> list[Triple]:
+def read(path: Name) -> list[Triple]:
     """The triples of a file, in order.
 
     | ending | a row |
@@ -172,60 +175,45 @@ def read(path: str | os.PathLike[str]) -> list[Triple]:
         ValueError: another ending, a row that is not of this form, other columns than these three,
             or no row; the message begins with the file, and the line if there is one.
     """
-    file = Path(path)
-    if file.suffix not in _READERS:
+    ending = os.path.splitext(reading.uncompressed(path))[1]
+    if ending not in _READERS:
         raise ValueError(f"{SETTING}={str(path)!r} must end in one of {', '.join(_READERS)}")
-    try:
-        text = file.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: it is not valid UTF-8: {error.reason}") from error
-    triples = list(_READERS[file.suffix](str(path), text.split("\n")))
+    triples = list(_READERS[ending](path))
     if not triples:
         raise ValueError(f"{path} has no triple; set {SETTING}='' to train without a graph")
     return triples
 
 
-def _spo(path: str, lines: Sequence[str]) -> Iterator[Triple]:
-    return _rows(path, lines, COLUMNS, first=1)
-
-
-def _tsv(path: str, lines: Sequence[str]) -> Iterator[Triple]:
-    names = lines[0].rstrip("\r").split("\t")
-    if any(line.strip() for line in lines):
-        _check_columns(names, where=f"{path}:1")
-    return _rows(path, lines[1:], names, first=2)
-
-
-def _rows(path: str, lines: Sequence[str], names: Sequence[str], *, first: int) -> Iterator[Triple]:
-    for number, line in enumerate(lines, start=first):
-        cells = line.rstrip("\r").split("\t")
-        if line.strip() and len(cells) != len(COLUMNS):
+def _spo(path: Name) -> Iterator[Triple]:
+    for where, line in reading.numbered(path):
+        cells = line.split("\t")
+        if len(cells) != len(COLUMNS):
             raise ValueError(
-                f"{path}:{number}: it has {len(cells)} cells with tabs between, not the three "
-                f"{', '.join(names)}"
+                f"{where}: it has {len(cells)} cells with tabs between, not the three "
+                f"{', '.join(COLUMNS)}"
             )
-        if line.strip():
-            yield _triple(dict(zip(names, cells, strict=True)), where=f"{path}:{number}")
+        yield _triple(dict(zip(COLUMNS, cells, strict=True)), where=where)
 
 
-def _jsonl(path: str, lines: Sequence[str]) -> Iterator[Triple]:
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{where}: it is not valid JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{where}: it is not a JSON object")
-            _check_columns(list(row), where=where)
-            yield _triple(row, where=where)
+def _tsv(path: Name) -> Iterator[Triple]:
+    for where, row in reading.tsv_rows(path, check=_check_columns):
+        yield _triple(row, where=where)
 
 
-_READERS = {".spo": _spo, ".tsv": _tsv, ".jsonl": _jsonl}
+def _jsonl(path: Name) -> Iterator[Triple]:
+    for where, row in reading.json_lines(path):
+        _check_columns(list(row), where)
+        yield _triple(row, where=where)
 
 
-def _check_columns(names: Sequence[str], *, where: str) -> None:
+_READERS: dict[str, Callable[[Name], Iterator[Triple]]] = {
+    ".spo": _spo,
+    ".tsv": _tsv,
+    ".jsonl": _jsonl,
+}
+
+
+def _check_columns(names: Sequence[str], where: str) -> None:
     if sorted(names) != sorted(COLUMNS):
         raise ValueError(
             f"{where}: the columns of a graph must be {', '.join(COLUMNS)}, not "
@@ -233,7 +221,7 @@ def _check_columns(names: Sequence[str], *, where: str) -> None:
         )
 
 
-def _triple(row: dict[str, Any], *, where: str) -> Triple:
+def _triple(row: Mapping[str, Any], *, where: str) -> Triple:
     for name in COLUMNS:
         if not isinstance(row[name], str) or not row[name].strip():
             raise ValueError(f"{where}: {name}={row[name]!r} must be a text")

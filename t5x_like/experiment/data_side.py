@@ -214,6 +214,11 @@ def number_of_shards(
     number = partitioning.batch_slice(mesh).number
     # One for each device that holds rows, so that more or fewer processes can share them later.
     parts = partitioning.batch_parts(mesh.shape)
+    if stored and data.shards not in (0, stored):
+        raise ValueError(
+            f"data.shards={data.shards}, and this run reads its data in {stored} shards, whose "
+            f"positions its checkpoints have: set data.shards={stored}, or another workdir"
+        )
     shards = stored or data.shards or (data.batch_size if continues else parts)
     if shards % number:
         raise ValueError(

@@ -1,19 +1,20 @@
 """The outputs of a run: a progress line, evaluations, a JSON Lines file, plots."""
 
 import contextlib
+import functools
 import io
 import json
 import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from t5x_like import paths
+from t5x_like import paths, reading
 from t5x_like.experiment import estimates
 from t5x_like.experiment.command_line import writing
 from t5x_like.training.loop import Writer
@@ -30,7 +31,11 @@ class JsonLinesWriter:
 
     def __init__(self, path: pathlib.Path):
         self._path = path
+        is_torn = _is_torn(path)
         self._file = paths.open_to_append(path)  # at once, all of a line or nothing
+        if is_torn:  # the next line must not be joined to what a kill or a full disk left
+            with writing(path):
+                self._file.write(b"\n")
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Append the scalars of a step; NaN and infinity become null.
@@ -224,15 +229,67 @@ def _task_parts(task: str, values: Mapping[str, float]) -> list[str]:
 
 
 def read_log(workdir: pathlib.Path) -> dict[str, dict[int, float]]:
-    """Read the metrics of a run, {name: {step: value}}; a step trained twice has its last value."""
+    """Read the metrics of a run, {name: {step: value}}; a step trained twice has its last value.
+
+    What cannot be read, or a file that is not there, is named by one line and left out.
+    """
     series: dict[str, dict[int, float]] = {}
-    for line in (workdir / LOG).read_text().splitlines():
-        values = json.loads(line)
-        step = values.pop("step")
+    for values in log_lines(workdir):
         for name, value in values.items():
-            if value is not None:
-                series.setdefault(name, {})[step] = value
+            if value is not None and name != "step":
+                series.setdefault(name, {})[values["step"]] = value
     return series
+
+
+def log_lines(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of the log of a run: "step", and numbers by name, None for undefined numbers.
+
+    What cannot be read, or a file that is not there, is named by one line and left out.
+    """
+    path, found, bad = workdir / LOG, [], []
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        _warn(f"{path} does not exist: the run has no log")
+        return []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        values = _values(line)
+        if values is not None:
+            found.append(values)
+        elif line.strip():
+            bad.append(number)
+    if bad:
+        _warn(f"{path}:{bad[0]}: it cannot be read, and is left out; lines like it: {len(bad)}")
+    return found
+
+
+def _values(line: bytes) -> dict[str, Any] | None:
+    """The numbers of a line of the log; None of one that a kill tore, or that is something else."""
+    try:
+        values = reading.json_object(line.decode())
+    except ValueError:
+        return None
+    own = values.get("step")
+    kinds = (int, float, type(None))
+    return values if type(own) is int and all(type(v) in kinds for v in values.values()) else None
+
+
+@functools.cache
+def _warn(line: str) -> None:
+    """Print a line once in a process."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _is_torn(path: pathlib.Path) -> bool:
+    """Whether the last line of a file does not end."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            return file.read(1) not in (b"", b"\n")
+    except OSError:  # there is no file yet, or one that is no file of a disk
+        return False
 
 
 def plot_loss(
@@ -262,7 +319,8 @@ def plot_loss(
         axes.axhline(unigram_entropy, color="gray", linestyle="--", label=label)
     axes.set(xlabel="step", ylabel="loss", title=str(workdir))
     axes.grid(alpha=0.3)
-    axes.legend()
+    if axes.get_lines():
+        axes.legend()
     path = workdir / "loss.png"
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120)

@@ -83,7 +83,8 @@ def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The settings in which two configs differ, as lines `train.steps: 100 -> 200`.
 
-    Settings that are newer than the first config have their defaults in it; `workdir` is left out.
+    Settings that are newer than the first config have their defaults in it. `workdir` is left out,
+    and `data.shards`, whose number a run keeps.
     """
     old, new = _flat(config.to_dict(config.with_defaults(before))), _flat(now)
     absent = "not set"
@@ -91,7 +92,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
         f"{key}: {json.dumps(old[key]) if key in old else absent} -> "
         f"{json.dumps(new[key]) if key in new else absent}"
         for key in sorted(old.keys() | new.keys())
-        if key != "workdir" and old.get(key, absent) != new.get(key, absent)
+        if key not in ("workdir", "data.shards") and old.get(key, absent) != new.get(key, absent)
     ]
 
 

@@ -128,7 +128,7 @@ class WorkdirLock:
                 found = json.loads(self._path.read_text())
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -182,4 +182,7 @@ def _is_alive(found: dict[str, Any]) -> bool | None:
     own = _identity()
     if any(found.get(key) != own[key] for key in ("host", "boot", "namespace")):
         return None
-    return _started(int(found["process"])) == found["started"]
+    process = found.get("process")
+    if type(process) is not int or process < 1:  # not written by a run
+        return None
+    return _started(process) == found.get("started")

@@ -11,24 +11,21 @@ import bisect
 import functools
 import glob
 import itertools
-import json
 import mmap
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 
-from t5x_like import paths
-from t5x_like.batches.cleaning_counts import count
+from t5x_like import paths, reading
+from t5x_like.grain_pipeline.records import Records
 from t5x_like.names import hint
 
 # Row groups of a file that are kept decoded: with a shuffled order every row is in another one.
 _ROW_GROUPS = 16
 _BLOCK = 1 << 24  # bytes that are searched for line breaks at once
+_MARK = 4  # the most bytes of a byte-order mark
 
 
 class Rows(Protocol):
@@ -38,7 +35,11 @@ class Rows(Protocol):
         """Return the number of rows."""
 
     def __getitem__(self, number: int) -> str | None:
-        """Return the text of a row; None for one that has none."""
+        """Return the text of a row; None for a blank line.
+
+        Raises:
+            FileError: the row is damaged, or has no text.
+        """
 
 
 class Files:
@@ -65,7 +66,7 @@ class Files:
         return self._ends[-1]
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a row; None for one that has none."""
+        """The text of a row, as `Rows`."""
         index = bisect.bisect_right(self._ends, number)
         return self._files[index][number - self._ends[index] + len(self._files[index])]
 
@@ -74,35 +75,40 @@ class JsonLines:
     """The texts of a file with a JSON object a line."""
 
     def __init__(self, path: str, text: str):
-        self._text = text
+        self._path, self._text = path, text
         self._content: mmap.mmap | bytes = b""
         if os.path.getsize(path):
-            with open(path, "rb") as file:
+            with reading.open_bytes(path) as file:
                 self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._starts = _line_starts(self._content)
+        beginning = self._content[:_MARK]
+        mark = len(beginning) - len(reading.without_mark(beginning, path))
+        self._starts = _line_starts(self._content, mark)
 
     def __len__(self) -> int:
         """The number of lines."""
         return len(self._starts) - 1
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a line; an empty line has none, others without one are counted."""
-        line = self._content[self._starts[number] : self._starts[number + 1]]
-        return _text_of(line, self._text) if line.strip() else None
+        """The text of a line; None of a blank line.
+
+        Raises:
+            FileError: the line is not UTF-8, or is not an object with a text.
+        """
+        content = self._content[self._starts[number] : self._starts[number + 1]]
+        line = reading.decode(content.rstrip(b"\r\n"), self._path, line=number + 1)
+        if reading.is_blank(line):
+            return None
+        return _text_of(line, self._text, where=f"{self._path}:{number + 1}")
 
 
 class Parquet:
     """The texts of a column of a Parquet file; a null is an empty text."""
 
     def __init__(self, path: str, text: str):
-        self._path, self._text = path, text
-        with pyarrow.parquet.ParquetFile(path) as file:
-            columns = file.schema_arrow.names
-            if text not in columns:
-                raise ValueError(f"text={text!r}: {path} has no such column.{hint(text, columns)}")
-            groups = range(file.metadata.num_row_groups)
-            rows = (file.metadata.row_group(group).num_rows for group in groups)
-            self._ends = [*itertools.accumulate(rows)]
+        self._text = text
+        self._file = reading.TextColumns(path)
+        self._file.check("text", text)
+        self._ends = [*itertools.accumulate(self._file.rows)]
         self._group = functools.lru_cache(_ROW_GROUPS)(self._read)
 
     def __len__(self) -> int:
@@ -110,32 +116,43 @@ class Parquet:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a row."""
+        """The text of a row.
+
+        Raises:
+            FileError: its row group is damaged.
+        """
         group = bisect.bisect_right(self._ends, number)
         texts = self._group(group)
-        return texts[number - self._ends[group] + len(texts)].as_py() or ""
+        return texts[number - self._ends[group] + len(texts)]
 
-    def _read(self, group: int) -> pyarrow.ChunkedArray:
-        with pyarrow.parquet.ParquetFile(self._path) as file:
-            return file.read_row_group(group, columns=[self._text]).column(self._text)
+    def _read(self, group: int) -> list[str]:
+        return self._file.read(group, [self._text])[0]
 
 
 class ArrayRecord:
     """The texts of an ArrayRecord file whose records are JSON objects."""
 
     def __init__(self, path: str, text: str):
-        from grain import sources  # takes a second, and only files of this format need it
-
-        self._text = text
-        self._records = sources.ArrayRecordDataSource([path])
+        self._path, self._text = path, text
+        self._records = Records(path)
 
     def __len__(self) -> int:
         """The number of records."""
         return len(self._records)
 
     def __getitem__(self, number: int) -> str | None:
-        """The text of a record; those without one are counted."""
-        return _text_of(self._records[number], self._text)
+        """The text of a record.
+
+        Raises:
+            FileError: the record is damaged, or is not an object with a text.
+        """
+        where = f"{self._path}: record {number}"
+        content = self._records[number]
+        try:
+            line = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise reading.FileError(f"{where}: it is not UTF-8: {error.reason}") from error
+        return _text_of(line, self._text, where=where)
 
 
 _FORMATS: dict[str, Callable[[str, str], Rows]] = {
@@ -147,9 +164,9 @@ _FORMATS: dict[str, Callable[[str, str], Rows]] = {
 }
 
 
-def _line_starts(content: mmap.mmap | bytes) -> np.ndarray:
-    """Where each line begins, and where the last one ends: int64 [lines + 1]."""
-    size, found = len(content), [np.zeros(1, np.int64)]
+def _line_starts(content: mmap.mmap | bytes, first: int) -> np.ndarray:
+    """Where each line begins, from a byte on, and where the last line ends: int64 [lines + 1]."""
+    size, found = len(content), [np.full(1, first, np.int64)]
     for begin in range(0, size, _BLOCK):
         block = np.frombuffer(content[begin : begin + _BLOCK], np.uint8)
         found.append(np.flatnonzero(block == ord("\n")) + begin + 1)
@@ -157,17 +174,11 @@ def _line_starts(content: mmap.mmap | bytes) -> np.ndarray:
     return starts if starts[-1] == size else np.append(starts, size)
 
 
-def _text_of(row: bytes, field: str) -> str | None:
+def _text_of(line: str, field: str, *, where: str) -> str:
     try:
-        found = json.loads(row.decode("utf-8", errors="replace"))
-    except (ValueError, RecursionError):
-        found = None
-    text = found.get(field) if isinstance(found, dict) else None
-    if isinstance(text, str):
-        # JSON may contain half a surrogate pair, which UTF-8 cannot encode.
-        return text.encode("utf-8", errors="replace").decode()
-    count("unreadable")
-    return None
+        return reading.field_text(reading.json_object(line), field)
+    except ValueError as error:
+        raise reading.FileError(f"{where}: {error}") from error
 
 
 def _expand(setting: str, patterns: str | Sequence[str]) -> list[str]:
@@ -212,8 +223,8 @@ def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], Rows]:
     formats = {}
     for path in paths:
         if not _suffix(path):
-            packed = re.search(r"\.gz$", path)
-            advice = " Lines in .gz cannot be read in any order: unpack it." if packed else ""
+            packed = reading.uncompressed(path) != path.lower()
+            advice = " A compressed file cannot be read in any order: unpack it." if packed else ""
             raise ValueError(
                 f"{setting}: {path} has none of the suffixes {', '.join(_FORMATS)}.{advice}"
             )
@@ -226,5 +237,5 @@ def _reader(setting: str, paths: Sequence[str]) -> Callable[[str, str], Rows]:
 def _opened(setting: str, reader: Callable[[str, str], Rows], path: str, text: str) -> Rows:
     try:
         return reader(paths.local_copy(path) if paths.in_bucket(path) else path, text)
-    except (OSError, RuntimeError, pyarrow.ArrowInvalid) as error:
+    except OSError as error:
         raise ValueError(f"{setting}: {path} cannot be read: {error}") from error

@@ -16,6 +16,7 @@ from t5x_like import paths
 from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline.corpus import Split
 from t5x_like.grain_pipeline.document_cleaning import clean
+from t5x_like.grain_pipeline.records import Records
 from t5x_like.vocabularies import Vocabulary
 
 FORMAT = 1  # of the records and of the rules of cleaning: raise it when either changes
@@ -77,9 +78,7 @@ class _Records:
     """The records of several files, one file after the other."""
 
     def __init__(self, files: Sequence[str]):
-        from grain import sources  # takes a second, and only this needs it
-
-        self._files = [sources.ArrayRecordDataSource([file]) for file in files]
+        self._files = [Records(file) for file in files]
         self._ends = [*itertools.accumulate(map(len, self._files))]
 
     def pieces(self, number: int) -> Pieces:

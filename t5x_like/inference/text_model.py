@@ -95,6 +95,11 @@ class TextModel:
         return self.prompt_format.inputs or self.prompt_format.length
 
     @property
+    def room(self) -> int:
+        """The most tokens of a prompt after which there is room for new tokens."""
+        return self.length if self.encodes else self.length - self.new_tokens
+
+    @property
     def encodes(self) -> bool:
         """Whether an encoder reads the prompt."""
         return bool(self.prompt_format.inputs)
@@ -140,6 +145,10 @@ class TextModel:
         if continuation is None:
             return self.prompt_format.excess(Pair(self.prompt(prompt), [0] * self.new_tokens))
         return self.prompt_format.excess(self.pair(prompt, continuation))
+
+    def cut(self, prompt: Sequence[int]) -> int:
+        """The number of tokens of a prompt that `generate_tokens` leaves out."""
+        return max(0, len(prompt) - self.room)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
         """Score continuations of prompts; prompts that are too long are truncated on the left.
@@ -234,7 +243,7 @@ class TextModel:
         if self.encodes:
             most, end = self.length, self.vocabulary.required_id("eos_id")
             return [[*row[: most - 1], end] if len(row) > most else row for row in prompts]
-        room = self.length - self.new_tokens
+        room = self.room
         if room < 1:
             raise ValueError(
                 f"decode.max_new_tokens={self.new_tokens} leaves no room for a prompt: a row of "

@@ -4,15 +4,15 @@ Kinds of labelled text have the names of objectives (classification, regression,
 row has the fields that the objective of its kind reads; labels are still strings.
 """
 
-import csv
 import functools
-import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from t5x_like import reading
 from t5x_like.names import choose, hint
 
 Raw = Mapping[str, Any]  # a row with the names of its file
@@ -50,8 +50,8 @@ def _rows_as_of(
 ) -> tuple[Row, ...]:
     """The rows of a file, cached until its time of modification or its size changes."""
     del changed
-    ending = next((one for one in _READERS if path.lower().endswith(one)), None)
-    if ending is None:
+    ending = os.path.splitext(reading.uncompressed(path))[1]
+    if ending not in _READERS:
         raise ValueError(f"{path} must end in one of {', '.join(_READERS)}.")
     rows: list[Row] = []
     fields: dict[str, str] = {}
@@ -75,67 +75,31 @@ def fail(where: str, problem: str) -> NoReturn:
     raise ValueError(f"{where}: {problem}")
 
 
-def json_lines(path: str) -> Iterator[tuple[str, Raw]]:
-    """The objects of a file of JSON Lines, and where each stands, "FILE:LINE".
-
-    Raises:
-        ValueError: a line is not a JSON object, or the file is not UTF-8.
-    """
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if line.strip():
-            yield f"{path}:{number}", _json_object(line, where=f"{path}:{number}")
-
-
-def _json_object(text: str, *, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        fail(where, f"it is not valid JSON: {error}.")
-    return found if isinstance(found, dict) else fail(where, "it is not a JSON object.")
-
-
-def _table(path: str, **dialect: Any) -> Iterator[tuple[str, Raw]]:
-    reader = csv.reader(_text(path).splitlines(keepends=True), strict=True, **dialect)
-    try:
-        columns = next(reader, [])
-        for cells in reader:
-            where = f"{path}:{reader.line_num}"
-            if cells and len(cells) != len(columns):
-                fail(where, f"it has {len(cells)} cells, but the first line {len(columns)} names.")
-            if cells:
-                yield where, dict(zip(columns, cells, strict=True))
-    except csv.Error as error:
-        fail(f"{path}:{reader.line_num}", f"it is not a row of a table: {error}.")
-
-
 def _squad(path: str) -> Iterator[tuple[str, Raw]]:
-    articles = _json_object(_text(path), where=path).get("data")
+    content = reading.text(path)
+    try:
+        articles = reading.json_object(content).get("data")
+    except ValueError as error:
+        fail(path, str(error))
     if not isinstance(articles, list):
         fail(
             path, "it is not SQuAD's JSON, which has `data`; rename a file of JSON Lines to .jsonl."
         )
-    for article in articles:
-        for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                none = {"answers": None} if question.get("is_impossible") else {}
-                raw = {"context": paragraph["context"], **question, **none}
-                yield f"{path}: question {question.get('id')}", raw
-
-
-def _text(path: str) -> str:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}:{line}: it is not valid UTF-8: {error.reason}.") from error
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    none = {"answers": None} if question.get("is_impossible") else {}
+                    raw = {"context": paragraph["context"], **question, **none}
+                    yield f"{path}: question {question.get('id')}", raw
+    except (KeyError, TypeError, AttributeError) as error:
+        fail(path, f"it is not SQuAD's JSON: data, paragraphs, qas: {error!r}")
 
 
 _READERS: dict[str, Callable[[str], Iterator[tuple[str, Raw]]]] = {
-    ".jsonl": json_lines,
-    ".tsv": functools.partial(_table, delimiter="\t", quoting=csv.QUOTE_NONE),
-    ".csv": _table,
+    ".jsonl": reading.json_lines,
+    ".tsv": reading.tsv_rows,
+    ".csv": reading.csv_rows,
     ".json": _squad,
 }
 
@@ -244,7 +208,7 @@ def _relevant(flags: list[Any], name: str, *, choices: int) -> int:
     return flags.index(1)
 
 
-ENDINGS = tuple(_READERS)
+ENDINGS = reading.with_endings(tuple(_READERS))
 KINDS: dict[str, tuple[Parse, tuple[str, ...]]] = {
     "classification": (_classification, ("text_a", "text_b", "label")),
     "pair_classification": (_classification, ("text_a", "text_b", "label")),

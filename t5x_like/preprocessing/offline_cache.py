@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from t5x_like import paths
 from t5x_like.batches.tokenized_folder import TokenizedFolder
-from t5x_like.preprocessing import data_files, sources, tracing
+from t5x_like.preprocessing import data_files, line_datasets, sources, tracing
 from t5x_like.preprocessing.column_source import Columns, ColumnSource
 from t5x_like.vocabularies import Vocabulary
 
@@ -206,8 +206,9 @@ def _in_memory(files: Sequence[str], parse: Parse, split: str) -> seqio.DataSour
     def columns(split: str) -> Columns:
         del split
         rows = tf.data.TFRecordDataset(files).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-        number = rows.reduce(tf.constant(0, tf.int64), lambda total, row: total + 1)
-        return rows.ragged_batch(number).get_single_element()
+        with line_datasets.file_errors(files):
+            number = rows.reduce(tf.constant(0, tf.int64), lambda total, row: total + 1)
+            return rows.ragged_batch(number).get_single_element()
 
     return ColumnSource(columns, splits=(split,))
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from t5x_like import paths, vocabularies
 from t5x_like.batches import data_modules
 from t5x_like.batches.tokenized_parts import UNFINISHED_ENDING, Part
-from t5x_like.preprocessing import pipeline
+from t5x_like.preprocessing import line_datasets, pipeline
 from t5x_like.preprocessing.offline_cache import Origin, features_of
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
 
@@ -118,7 +118,8 @@ class OpenedTasks:
         dataset = _examples(task, part)
         features_of(dataset, task=task.name)  # raises an error before the first example
         with tf.io.TFRecordWriter(str(file)) as writer:
-            for example in dataset.as_numpy_iterator():
+            files = line_datasets.files_of(task.source, part.split)
+            for example in line_datasets.named(dataset.as_numpy_iterator(), files):
                 counts.add(example, task.output_features)
                 writer.write(seqio.dict_to_tfexample(example).SerializeToString())
         beside = file.parent / (pathlib.Path(part.file).name + _COUNTS)

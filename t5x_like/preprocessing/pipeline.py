@@ -15,7 +15,7 @@ from t5x_like.batches.conversion import Converter
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.batches.task_reading import Reading, check_continued, check_numbers, check_shards
 from t5x_like.names import hint
-from t5x_like.preprocessing import cleaning, mixtures
+from t5x_like.preprocessing import cleaning, line_datasets, mixtures
 from t5x_like.preprocessing.offline_cache import OfflineCache
 from t5x_like.preprocessing.streams import TaskReader
 
@@ -128,7 +128,7 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
         cleaned: whether to apply the preprocessors of `preprocessing/cleaning.py`, as in training.
 
     Raises:
-        ValueError: the task or split is unknown.
+        ValueError: the task or split is unknown; a file is damaged.
     """
     find(task, split=split)
     for one in tasks_of(task):
@@ -136,7 +136,8 @@ def source_rows(task: str, *, split: str, cleaned: bool = False) -> Iterator[dic
         for step in one.preprocessors if cleaned else ():
             if step in (cleaning.clean, cleaning.clean_pairs):
                 rows = step(rows)
-        yield from rows.as_numpy_iterator()
+        files = line_datasets.files_of(one.source, split)
+        yield from line_datasets.named(rows.as_numpy_iterator(), files)
 
 
 def _readers(

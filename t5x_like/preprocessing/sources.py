@@ -103,6 +103,7 @@ class FileSource(seqio.DataSource):
         unit_files: Callable[[str], Sequence[str]] = lambda unit: [unit],
         cycle: int = 16,
         splits: Sequence[str] = SPLITS,
+        version: str = "",
     ):
         """Create a source without reading data.
 
@@ -114,8 +115,10 @@ class FileSource(seqio.DataSource):
             unit_files: a unit -> the files that it is read from, by default the one of its name.
             cycle: the number of units to read in turns.
             splits: the names of the splits.
+            version: of `read`: a position of another version is refused.
         """
         super().__init__(splits=splits)
+        self.position_version = version
         self._list_units = functools.cache(list_units)
         self._read = read
         self._examples = examples

@@ -15,7 +15,7 @@ import collections
 import functools
 import logging
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from t5x_like.batches.conversion import Example
 from t5x_like.batches.task_reading import NoExampleError, Reading
-from t5x_like.preprocessing import iterator_state, tracing
+from t5x_like.preprocessing import iterator_state, line_datasets, tracing
 
 # At each epoch of each shard seqio warns that restarts repeat data, which is not the case here.
 logging.getLogger("absl").addFilter(
@@ -107,6 +107,10 @@ class TaskReader:
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         return dataset.with_options(options)
 
+    def files(self) -> Iterator[str]:
+        """The files of the task's source, if it has any."""
+        return line_datasets.files_of(self.task.source, self.reading.split)
+
     @property
     def buffer(self) -> int:
         """The number of examples in the shuffle buffer of one shard."""
@@ -116,7 +120,9 @@ class TaskReader:
     def fingerprint(self) -> str:
         """A hash of the files and preprocessors; tf.data does not check that they are the same."""
         files = len(self.task.source.list_shards(self.reading.split))
-        return f"{files}-{tracing.hash_of_operations(self._preprocess.graph.as_graph_def()):08x}"
+        version = getattr(self.task.source, "position_version", "")
+        operations = tracing.hash_of_operations(self._preprocess.graph.as_graph_def())
+        return f"{version}{files}-{operations:08x}"
 
     @functools.cached_property
     def _preprocess(self) -> Any:
@@ -166,11 +172,13 @@ class TaskStream:
 
         Raises:
             ValueError: the shard is to be repeated, but has no example.
+            FileError: a file is damaged, or a row of it has not the fields.
         """
         while not self._waiting:
             self.begin()
             assert self._current is not None  # for the type checker
-            block = next(self._current.iterator, None)
+            with line_datasets.file_errors(self._reader.files()):
+                block = next(self._current.iterator, None)
             if block is not None:
                 self._waiting += _examples(block)
                 self._fetched += len(self._waiting)

@@ -2,12 +2,14 @@
 
 import csv
 import dataclasses
+import io
 import math
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
+from t5x_like import reading
 from t5x_like.names import hint
 from t5x_like.scaling_laws.law import Vector
 
@@ -83,18 +85,18 @@ def read_csv(path: pathlib.Path) -> list[Run]:
         ValueError: a column is missing, or a value is not a positive number.
         OSError: the file cannot be read.
     """
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, skipinitialspace=True)
-        present = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = present
-        missing = [name for name in COLUMNS if name not in present]
-        if missing:
-            raise ValueError(
-                f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}: it has "
-                f"{', '.join(present) or 'none'}, and needs {', '.join(COLUMNS)}"
-                f" (optional: {', '.join(OPTIONAL)})"
-            )
-        runs = [_of_row(row, where=f"{path}, line {reader.line_num}") for row in reader]
+    file = io.StringIO(reading.text(path), newline="")
+    reader = csv.DictReader(file, skipinitialspace=True)
+    present = [name.strip() for name in reader.fieldnames or ()]
+    reader.fieldnames = present
+    missing = [name for name in COLUMNS if name not in present]
+    if missing:
+        raise ValueError(
+            f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}: it has "
+            f"{', '.join(present) or 'none'}, and needs {', '.join(COLUMNS)}"
+            f" (optional: {', '.join(OPTIONAL)})"
+        )
+    runs = [_of_row(row, where=f"{path}, line {reader.line_num}") for row in reader]
     return _joined(runs) if "run" in present else runs
 
 

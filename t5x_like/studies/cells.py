@@ -51,11 +51,11 @@ class CellRun:
 
     def is_finished(self) -> bool:
         """Whether its last checkpoint is there, and all numbers of the last step."""
-        steps, log = self.config.train.steps, self.folder / reporting.LOG
+        steps = self.config.train.steps
         if steps not in checkpoints.checkpoint_steps(self.folder / "checkpoints"):
             return False
-        lines = map(json.loads, log.read_text().splitlines()) if log.is_file() else ()
         # A number that is not defined, a correlation of equal numbers, is null.
+        lines = reporting.log_lines(self.folder)
         logged = {name for line in lines if line["step"] == steps for name in line}
         return logged.issuperset(self.numbers)
 

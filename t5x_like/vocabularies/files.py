@@ -9,7 +9,7 @@ import sentencepiece
 import tokenizers
 from google.protobuf.message import DecodeError
 
-from t5x_like import paths
+from t5x_like import paths, reading
 from t5x_like.names import hint
 from t5x_like.paths import Path
 from t5x_like.vocabularies import word_bpe
@@ -206,7 +206,5 @@ def _lines(path: Path) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{os.fspath(path)!r} is not UTF-8 text: {error}.") from error
+    name = os.fspath(path)
+    return reading.decode(reading.without_mark(path.read_bytes(), name), name)

@@ -89,7 +89,7 @@ def test_files_and_folders_that_are_not_there_are_named(folders, tmp_path):
     with pytest.raises(ValueError, match=short):
         rows("closed_book_qa", "natural_questions", folders, splits={})
     (folder / "cola" / "validation.jsonl").write_text('{"sentence": "a", "label": 0}\n{"sent')
-    with pytest.raises(ValueError, match=r"validation.jsonl:2: it is not valid JSON"):
+    with pytest.raises(ValueError, match=r"validation.jsonl:2: it is not JSON"):
         rows("glue", "glue_cola", here)
     with pytest.raises(ValueError, match=r"data.settings.splits.train='train\[' must be the name"):
         rows("glue", "glue_cola", here, splits={"train": "train["})

@@ -238,7 +238,11 @@ def _flags(folder, given):
         (dedup, {"output": "there"}, "x.jsonl exists already: give another --output"),
         (dedup, {"input": "bad.jsonl"}, "bad.jsonl:2: it is not JSON"),
         (dedup, {"input": "list.jsonl"}, "list.jsonl:1: it is not a JSON object"),
-        (dedup, {"input": "bad.jsonl.gz"}, "bad.jsonl.gz cannot be read"),
+        (
+            dedup,
+            {"input": "bad.jsonl.gz"},
+            "bad.jsonl.gz: it does not begin as a file compressed by gzip",
+        ),
         (dedup, {"hash": 3}, "the flag '--hash' does not exist. Did you mean '--hashes'"),
         (clean, {"tests": "one.jsonl"}, "--tests: no example has 13 words or more"),
         (clean, {"output": None}, "neither --output nor --report is set"),

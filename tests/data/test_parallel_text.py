@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
 import seqio
 
-from t5x_like import vocabularies
-from t5x_like.preprocessing import objectives, sources
+from t5x_like import reading, vocabularies
+from t5x_like.preprocessing import line_datasets, objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 
 parallel = sources.load_module(str(Path(__file__).parents[2] / "data" / "parallel_text.py"))
@@ -31,8 +32,9 @@ def lines_of(folder, *names, pairs=PAIRS):
 
 
 def read(split="train", **settings):
-    rows = parallel.source_of_pairs(**settings).get_dataset(split, shuffle=False)
-    return [(r["inputs"].decode(), r["targets"].decode()) for r in rows.as_numpy_iterator()]
+    dataset = parallel.source_of_pairs(**settings).get_dataset(split, shuffle=False)
+    rows = line_datasets.named(dataset.as_numpy_iterator())
+    return [(r["inputs"].decode(), r["targets"].decode()) for r in rows]
 
 
 def everything(**settings):
@@ -117,16 +119,24 @@ def test_documents_are_both_sides(tmp_path):
     assert texts == ["sentence 0", "Satz 0", "sentence 1", "Satz 1"]
 
 
-def test_lines_that_are_no_pairs_are_skipped(tmp_path):
-    rows = ["a\tb", "alone", "", "c\td\te"]
-    assert everything(pairs=write(tmp_path / "a.tsv", rows)) == [("a", "b"), ("c", "d")]
-    rows = [
-        '{"source": "a", "target": "b"}',
-        '{"source": "a"}',
-        "{",
-        '{"source": 1, "target": "b"}',
-    ]
-    assert everything(pairs=write(tmp_path / "a.jsonl", rows)) == [("a", "b")]
+@pytest.mark.parametrize(
+    ("name", "rows", "problem"),
+    [
+        ("a.tsv", ["a\tb", "", "alone"], ":3: it has 1 cells with tabs between, and must have 2"),
+        ("a.tsv", ["a\tb", "c\td\te"], ":2: it has 3 cells with tabs between, and must have 2"),
+        ("a.jsonl", ['{"source": "a", "target": "b"}', "", '{"source": "a"}'], ":3: there is no"),
+        ("a.jsonl", ['{"source": "a", "target": "b"}', "{"], ":2: it is not JSON"),
+        (
+            "a.jsonl",
+            ['{"source": "a", "target": "b"}', '{"source": 1, "target": "b"}'],
+            ":2: there is no string 'source': it is 1",
+        ),
+    ],
+)
+def test_lines_that_are_no_pairs_are_errors(name, rows, problem, tmp_path):
+    path = write(tmp_path / name, rows)
+    with pytest.raises(reading.FileError, match=re.escape(f"{path}{problem}")):
+        everything(pairs=path)
 
 
 def batches(path, **changes):

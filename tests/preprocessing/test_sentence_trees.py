@@ -256,9 +256,9 @@ def test_files_of_all_forms_have_the_same_triples(tmp_path):
         ),
         ("g.jsonl", '{"subject": 1, "relation": "b", "object": "c"}', "g.jsonl:1: subject=1 must"),
         ("g.jsonl", "[]", "g.jsonl:1: it is not a JSON object"),
-        ("g.jsonl", "{", "g.jsonl:1: it is not valid JSON"),
+        ("g.jsonl", "{", "g.jsonl:1: it is not JSON"),
         ("g.csv", "a,b,c\n", r"g.csv' must end in one of .spo, .tsv, .jsonl"),
-        ("g.tsv", "\udcff", "g.tsv: it is not valid UTF-8"),
+        ("g.tsv", "\udcff", "g.tsv:1: it is not UTF-8"),
     ],
 )
 def test_a_bad_graph_is_one_line(name, content, message, tmp_path):

@@ -293,7 +293,7 @@ def test_a_folder_stands_for_its_file(tmp_path, albert_path, albert):
     [
         ("vocab.txt", "[PAD]\nthe\n", r"lacks the pieces \[UNK\], \[CLS\], \[SEP\], \[MASK\]"),
         ("vocab.txt", "\n".join([*PIECES, "the"]), "piece 'the' on two lines"),
-        ("vocab.txt", b"\xff\xfe", "is not UTF-8 text"),
+        ("vocab.txt", b"\xff\xfe", "vocab.txt:1: it is UTF-16"),
         ("vocab.json", "{", "vocab.json' is not valid JSON"),
         ("vocab.json", "[1]", "is not a JSON object"),
         ("vocab.json", '{"a": 0}', "merges.txt does not fit"),

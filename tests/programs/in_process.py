@@ -31,7 +31,7 @@ def run(module: str, *arguments: str, stdin: str | None = "") -> Done:
     status = 0
     with (
         mock.patch.object(sys, "argv", [module, *arguments]),
-        mock.patch.object(sys, "stdin", None if stdin is None else io.StringIO(stdin)),
+        mock.patch.object(sys, "stdin", None if stdin is None else standard_input(stdin)),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         _logging_there(),
@@ -45,6 +45,11 @@ def run(module: str, *arguments: str, stdin: str | None = "") -> Done:
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     return Done(status, out.getvalue(), err.getvalue())
+
+
+def standard_input(text: str) -> io.TextIOWrapper:
+    """Standard input with a text, which may be read as bytes too."""
+    return io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -4,12 +4,12 @@ Thoppilan et al. 2022, section 6.2. Each tool reads every query, and gives no te
 does not understand; the texts of all are put together, in this order.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from t5x_like import reading
 from t5x_like.inference.dialog.calculator import calculate
 
 Tool = Callable[[str], list[str]]
@@ -115,19 +115,11 @@ def _rows(tool: str, path: str, fields: tuple[str, ...]) -> list[dict[str, Any]]
     if not file.is_file():
         raise ValueError(f"dialog.{tool}={path!r} is not a file: give one of JSON Lines")
     rows = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{file}:{number}: it is not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{file}:{number}: it is not a JSON object")
+    for where, row in reading.json_lines(file):
         for field in fields:
             if not isinstance(row.get(field), str) or not row[field].strip():
-                raise ValueError(f"{file}:{number}: there is no string {field!r}")
+                raise ValueError(f"{where}: there is no string {field!r}")
         if not isinstance(row.get("url", ""), str):
-            raise ValueError(f"{file}:{number}: url={row['url']!r} is not a string")
+            raise ValueError(f"{where}: url={row['url']!r} is not a string")
         rows.append(row)
     return rows

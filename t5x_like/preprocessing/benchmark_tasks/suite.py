@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from t5x_like import reading
 from t5x_like.names import choose
 from t5x_like.preprocessing import labelled_text, mixtures, sources
 from t5x_like.preprocessing.benchmark_tasks import raw_rows
@@ -203,7 +204,7 @@ class Suite:
         name = self._tasks[task][0]
         if folder:
             path = raw_rows.file_of(benchmark.folder or name, submission.split, folder=folder)
-            raws: Iterable[tuple[str, Mapping[str, Any]]] = labelled_text.json_lines(path)
+            raws: Iterable[tuple[str, Mapping[str, Any]]] = reading.json_lines(path)
         else:
             split = submission.split
             raws = raw_rows.of_prepared(benchmark, task=name, part=split, data_dir=data_dir)
@@ -249,7 +250,7 @@ def _of_file(
     changed: tuple[int, int],
 ) -> Sequence[Row]:
     del changed
-    rows = raw_rows.part_of(labelled_text.json_lines(path), part)
+    rows = raw_rows.part_of(reading.json_lines(path), part)
     return _made(benchmark, rows, *form, where=f"{path} as {part!r}")
 
 

@@ -1,0 +1,42 @@
+"""The records of an ArrayRecord file by their number."""
+
+from t5x_like.reading import FileError
+
+
+class Records:
+    """The records of a file.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        FileError: it is damaged, or is not an ArrayRecord file.
+    """
+
+    def __init__(self, path: str):
+        from grain import sources  # takes a second, and only files of this format need it
+
+        self._path = path
+        try:
+            self._records = sources.ArrayRecordDataSource([path])
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FileError(f"{path}: it is not an ArrayRecord file: {_line(error)}") from error
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> bytes:
+        """The content of a record.
+
+        Raises:
+            FileError: it is damaged.
+        """
+        try:
+            return self._records[number]
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FileError(f"{self._path}: record {number} is damaged: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,174 @@
+"""Datasets of the lines of text files, by the rules of `reading`, and errors that name the file.
+
+A dataset reads block after block, and its position is the number of a block and of a line in it:
+nothing that Python keeps is part of it. So tf.data saves and restores an iterator over it.
+"""
+
+import collections
+import contextlib
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from t5x_like import reading
+from t5x_like.reading import FileError
+
+T = TypeVar("T")
+
+VERSION = "blocks-"  # of the datasets, whose positions are states of tf.data
+_MOST_OPEN = 512  # files; others are opened again, compressed ones read again up to the position
+_ERROR = re.compile(rf"{FileError.__name__}: (.*)")
+
+LINES: Mapping[str, tf.TensorSpec] = {
+    "line": tf.TensorSpec([], tf.string),
+    "file": tf.TensorSpec([], tf.string),
+    "start": tf.TensorSpec([], tf.int64),
+}
+
+
+class _OpenFiles:
+    """The files that datasets read, each by the number of its reader."""
+
+    def __init__(self) -> None:
+        self._numbers, self._lock = itertools.count(), threading.Lock()
+        self._readers: collections.OrderedDict[int, reading.Blocks] = collections.OrderedDict()
+
+    def new(self) -> int:
+        """The number of a new reader, whose file is not yet opened."""
+        return next(self._numbers)
+
+    def read(self, number: int, file: bytes, block: int) -> Any:
+        """A block of a file; None after its end."""
+        with self._lock:
+            reader = self._readers.pop(number, None) or reading.Blocks(file.decode())
+        found = None
+        try:
+            found = reader.read(block)
+        finally:
+            if found is None:  # the end, or an error
+                reader.close()
+        if found is not None:
+            self._keep(number, reader)
+        return found
+
+    def _keep(self, number: int, reader: reading.Blocks) -> None:
+        with self._lock:
+            self._readers[number] = reader
+            is_full = len(self._readers) > _MOST_OPEN
+            oldest = self._readers.popitem(last=False)[1] if is_full else None
+        if oldest is not None:
+            oldest.close()
+
+
+_open_files = _OpenFiles()
+
+
+def lines(file: tf.Tensor) -> tf.data.Dataset:
+    """The lines of a file without their ends, blank lines too.
+
+    Args:
+        file: its name, a scalar string.
+
+    Returns:
+        A dataset of scalars: "line"; "file", its name; "start", the byte at which the line begins.
+    """
+    reader = tf.numpy_function(lambda: np.int64(_open_files.new()), [], tf.int64)
+
+    def exists(reader: np.int64, file: bytes, block: np.int64) -> np.bool_:
+        return np.bool_(_open_files.read(int(reader), file, int(block)) is not None)
+
+    def load(reader: np.int64, file: bytes, block: np.int64) -> tuple[np.ndarray, np.ndarray]:
+        found = _open_files.read(int(reader), file, int(block))
+        return np.array(found.lines, object), found.starts
+
+    def rows(block: tf.Tensor) -> tf.data.Dataset:
+        loaded = tf.numpy_function(load, [reader, file, block], [tf.string, tf.int64])
+        line, start = (tf.ensure_shape(one, [None]) for one in loaded)
+        names = tf.fill([tf.size(line)], file)
+        return tf.data.Dataset.from_tensor_slices({"line": line, "file": names, "start": start})
+
+    def is_block(block: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(exists, [reader, file, block], tf.bool), [])
+
+    return tf.data.Dataset.counter().take_while(is_block).flat_map(rows)
+
+
+def texts(
+    rows: Mapping[str, tf.Tensor], read: Callable[[str], Iterable[str]], *, columns: int
+) -> list[tf.Tensor]:
+    """What a function reads of each line that is not blank.
+
+    Args:
+        rows: [N] lines of `lines`.
+        read: a line -> the texts of its columns; raises ValueError for one that has not these.
+        columns: their number.
+
+    Returns:
+        The texts of each column, strings [M].
+    """
+
+    def parse(batch: np.ndarray, files: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+        found = []
+        for line, file, start in zip(batch, files, starts, strict=True):
+            text = line.decode()
+            if reading.is_blank(text):
+                continue
+            try:
+                found.append([one.encode() for one in read(text)])
+            except ValueError as error:
+                where = reading.line_at(file.decode(), int(start))
+                raise FileError(f"{where}: {error}") from error
+        return [np.array([row[n] for row in found], object) for n in range(columns)]
+
+    given = [rows["line"], rows["file"], rows["start"]]
+    parsed = tf.numpy_function(parse, given, [tf.string] * columns)
+    return [tf.ensure_shape(text, [None]) for text in parsed]
+
+
+def files_of(source: seqio.DataSource, split: str) -> Iterator[str]:
+    """The files that a source names, if any, as they are looked at."""
+    yield from getattr(source, "files", source.list_shards)(split)
+
+
+@contextlib.contextmanager
+def file_errors(files: Iterable[str] = ()) -> Iterator[None]:
+    """Turn errors of TensorFlow about files into a `FileError`.
+
+    Args:
+        files: of TFRecords, among which a damaged one is looked for after an error.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if found := _ERROR.search(error.message):
+            raise FileError(found[1]) from error
+        if isinstance(error, tf.errors.DataLossError):
+            problem = error.message.splitlines()[0]
+            raise FileError(_damaged(files) or f"the data are damaged: {problem}") from error
+        raise
+
+
+def named(rows: Iterable[T], files: Iterable[str] = ()) -> Iterator[T]:
+    """The elements of a dataset, read within `file_errors`."""
+    with file_errors(files):
+        yield from rows
+
+
+def _damaged(files: Iterable[str]) -> str:
+    """The message of the first damaged file; "" if none is."""
+    for file in files:
+        records = 0
+        try:
+            for _ in tf.data.TFRecordDataset(file):
+                records += 1
+        except tf.errors.DataLossError:
+            return f"{file}: it is damaged after {records:,} records: copy it again"
+        except tf.errors.OpError:  # a split that is not a file
+            continue
+    return ""

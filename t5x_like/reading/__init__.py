@@ -1,0 +1,53 @@
+"""Read text from outside by one set of rules, the same for every command and data module.
+
+- A line ends with LF or CRLF, and with nothing else: a single CR, a form feed, U+0085, U+2028 and
+  the like are characters within it. The last line need not end.
+- A file is UTF-8. Its byte-order mark is dropped. Other bytes, and a NUL, are errors with file and
+  line, and so is the byte-order mark of UTF-16 or UTF-32.
+- The endings .gz, .bz2, .xz and .zst name a compressed file, of one member or several. One that is
+  cut off or damaged is an error that names it: never fewer rows.
+- A line of JSON Lines is an object, and blank lines are skipped. In a TSV a quote is a character
+  like others; a CSV follows Python's module `csv`. Every row has as many cells as the first.
+- The columns of Parquet files have strings.
+
+docs/data.md has the same for users.
+"""
+
+from t5x_like.reading.blocks import Blocks, line_at
+from t5x_like.reading.columns import TextColumns
+from t5x_like.reading.compressed import FileError, create, open_bytes, uncompressed, with_endings
+from t5x_like.reading.lines import (
+    count_lines,
+    decode,
+    is_blank,
+    lines,
+    lines_of,
+    numbered,
+    text,
+    without_mark,
+)
+from t5x_like.reading.rows import csv_rows, field_text, json_lines, json_object, tsv_rows
+
+__all__ = [
+    "Blocks",
+    "FileError",
+    "TextColumns",
+    "count_lines",
+    "create",
+    "csv_rows",
+    "decode",
+    "field_text",
+    "is_blank",
+    "json_lines",
+    "json_object",
+    "line_at",
+    "lines",
+    "lines_of",
+    "numbered",
+    "open_bytes",
+    "text",
+    "tsv_rows",
+    "uncompressed",
+    "with_endings",
+    "without_mark",
+]

@@ -1,0 +1,149 @@
+"""The rows of JSON Lines, TSV and CSV files, each with where it stands: "FILE:LINE"."""
+
+import csv
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from t5x_like.names import hint
+from t5x_like.reading.compressed import FileError, open_bytes
+from t5x_like.reading.lines import Name, decode, is_blank, lines, numbered, without_mark
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+Cells = Mapping[str, str]  # by the names in the first line
+
+
+def json_lines(name: Name) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a file of JSON Lines.
+
+    Raises:
+        FileError: a line is not a JSON object, or as `lines`.
+        OSError: the file cannot be read.
+    """
+    for where, line in numbered(name):
+        try:
+            row = json_object(line)
+        except ValueError as error:
+            raise FileError(f"{where}: {error}") from error
+        yield where, row
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """Return the JSON object of a text.
+
+    JSON may contain half a surrogate pair, which UTF-8 cannot encode: it becomes a question mark.
+
+    Raises:
+        ValueError: it is not JSON, or is another value.
+    """
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        if line.lstrip()[:1] == "[":
+            raise ValueError(
+                "it is not JSON: the file may be a JSON list, and must have an object on each "
+                "line, as jq -c '.[]' writes them"
+            ) from error
+        raise ValueError(f"it is not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"it is not a JSON object, but {line:.40}")
+    return _encodable(row) if _SURROGATE.search(line) else row
+
+
+def field_text(row: Mapping[str, Any], field: str) -> str:
+    """Return a field that has a text.
+
+    Raises:
+        ValueError: there is no such field, or it has another type.
+    """
+    if field not in row:
+        raise ValueError(f"there is no string {field!r}.{hint(field, row)}")
+    if not isinstance(row[field], str):
+        raise ValueError(
+            f"there is no string {field!r}: it is {json.dumps(row[field], default=str):.60}"
+        )
+    return row[field]
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="replace").decode()
+    if isinstance(value, list):
+        return [_encodable(one) for one in value]
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(one) for name, one in value.items()}
+    return value
+
+
+def tsv_rows(
+    name: Name, *, check: Callable[[Sequence[str], str], None] | None = None
+) -> Iterator[tuple[str, Cells]]:
+    """The rows of a table with tabs between its cells, whose first line has the names.
+
+    A quote is a character like others, as in GLUE's files. Lines with nothing are skipped.
+
+    Args:
+        name: of the file.
+        check: gets the names and where they stand.
+
+    Raises:
+        FileError: a line has more or fewer cells than the first, or as `lines`.
+        OSError: the file cannot be read.
+    """
+    names: list[str] = []
+    for number, line in enumerate(lines(name), start=1):
+        if is_blank(line) and "\t" not in line:
+            continue
+        cells = line.split("\t")
+        where = f"{os.fspath(name)}:{number}"
+        if names:
+            yield where, _row(names, cells, where)
+            continue
+        names = _distinct(cells, where)
+        if check is not None:
+            check(names, where)
+
+
+def csv_rows(name: Name) -> Iterator[tuple[str, Cells]]:
+    """The rows of a table with commas between its cells, whose first row has the names.
+
+    A cell in quotes may have commas, quotes (written twice) and line breaks. Rows with nothing are
+    skipped.
+
+    Raises:
+        FileError: a row has more or fewer cells than the first, or is not CSV; or as `lines`.
+        OSError: the file cannot be read.
+    """
+    shown = os.fspath(name)
+    with open_bytes(name) as file:
+        # Whole, since a line break may be part of a cell.
+        content = decode(without_mark(file.read(), shown), shown)
+    lines_with_ends = (line + "\n" for line in content.replace("\r\n", "\n").split("\n"))
+    reader = csv.reader(lines_with_ends, strict=True)
+    names: list[str] = []
+    try:
+        for cells in reader:
+            where = f"{shown}:{reader.line_num}"
+            if cells and names:
+                yield where, _row(names, cells, where)
+            elif cells:
+                names = _distinct(cells, where)
+    except csv.Error as error:
+        raise FileError(f"{shown}:{reader.line_num}: it is not a row of CSV: {error}") from error
+
+
+def _distinct(names: list[str], where: str) -> list[str]:
+    if twice := next((one for one in names if one and names.count(one) > 1), None):
+        raise FileError(f"{where}: two columns have the name {twice!r}")
+    return names
+
+
+def _row(names: list[str], cells: list[str], where: str) -> Cells:
+    if len(cells) != len(names):
+        raise FileError(
+            f"{where}: it has {len(cells)} cells, and the first line {len(names)} names"
+        )
+    return dict(zip(names, cells, strict=True))
