@@ -78,6 +78,7 @@ def from_pretrained(
         generation=source.generation,
         mesh=mesh,
         model_type=source.model_type,
+        from_folder=not source.run,
     )
 
 

@@ -68,6 +68,8 @@ class Pretrained:
         mesh: the devices that the parameters are sharded over, or None.
         model_type: the `model_type` in the config.json of `save_pretrained`; empty for the
             system's default. XLM-R is a RoBERTa of model_type `xlm-roberta`.
+        from_folder: whether `generation` is that of a folder of another library, whose start and
+            end tokens take precedence over a vocabulary's. A run generates with its vocabulary's.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class Pretrained:
         generation: GenerationSettings | None = None,
         mesh: Mesh | None = None,
         model_type: str = "",
+        from_folder: bool = False,
     ):
         self.module, self.params, self.model_type = module, params, model_type
+        self.from_folder = from_folder
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
@@ -224,6 +228,7 @@ class Pretrained:
             generation=self.generation,
             mesh=self.mesh,
             model_type=self.model_type,
+            from_folder=self.from_folder,
         )
 
     def policy(self) -> Self:
