@@ -46,7 +46,7 @@ class GenerationSettings:
             language model counts, and the start token of an encoder-decoder.
         suppress_tokens: ids that are never generated.
         eos_token_id: one id, several, or None to generate max_new_tokens always.
-        pad_token_id: fills rows that have ended.
+        pad_token_id: fills rows that have ended; None for the first end token, or 0 without one.
         decoder_start_token_id: the first token that an encoder-decoder's decoder reads.
         forced_bos_token_id: the only token allowed as the first new token; None for any.
         forced_eos_token_id: the only tokens allowed as the last new token, at the largest length;
@@ -71,11 +71,22 @@ class GenerationSettings:
     no_repeat_ngram_size: int = 0
     suppress_tokens: Sequence[int] | None = None
     eos_token_id: int | Sequence[int] | None = 1
-    pad_token_id: int = 0
+    pad_token_id: int | None = 0
     decoder_start_token_id: int = 0
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | Sequence[int] | None = None
     seed: int = 0
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a text."""
+        found = self.eos_token_id
+        return () if found is None else (found,) if isinstance(found, int) else tuple(found)
+
+    @property
+    def padding(self) -> int:
+        """The token that fills rows, see `pad_token_id`."""
+        return next(iter(self.ends), 0) if self.pad_token_id is None else self.pad_token_id
 
     def override(self, settings: Mapping[str, Any]) -> "GenerationSettings":
         """Copy the settings with some of them changed.
@@ -158,8 +169,8 @@ def decoding_request(settings: GenerationSettings, *, least: int, most: int) -> 
     """The settings as arguments of `decoding.beam_search`, or without beams of `generate`."""
     request: dict[str, Any] = {
         "max_new_tokens": most,
-        "eos_ids": () if settings.eos_token_id is None else settings.eos_token_id,
-        "pad_id": settings.pad_token_id,
+        "eos_ids": settings.ends,
+        "pad_id": settings.padding,
     }
     first, last = settings.forced_bos_token_id, settings.forced_eos_token_id
     rules: dict[str, Any] = {

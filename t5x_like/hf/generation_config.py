@@ -95,6 +95,7 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
         # As in `override`.
         if value is not None or (name == "eos_token_id" and name in stored)
     }
+    begin = settings.get("bos_token_id") if config.get("is_encoder_decoder") else None
     settings = _single_bad_words(settings)
     if not path.is_file() and config.get("force_bos_token_to_be_generated"):
         # What the first folders of BART have for forced_bos_token_id.
@@ -103,9 +104,14 @@ def read_generation(folder: pathlib.Path, config: Mapping[str, Any]) -> Generati
     where = path.name if path.is_file() else files.CONFIG
     for name, value in settings.items():
         _ALLOWED[name].check(name, value, where=where)
-    # T5's decoder starts with the padding token, and old folders lack this setting.
-    settings.setdefault("decoder_start_token_id", settings.get("pad_token_id", 0))
-    return GenerationSettings(**settings)
+    # Nothing stands for an id that no file of the folder has; -1 is none, too.
+    padding = settings.get("pad_token_id")
+    ids = {"eos_token_id": settings.get("eos_token_id")}
+    ids["pad_token_id"] = padding if padding is not None and padding >= 0 else None
+    # Old folders of T5 name no start: its decoder starts with padding, having no <s>.
+    start = ids["pad_token_id"] or 0 if begin is None else begin
+    settings.setdefault("decoder_start_token_id", start)
+    return GenerationSettings(**{**settings, **ids})
 
 
 def _single_bad_words(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,12 +54,13 @@ class TextModel:
     ):
         self.pretrained, self.vocabulary, self.batch_size = pretrained, vocabulary, batch_size
         ends = pretrained.generation.eos_token_id
-        # A folder's list of several end tokens takes precedence over the vocabulary's single one.
+        # A list of several end tokens takes precedence over the vocabulary's single one.
         if vocabulary.eos_id is not None and not isinstance(ends, Sequence):
             ends = vocabulary.eos_id
         ids = {"eos_token_id": ends, "decoder_start_token_id": prompt_format.start}
         self.decode = {**ids, **decode}
-        self.ends = np.atleast_1d([] if ends is None else self.decode["eos_token_id"]).tolist()
+        ends = self.decode["eos_token_id"]
+        self.ends = np.atleast_1d([] if ends is None else ends).tolist()
         if prompt_format.inputs:  # an encoder-decoder may generate more tokens than its targets had
             prompt_format = dataclasses.replace(
                 prompt_format, length=max(prompt_format.length, self.new_tokens)
@@ -301,12 +302,18 @@ def build(
             f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
             f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
+    own, prompt_format = {}, _prompt_format(pretrained.module, text)
+    if pretrained.from_folder and pretrained.generation.eos_token_id is not None:
+        own["eos_token_id"] = pretrained.generation.eos_token_id
+    if pretrained.from_folder and prompt_format.inputs:
+        start = pretrained.generation.decoder_start_token_id
+        prompt_format = dataclasses.replace(prompt_format, start=start)
     model = TextModel(
         pretrained,
         vocabulary,
-        _prompt_format(pretrained.module, text),
+        prompt_format,
         batch_size=settings.data.batch_size,
-        decode=settings.decode.to_dict(),
+        decode={**own, **settings.decode.to_dict()},
     )
     _check_positions(model)
     return model

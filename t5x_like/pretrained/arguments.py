@@ -68,10 +68,10 @@ def check_mask(name: str, mask: ArrayLike | None, tokens: Tokens) -> np.ndarray:
 def infer_mask(tokens: Tokens, settings: GenerationSettings) -> np.ndarray:
     """The default attention mask of `generate`: 0 where the token is pad_token_id, else 1.
 
-    It is all ones where pad_token_id is also an end token, which may belong to the text.
+    It is all ones without such a token, and where it is also an end token, which may belong to the
+    text.
     """
-    ends = np.atleast_1d([] if settings.eos_token_id is None else settings.eos_token_id)
-    if settings.pad_token_id in ends:
+    if settings.pad_token_id is None or settings.pad_token_id in settings.ends:
         return np.ones_like(tokens)
     return (tokens != settings.pad_token_id).astype(np.int32)
 
@@ -80,7 +80,7 @@ def shift_right(labels: Tokens, settings: GenerationSettings) -> Tokens:
     """The decoder's inputs that predict the labels: its start token first, -100 as padding."""
     start = np.full((len(labels), 1), settings.decoder_start_token_id, np.int32)
     shifted = np.concatenate([start, labels[:, :-1]], axis=1)
-    return np.where(shifted == IGNORED_LABEL, settings.pad_token_id, shifted).astype(np.int32)
+    return np.where(shifted == IGNORED_LABEL, settings.padding, shifted).astype(np.int32)
 
 
 def shift_left(labels: Tokens) -> Tokens:

@@ -86,6 +86,7 @@ def from_pretrained(
         mesh=mesh,
         model_type=source.model_type,
         labels=_labels(source, config),
+        from_folder=not source.run,
     )
 
 

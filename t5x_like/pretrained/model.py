@@ -71,6 +71,8 @@ class Pretrained:
             system's default. XLM-R is a RoBERTa of model_type `xlm-roberta`.
         labels: what the outputs of the head of each task stand for, where it is known; of a model
             with one head by "".
+        from_folder: whether `generation` is that of a folder of another library, whose start and
+            end tokens take precedence over a vocabulary's. A run generates with its vocabulary's.
     """
 
     def __init__(
@@ -84,9 +86,10 @@ class Pretrained:
         mesh: Mesh | None = None,
         model_type: str = "",
         labels: Mapping[str, Labels] | None = None,
+        from_folder: bool = False,
     ):
         self.module, self.params, self.model_type = module, params, model_type
-        self.labels = dict(labels or {})
+        self.labels, self.from_folder = dict(labels or {}), from_folder
         self.system, self.config = system, dict(config)
         self.generation = GenerationSettings() if generation is None else generation
         self.mesh = mesh
@@ -241,6 +244,7 @@ class Pretrained:
             mesh=self.mesh,
             model_type=self.model_type,
             labels={"": self.labels[task]} if task in self.labels else {},
+            from_folder=self.from_folder,
         )
 
     @property

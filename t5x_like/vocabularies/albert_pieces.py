@@ -88,9 +88,7 @@ class AlbertPieces(SpecialTokenVocabulary):
         return ids
 
     def _begins_word(self, piece: str) -> bool:
-        """As in ALBERT's code, where only ASCII letters and punctuation continue a word."""
-        alone = len(piece) == 1 and piece in string.punctuation
-        return alone or piece.startswith((BLANK, "<")) or not _WITHIN_WORDS.issuperset(piece)
+        return begins_word(piece)
 
     def _encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         ids: list[int] = []
@@ -122,6 +120,12 @@ class AlbertPieces(SpecialTokenVocabulary):
             else:
                 run.append(one)
         return " ".join([*parts, self._model.DecodeIds(run)] if run else parts)
+
+
+def begins_word(piece: str) -> bool:
+    """As in ALBERT's code, where only ASCII letters and punctuation continue a word."""
+    alone = len(piece) == 1 and piece in string.punctuation
+    return alone or piece.startswith((BLANK, "<")) or not _WITHIN_WORDS.issuperset(piece)
 
 
 def cut(

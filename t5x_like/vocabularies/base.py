@@ -21,6 +21,8 @@ class Vocabulary(abc.ABC):
         cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK], or of <s>, </s> and <mask>.
         special_ids: the ids of all special tokens, in order. An objective never corrupts them
             and never samples them as random tokens.
+        prefix_ids, suffix_ids: what the tokenizer of a folder puts before and after a text; a
+            vocabulary of a file puts nothing.
     """
 
     pad_id: int = 0
@@ -31,6 +33,8 @@ class Vocabulary(abc.ABC):
     sep_id: int | None = None
     mask_id: int | None = None
     special_ids: tuple[int, ...] = ()
+    prefix_ids: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
 
     def __init__(self, *, vocab_size: int, contents: bytes, extra_ids: int = 0):
         """Takes the `contents` that decide how a text is encoded, for equality."""

@@ -15,9 +15,17 @@ from t5x_like.paths import Path
 from t5x_like.vocabularies import word_bpe
 from t5x_like.vocabularies.albert_pieces import AlbertPieces
 from t5x_like.vocabularies.base import Vocabulary
-from t5x_like.vocabularies.byte_tokens import byte_tokens
+from t5x_like.vocabularies.byte_tokens import TOKENIZER_CLASS, byte_tokens
+from t5x_like.vocabularies.hugging_face import (
+    folder_vocabulary,
+    token_settings,
+    tokenizer_checks,
+    tokenizer_class,
+)
+from t5x_like.vocabularies.hugging_face.tokenizer_files import TOKENIZER, TokenizerFiles
 from t5x_like.vocabularies.lossless import LosslessSentencePiece
 from t5x_like.vocabularies.marian import SOURCE, TARGET, MarianVocabulary
+from t5x_like.vocabularies.rust_errors import as_value_errors
 from t5x_like.vocabularies.sentence_piece import EOS, PAD, UNKNOWN, Bytes, SentencePiece
 from t5x_like.vocabularies.special_tokens import ALBERT_SPECIAL_TOKENS
 from t5x_like.vocabularies.tokenizer import TokenizerVocabulary, byte_bpe, wordpiece
@@ -67,35 +75,74 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
             raise ValueError(f"vocabulary={spec!r}: set bytes, or bytes:100 for 100 sentinels.")
         return Bytes(extra_ids=int(number) if colon else sentinels)
     path = _find(spec)
+    try:
+        return _of_folder(path) or _of_file(path, spec=spec, sentinels=sentinels)
+    except ValueError as error:
+        text = str(error)
+        begins = text.startswith(f"vocabulary={spec!r}")
+        raise ValueError(text if begins else f"vocabulary={spec!r}: {text}") from error
+
+
+def _of_folder(path: Path) -> Vocabulary | None:
+    """The vocabulary of a folder whose tokenizer or model has the name of a class.
+
+    Args:
+        path: the folder, or one of its vocabulary's files, which then takes precedence.
+    """
+    is_folder = path.is_dir()
+    files = TokenizerFiles(path if is_folder else path.parent, only="" if is_folder else path.name)
+    name = tokenizer_class.class_name(files)
+    if name is None and files.has(TOKENIZER) and (files.settings or files.special):
+        name = tokenizer_class.AS_WRITTEN
+    if name is not None and name in _OWN_READERS:
+        return _OWN_READERS[name](path if is_folder else path.parent)
+    if name is None or not (is_folder or tokenizer_class.reads(name, path.name)):
+        return None
+    return folder_vocabulary.load(files, name)
+
+
+def _of_file(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
+    """The vocabulary of a file, by its name and its pieces."""
+    if path.is_dir():
+        path = _only_file(path, spec=spec)
     endings = (ending for ending in _READERS if path.name.endswith(ending))
     ending = next(endings, None)
     if ending is None:
         return _sentence_piece(path, spec=spec, sentinels=sentinels)
-    try:
-        return _READERS[ending](path)
-    except ValueError as error:
-        raise ValueError(f"vocabulary={spec!r}: {error}") from error
+    return _READERS[ending](path)
 
 
 def _find(spec: str) -> Path:
-    """The path of the file that a spec names."""
+    """The folder or file that a spec names."""
     if "://" in spec:
         paths.check_bucket("vocabulary", spec)
     path = paths.path(spec)
-    is_folder = path.is_dir()
-    if not is_folder and path.exists():
-        return path
-    folder = path if is_folder else path.parent
+    if not path.exists():
+        raise ValueError(f"vocabulary={spec!r} does not exist.{_nearest(path, path.parent)}")
+    return path
+
+
+def _only_file(folder: Path, *, spec: str) -> Path:
+    """The vocabulary's file of a folder that names no class."""
+    models, named = _candidates(folder)
+    if len(models) == 1:
+        return models[0]
+    if named and not models:
+        return named[0]
+    raise ValueError(
+        f"vocabulary={spec!r} is a folder with {len(models)} models.{_nearest(folder, folder)}"
+    )
+
+
+def _candidates(folder: Path) -> tuple[list[Path], list[Path]]:
     models = sorted(folder.glob("*.model")) if folder.is_dir() else []
     models = [model for model in models if model.name != _OF_XLM_R]
-    named = [folder / name for name in _NAMES if (folder / name).exists()]
-    if is_folder and len(models) == 1:
-        return models[0]
-    if is_folder and named and not models:
-        return named[0]
-    problem = f"is a folder with {len(models)} models" if is_folder else "does not exist"
-    known = [BYTES, *map(os.fspath, (*models, *named))]
-    raise ValueError(f"vocabulary={spec!r} {problem}.{hint(os.fspath(path), known)}")
+    return models, [folder / name for name in _NAMES if (folder / name).exists()]
+
+
+def _nearest(path: Path, folder: Path) -> str:
+    models, named = _candidates(folder)
+    return hint(os.fspath(path), [BYTES, *map(os.fspath, (*models, *named))])
 
 
 def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
@@ -103,11 +150,6 @@ def _sentence_piece(path: Path, *, spec: str, sentinels: int) -> Vocabulary:
         raise ValueError(
             f"vocabulary={spec!r} has the pieces of XLM-R under other ids than the network's: take "
             "tokenizer.json of the same model."
-        )
-    if str(_settings(path).get("tokenizer_class")).startswith("Pegasus"):
-        raise ValueError(
-            f"vocabulary={spec!r} has the pieces of Pegasus under other ids than the network's: "
-            "take tokenizer.json of the same model."
         )
     model = path.read_bytes()
     try:
@@ -149,8 +191,12 @@ def _marian(path: Path) -> Vocabulary:
         raise ValueError(f"is of a Marian and needs the file {missing[0]!r} beside it.")
     if _settings(path).get("separate_vocabs"):
         raise ValueError("has a vocabulary for each language, which is not supported.")
+    ids = _json(path)
+    settings = token_settings.read(TokenizerFiles(path.parent))
+    first = 1 + max((*ids.values(), *settings.added), default=-1)
+    added = settings.with_extra(first=first, known=ids)
     source, target = (model.read_bytes() for model in models)
-    return MarianVocabulary(_json(path), source=source, target=target)
+    return MarianVocabulary(ids, source=source, target=target, added=added)
 
 
 def _bpe(path: Path) -> Vocabulary:
@@ -166,14 +212,19 @@ def _bpe(path: Path) -> Vocabulary:
 
 
 def _tokenizer(path: Path) -> Vocabulary:
-    try:
+    with as_value_errors("is not a tokenizer of the library `tokenizers`"):
+        tokenizer_checks.check(_json(path))
         return TokenizerVocabulary(tokenizers.Tokenizer.from_str(_text(path)))
-    except Exception as error:  # the library raises no narrower class
-        raise ValueError(f"is not a tokenizer of the library `tokenizers`: {error}.") from error
 
 
 def _byte_tokens(path: Path) -> Vocabulary:
-    return byte_tokens(_json(path))
+    kind = _json(path).get("tokenizer_class") if path.exists() else TOKENIZER_CLASS
+    if kind != TOKENIZER_CLASS:
+        raise ValueError(
+            f"has tokenizer_class={kind!r}, whose vocabulary is in a file that the folder lacks; "
+            f"only {TOKENIZER_CLASS!r} needs none."
+        )
+    return byte_tokens(token_settings.read(TokenizerFiles(path.parent)))
 
 
 _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
@@ -181,6 +232,12 @@ _READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
     ".txt": _list,
     "vocab.json": _pieces_with_ids,
     ".json": _tokenizer,
+}
+
+
+_OWN_READERS: Mapping[str, Callable[[Path], Vocabulary]] = {
+    "ByT5": lambda folder: _byte_tokens(folder / _CONFIG),
+    "Marian": lambda folder: _marian(folder / "vocab.json"),
 }
 
 

@@ -1,7 +1,8 @@
 """BERT's WordPiece, byte-level BPE, and every other tokenizer of the library `tokenizers`."""
 
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tokenizers
@@ -24,13 +25,31 @@ CONTINUES = "##"  # what WordPiece puts before a piece within a word
 _BLANK = "\u2581"  # what SentencePiece puts before a word
 # Byte-level BPE writes each byte as a character: these are blank, newline, return and tab.
 _BYTE_BLANKS = "\u0120\u010a\u010d\u0109"
+_USUAL = (
+    *(*BERT_SPECIAL_TOKENS, *ROBERTA_SPECIAL_TOKENS, END_OF_TEXT),
+    *LLAMA_3_SPECIAL_TOKENS,
+)
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenizerVocabulary(SpecialTokenVocabulary):
-    """A tokenizer of the library `tokenizers`, without the special tokens that it would add."""
+    """A tokenizer of the library `tokenizers`, without the special tokens that it would add.
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer):
+    Attributes:
+        is_bpe: whether it merges pairs.
+
+    Args:
+        special_tokens: the texts of its special tokens; None for the usual names.
+        decides: what else decides how a text is read, for equality.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        special_tokens: Iterable[str] | None = None,
+        decides: bytes = b"",
+    ):
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
@@ -39,13 +58,14 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
         for piece, number in ids.items():
             pieces[number] = piece
         model = tokenizer.model
+        self.is_bpe = isinstance(model, models.BPE)
+        self._whole = _never_bytes(tokenizer)
         self._continues = getattr(model, "continuing_subword_prefix", None)
         self._blanks = _BLANK if any(piece.startswith(_BLANK) for piece in pieces) else _BYTE_BLANKS
-        names = (*BERT_SPECIAL_TOKENS, *ROBERTA_SPECIAL_TOKENS, END_OF_TEXT)
         super().__init__(
             pieces,
-            special_tokens=(*names, *LLAMA_3_SPECIAL_TOKENS),
-            contents=tokenizer.to_str().encode(),
+            special_tokens=_USUAL if special_tokens is None else sorted(special_tokens),
+            contents=tokenizer.to_str().encode() + decides,
         )
 
     def encode(self, text: str) -> list[int]:
@@ -62,11 +82,27 @@ class TokenizerVocabulary(SpecialTokenVocabulary):
         return found.ids, found.offsets
 
     def _decode(self, ids: Sequence[int]) -> str:
-        unknown = _REPLACEMENT if self.unk_id is None else self.pieces[self.unk_id]
         size = len(self.pieces)
+        known = all(0 <= one < size for one in ids)
+        if known and self._whole.isdisjoint(self.pieces[one] for one in ids):
+            return self._tokenizer.decode(ids, skip_special_tokens=False)
+        # GPT-2's folders give the token that ends a text for the unknown, too.
+        none = self.unk_id is None or self.unk_id in (self.bos_id, self.eos_id)
+        unknown = _REPLACEMENT if none else self.pieces[self.required_id("unk_id")]
         pieces = [self.pieces[one] if 0 <= one < size else unknown for one in ids]
         decoder = self._tokenizer.decoder
-        return decoder.decode(pieces) if decoder else " ".join(pieces)
+        if decoder is None:
+            return " ".join(pieces)
+        runs = itertools.groupby(pieces, key=self._whole.__contains__)
+        return "".join("".join(run) if whole else decoder.decode(list(run)) for whole, run in runs)
+
+
+def _never_bytes(tokenizer: tokenizers.Tokenizer) -> frozenset[str]:
+    """The added tokens whose letters a byte-level decoder would take for bytes."""
+    if "ByteLevel" not in repr(tokenizer.decoder):
+        return frozenset()
+    added = tokenizer.get_added_tokens_decoder().values()
+    return frozenset(one.content for one in added if not one.content.isascii())
 
 
 def wordpiece(pieces: Sequence[str], *, settings: Mapping[str, Any]) -> TokenizerVocabulary:

@@ -65,14 +65,6 @@ def test_sentinels_that_a_model_has_are_not_added_again(model, tmp_path):
     assert found.encode("<extra_id_0>") == [84]
 
 
-def test_pieces_of_pegasus_are_refused(model, tmp_path):
-    (tmp_path / "spiece.model").write_bytes(model.read_bytes())
-    assert vocabularies.load(tmp_path).vocab_size == 180
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PegasusTokenizer"}')
-    with pytest.raises(ValueError, match=r"of Pegasus under other ids .* take tokenizer.json"):
-        vocabularies.load(tmp_path)
-
-
 def test_a_folder_of_xlm_r_has_the_ids_of_its_tokenizer(tmp_path):
     (tmp_path / "sentencepiece.bpe.model").write_bytes(b"under other ids")
     with pytest.raises(ValueError, match=r"take tokenizer.json of the same model"):

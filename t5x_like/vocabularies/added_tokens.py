@@ -1,0 +1,64 @@
+"""Added tokens of Hugging Face's tokenizers in Python, found in a text before it is tokenized."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from tokenizers import AddedToken
+
+
+class AddedTokens:
+    """Tokens with texts of their own, of which the longest that fits is read.
+
+    Attributes:
+        ids: the id of each text.
+        texts: the text of each id.
+
+    Args:
+        tokens: by id.
+    """
+
+    def __init__(self, tokens: Mapping[int, AddedToken]):
+        self.ids = {one.content: number for number, one in tokens.items() if one.content}
+        self.texts = {number: text for text, number in self.ids.items()}
+        self._tokens = {one.content: one for one in tokens.values()}
+        longest_first = sorted(self.ids, key=len, reverse=True)
+        self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+    @property
+    def contents(self) -> bytes:
+        """All that decides how a text is split, for equality."""
+        flags = ("content", "lstrip", "rstrip", "single_word")
+        rows = [
+            [number, *(getattr(self._tokens[text], name) for name in flags)]
+            for number, text in sorted(self.texts.items())
+        ]
+        return json.dumps(rows).encode()
+
+    def split(self, text: str) -> Iterator[tuple[str, int | None]]:
+        """The parts of a text, with the id of each that is an added token."""
+        parts = self._pattern.split(text) if self.ids else [text]
+        is_token = [place % 2 == 1 for place in range(len(parts))]
+        for place in range(1, len(parts), 2):
+            token = self._tokens[parts[place]]
+            if token.rstrip:
+                parts[place + 1] = parts[place + 1].lstrip()
+            if token.lstrip:
+                parts[place - 1] = parts[place - 1].rstrip()
+            if token.single_word:
+                self._join(parts, is_token, place)
+        for part, own in zip(parts, is_token, strict=True):
+            if part:
+                yield part, self.ids[part] if own else None
+
+    @staticmethod
+    def _join(parts: list[str], is_token: list[bool], place: int) -> None:
+        """Give the text of a token within a word back to the word."""
+        before, after = parts[place - 1], parts[place + 1]
+        if before and before[-1] != " ":
+            parts[place - 1] += parts[place]
+        elif after and after[0] != " ":
+            parts[place + 1] = parts[place] + after
+        else:
+            return
+        parts[place], is_token[place] = "", False

@@ -1,0 +1,1 @@
+"""Tokenizers of folders in Hugging Face's format."""

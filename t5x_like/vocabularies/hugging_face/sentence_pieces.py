@@ -1,0 +1,138 @@
+"""A SentencePiece model as pieces of the library `tokenizers`, as transformers converts it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+
+from t5x_like.vocabularies.hugging_face.tokenizer_recipe import Pieces
+
+_BLANK = "\u2581"
+_NORMAL, _CONTROL, _OF_USER = 1, 3, 4  # kinds of pieces
+_UNIGRAM = 1  # the kind of a model
+
+
+def pieces(proto: Any, *, model: str) -> Pieces:
+    """The pieces of a model for a class whose tokenizers are of the kind `model`."""
+    tokens = [
+        AddedToken(one.piece, normalized=False, special=one.type == _CONTROL)
+        for one in proto.pieces
+        if one.type in (_CONTROL, _OF_USER)
+    ]
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    if model == "Unigram":
+        scores = [(one.piece, one.score) for one in proto.pieces]
+        unknown = proto.trainer_spec.unk_id
+        return Pieces(scores, charsmap=charsmap, unknown=unknown, tokens=tokens)
+    ids = {one.piece: number for number, one in enumerate(proto.pieces)}
+    return Pieces(ids, merges=_merges_by_id(ids), charsmap=charsmap, tokens=tokens)
+
+
+def _merges_by_id(ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Every pair of pieces that makes a piece, in the order of the ids that they make."""
+    found = [
+        (number, piece[:place], piece[place:])
+        for piece, number in ids.items()
+        for place in range(1, len(piece))
+        if piece[:place] in ids and piece[place:] in ids
+    ]
+    found.sort(key=lambda one: (one[0], len(one[1]), len(one[2])))
+    return [(first, second) for _, first, second in found]
+
+
+def as_written(
+    proto: Any, *, renamed: Mapping[int, str], legacy: bool
+) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
+    """A tokenizer that reads text as SentencePiece's own code, and its special tokens by name.
+
+    Args:
+        renamed: the names of pieces that the folder's added tokens give, by id.
+        legacy: whether a blank is put before each part of a text between added tokens, and not
+            before its first alone.
+    """
+    names = [one.piece for one in proto.pieces]
+    kept = {name for number, name in enumerate(names) if number not in renamed}
+    names = [
+        renamed[number] if number in renamed and renamed[number] not in kept else name
+        for number, name in enumerate(names)
+    ]
+    of_user = [name for name, one in zip(names, proto.pieces, strict=True) if one.type == _OF_USER]
+    tokenizer = tokenizers.Tokenizer(_model(proto, names, has_user_pieces=bool(of_user)))
+    tokenizer.normalizer = _normalizer(proto.normalizer_spec, legacy=legacy)
+    parts: list[pre_tokenizers.PreTokenizer] = []
+    if proto.normalizer_spec.add_dummy_prefix:
+        scheme = "always" if legacy else "first"
+        parts.append(pre_tokenizers.Metaspace(_BLANK, prepend_scheme=scheme, split=False))
+    if of_user:
+        longest_first = sorted(of_user, key=len, reverse=True)
+        pattern = tokenizers.Regex("|".join(map(re.escape, longest_first)))
+        parts.append(pre_tokenizers.Split(pattern, behavior="isolated"))
+    if parts:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    tokenizer.decoder = _decoder(proto)
+    spec = proto.trainer_spec
+    special = {
+        "bos_token": (spec.bos_id, spec.bos_piece or "<s>"),
+        "eos_token": (spec.eos_id, spec.eos_piece or "</s>"),
+        "unk_token": (spec.unk_id, spec.unk_piece or "<unk>"),
+    }
+    return tokenizer, {name: text for name, (number, text) in special.items() if number >= 0}
+
+
+def _model(proto: Any, names: list[str], *, has_user_pieces: bool) -> Any:
+    spec = proto.trainer_spec
+    if spec.model_type == _UNIGRAM:
+        scores = [(name, one.score) for name, one in zip(names, proto.pieces, strict=True)]
+        return models.Unigram(scores, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
+    return models.BPE(
+        {name: number for number, name in enumerate(names)},
+        _merges_by_score(proto, names),
+        unk_token=spec.unk_piece,
+        fuse_unk=True,
+        byte_fallback=spec.byte_fallback,
+        ignore_merges=has_user_pieces,
+    )
+
+
+def _merges_by_score(proto: Any, names: list[str]) -> list[tuple[str, str]]:
+    """Every pair of normal pieces that makes a normal piece, the likeliest first."""
+    normal = {
+        name: (-one.score, number)
+        for number, (name, one) in enumerate(zip(names, proto.pieces, strict=True))
+        if one.type == _NORMAL
+    }
+    found = [
+        (*rank, name[:place], name[place:])
+        for name, rank in normal.items()
+        for place in range(1, len(name))
+        if name[:place] in normal and name[place:] in normal
+    ]
+    return [(first, second) for *_, first, second in sorted(found)]
+
+
+def _normalizer(spec: Any, *, legacy: bool) -> normalizers.Normalizer:
+    parts: list[normalizers.Normalizer] = []
+    if spec.precompiled_charsmap:
+        parts.append(normalizers.Precompiled(spec.precompiled_charsmap))
+    if spec.remove_extra_whitespaces:
+        parts.append(normalizers.Replace(tokenizers.Regex(r"\A +| +\z"), ""))
+        parts.append(normalizers.Replace(tokenizers.Regex(" {2,}"), " "))
+    if spec.escape_whitespaces:
+        parts.append(normalizers.Replace(" ", _BLANK))
+    if spec.add_dummy_prefix and legacy:
+        # Metaspace puts no blank before a text that begins with one; SentencePiece does.
+        parts.append(normalizers.Replace(tokenizers.Regex(rf"\A{_BLANK}"), _BLANK * 2))
+    return normalizers.Sequence(parts)
+
+
+def _decoder(proto: Any) -> decoders.Decoder:
+    parts: list[decoders.Decoder] = [decoders.Replace(_BLANK, " ")]
+    if proto.trainer_spec.byte_fallback:
+        parts.append(decoders.ByteFallback())
+    if proto.normalizer_spec.add_dummy_prefix:
+        parts += [decoders.Fuse(), decoders.Strip(content=" ", left=1)]
+    elif proto.trainer_spec.byte_fallback:
+        parts.append(decoders.Fuse())
+    return decoders.Sequence(parts)

@@ -1,0 +1,164 @@
+"""The settings of a folder's tokenizer: special and added tokens, in the order of precedence.
+
+As transformers 5 reads them. `added_tokens_decoder` of tokenizer_config.json has all added tokens.
+Without it special_tokens_map.json takes precedence over tokenizer_config.json, and the added tokens
+are those of added_tokens.json and of tokenizer.json.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from tokenizers import AddedToken
+
+from t5x_like.vocabularies.hugging_face.tokenizer_files import TokenizerFiles
+
+Token = str | AddedToken
+NAMED = (
+    *("bos_token", "eos_token", "unk_token", "sep_token"),
+    *("pad_token", "cls_token", "mask_token"),
+)
+_EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_tokens"
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+
+
+@dataclasses.dataclass
+class TokenSettings:
+    """What a folder says about its tokens.
+
+    Attributes:
+        arguments: the settings of the tokenizer's class, special tokens by their names included.
+        added: the tokens with ids of their own, by id.
+        others: special tokens with names that only this folder's model has.
+    """
+
+    arguments: dict[str, Any]
+    added: dict[int, AddedToken]
+    others: dict[str, Token]
+
+    def extra(self, additional: Sequence[Token] | None) -> list[Token]:
+        """The special tokens without a name: the folder's, or else those of its class."""
+        found = self.arguments.get(_EXTRA, additional)
+        if found is not None and not isinstance(found, Sequence):
+            raise ValueError(f"has {_EXTRA}={found!r:.80}; allowed: a list of tokens.")
+        return list(found or ())
+
+    def with_extra(self, *, first: int, known: Collection[str]) -> dict[int, AddedToken]:
+        """The added tokens, and those without a name that have no id yet, from `first` on.
+
+        Args:
+            known: the texts that have ids in the vocabulary.
+        """
+        texts = {*map(str, self.added.values()), *known}
+        new = [one for one in self.extra(self.additional) if str(one) not in texts]
+        return self.added | {
+            number: AddedToken(one, special=True) if isinstance(one, str) else one
+            for number, one in enumerate(new, start=first)
+        }
+
+    @property
+    def additional(self) -> list[Token] | None:
+        """`additional_special_tokens` where `extra_special_tokens` is there, too."""
+        return self.arguments.get(_ADDITIONAL)
+
+
+def read(files: TokenizerFiles) -> TokenSettings:
+    """The settings of a folder's tokenizer.
+
+    Raises:
+        ValueError: a token is neither a text nor an object with its text.
+    """
+    arguments = {key: _token(key, value) for key, value in files.settings.items()}
+    if files.has("tokenizer.json"):  # whose post-processor has what they say
+        arguments = {
+            key: one
+            for key, one in arguments.items()
+            if key not in ("add_bos_token", "add_eos_token")
+        }
+    if _ADDITIONAL in arguments and not arguments.get(_EXTRA):
+        arguments[_EXTRA] = arguments.pop(_ADDITIONAL)
+    added: dict[int, AddedToken] = {}
+    if "added_tokens_decoder" in arguments:
+        added = _decoder(arguments.pop("added_tokens_decoder"))
+    else:
+        arguments |= _special(files, arguments)
+        added = _from_files(files, arguments)
+    others = _take_others(arguments)
+    by_name = {str(one): one for one in added.values()}
+    for key in NAMED:
+        if arguments.get(key) is not None:
+            arguments[key] = by_name.get(str(arguments[key]), arguments[key])
+    return TokenSettings(arguments, added, others)
+
+
+def _token(key: str, value: Any) -> Any:
+    """A setting whose tokens, objects in JSON, are `AddedToken`s."""
+    if key == "added_tokens_decoder":
+        return value
+    if isinstance(value, list):
+        return [_token(key, one) for one in value]
+    if isinstance(value, Mapping) and isinstance(value.get("content"), str):
+        return _added_token(value, special=bool(value.get("special", True)))
+    if key in NAMED and not isinstance(value, str | None):
+        raise ValueError(f"has {key}={value!r:.80}; allowed: a text, or an object with `content`.")
+    if isinstance(value, Mapping) and key == _EXTRA:
+        return {name: _token(name, one) for name, one in value.items()}
+    return value
+
+
+def _added_token(value: Mapping[str, Any], *, special: bool) -> AddedToken:
+    flags = {name: bool(value[name]) for name in _FLAGS if name in value}
+    return AddedToken(value["content"], **{**flags, "special": special})
+
+
+def _decoder(found: Any) -> dict[int, AddedToken]:
+    if not isinstance(found, Mapping):
+        raise ValueError(f"has added_tokens_decoder={found!r:.80}; allowed: an object.")
+    added = {}
+    for number, value in found.items():
+        if not isinstance(value, Mapping) or not isinstance(value.get("content"), str):
+            raise ValueError(f"has the added token {number!r}: {value!r:.80} without `content`.")
+        if not str(number).isdecimal():
+            raise ValueError(f"has an added token with the id {number!r}; allowed: an integer.")
+        added[int(number)] = _added_token(value, special=bool(value.get("special", False)))
+    return added
+
+
+def _special(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of special_tokens_map.json."""
+    found: dict[str, Any] = {}
+    for key, value in files.special.items():
+        if key == _EXTRA and isinstance(value, list):
+            known = list(arguments.get(_EXTRA) or ())
+            found[key] = known + [one for one in _token(key, value) if one not in known]
+        else:
+            found[key] = _token(key, value)
+    return found
+
+
+def _from_files(files: TokenizerFiles, arguments: Mapping[str, Any]) -> dict[int, AddedToken]:
+    """The tokens of added_tokens.json and of tokenizer.json."""
+    special = {str(arguments[key]) for key in NAMED if arguments.get(key)}
+    extra = arguments.get(_EXTRA) or ()
+    special |= {str(one) for one in (extra.values() if isinstance(extra, Mapping) else extra)}
+    added = {
+        number: AddedToken(text, normalized=text not in special, special=text in special)
+        for text, number in files.added.items()
+    }
+    for one in files.tokenizer.get("added_tokens", ()):
+        added[one["id"]] = _added_token(one, special=bool(one.get("special", False)))
+    return added
+
+
+def _take_others(arguments: dict[str, Any]) -> dict[str, Token]:
+    """Take the special tokens of other names out of the settings."""
+    others = {
+        key: arguments.pop(key)
+        for key in list(arguments)
+        if key.endswith("_token")
+        and key not in NAMED
+        and isinstance(arguments[key], str | AddedToken)
+    }
+    if isinstance(arguments.get(_EXTRA), Mapping):
+        others |= arguments.pop(_EXTRA)
+    return others
