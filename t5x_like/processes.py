@@ -90,6 +90,15 @@ def from_first_process(read: Callable[[], Result]) -> Result:
     return pickle.loads(multihost_utils.broadcast_one_to_all(np.resize(content, size)).tobytes())
 
 
+# What a process does before another's error ends it, as its own code would have at its end.
+_before_end: list[Callable[[], None]] = []
+
+
+def before_end(work: Callable[[], None]) -> None:
+    """Do something, too, before an error of another process ends this one; it may not wait."""
+    _before_end.append(work)
+
+
 class Watch:
     """Ends this process where another has failed, and all others where this one has.
 
@@ -149,6 +158,9 @@ class Watch:
                 f"error: process {found['process']} of {self._processes} has ended with an error, "
                 f"exit status {found['status']}: see its output\n"
             )
+            for work in _before_end:
+                with contextlib.suppress(Exception):
+                    work()
         with contextlib.suppress(Exception):
             self._meet(time.monotonic() + _PATIENCE)
         for stream in (sys.stdout, sys.stderr):

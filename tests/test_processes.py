@@ -78,14 +78,16 @@ def fail(watch, *arguments):
 
 @pytest.mark.parametrize("process", [0, 2])
 def test_an_error_of_one_process_ends_all_with_its_status_and_is_printed_once(
-    watches, process, capsys
+    watches, process, capsys, monkeypatch
 ):
     made, ended = watches
-    printed = []
+    printed, released = [], []
+    monkeypatch.setattr(processes, "_before_end", [lambda: released.append("the lock")])
     fail(made[process], 3, lambda: printed.append("a bad file"))
     wait_for(lambda: len(ended) == 3)
     assert ended == [3, 3, 3]
     assert printed == ["a bad file"]
+    assert released == ["the lock"] * 2  # the code of the process that failed does it itself
     lines = capsys.readouterr().err.splitlines()
     text = f"error: process {process} of 3 has ended with an error, exit status 3: see its output"
     assert lines == [text] * 2

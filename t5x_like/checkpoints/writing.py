@@ -21,6 +21,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -37,8 +38,9 @@ from t5x_like.checkpoints import manifest, orbax_errors, reading
 from t5x_like.checkpoints.best import BestCheckpoint
 from t5x_like.checkpoints.reading import CheckpointError, DataState, checkpoint_steps
 
-# In the key of the barrier at which all processes have written, a name of Orbax's.
-_WRITTEN = "async_write_complete"
+# In the keys of Orbax's barriers: all processes have written; the first one has finished the
+# checkpoint; and before and after all know that the save has ended.
+_WRITTEN, _COMMITTED, _ENDED = "async_write_complete", "async_commit_complete", "set_value"
 _VERSIONED = ("jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -87,6 +89,8 @@ class Checkpoints:
         self._metadata = {**(metadata or {}), "versions": versions}
         json.dumps(self._metadata)  # an error now, and not at the first save
         self._saving: int | None = None
+        self._committed: int | None = None  # the same, once it is finished on all processes
+        self._saver: threading.Thread | None = None  # that called `save`
         _probe(self.folder)
 
     def __enter__(self) -> "Checkpoints":
@@ -131,7 +135,8 @@ class Checkpoints:
         """
         self._may_write()
         self.wait()
-        self._saving = step
+        self._saving, self._committed = step, None
+        self._saver = threading.current_thread()
         metadata = json.dumps({**self._metadata, "step": step}).encode()
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(state.params),
@@ -217,12 +222,21 @@ class Checkpoints:
         )
 
     def _meet(self, *, key: str, timeout_ms: int) -> None:
-        """Wait for the other processes in the background; a process sums what it wrote before."""
+        """Wait for the other processes in the background; a process sums what it wrote before.
+
+        One whose part of the save failed does not wait for them to agree that it has ended: they
+        wait for it where all have written, and its error ends the run.
+        """
+        in_background = threading.current_thread() is not self._saver
+        if _ENDED in key and in_background and self._committed != self._saving:
+            return
         if _WRITTEN in key:
             process = jax.process_index()
             written = [f"{item}/ocdbt.process_{process}/" for item in reading.ARRAYS]
             manifest.sum_own(self._unfinished, process=process, written=written)
         multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
+        if _COMMITTED in key:
+            self._committed = self._saving
 
     def _finish(self) -> None:
         """Write the manifest: called on one process after all arrays, before the rename."""

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from t5x_like import paths
+from t5x_like import paths, processes
 
 NAME = "lock.json"
 EVERY = 10.0  # seconds from one heartbeat to the next
@@ -67,9 +67,13 @@ class WorkdirLock:
                 break
         self._thread = threading.Thread(target=self._beat, daemon=True, name="workdir_lock")
         self._thread.start()
+        processes.before_end(self._release)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
         self._ended.set()
         assert self._thread is not None
         self._thread.join()

@@ -77,9 +77,6 @@ def blind() -> None:
 
 if __name__ == "__main__":
     process, _, how = sys.argv.pop(1).partition(":")
-    import faulthandler
-
-    faulthandler.dump_traceback_later(110)  # TEMP
     command_line.connect_processes()
     if os.environ["JAX_PROCESS_ID"] == process:
         globals()[how]()
