@@ -8,7 +8,7 @@
 #
 # `--gpus` is of each node. There is one process for each GPU, or with --per-process=node for each
 # node; JAX connects them by Slurm's variables. The job is put in the queue again when it is
-# preempted, when it loses a node, and two minutes before its time is over, until the command is done.
+# preempted, when a node is lost, and two minutes before its time is over, until the command is done.
 # This folder, its .venv (with the extra `cuda`) and the workdir lie on disks that all nodes see.
 #
 # sbatch's options: https://slurm.schedmd.com/sbatch.html; the variables that JAX reads:
@@ -81,7 +81,7 @@ job() {
   # A trapped signal ends a wait, not the processes, which are still saving.
   while kill -0 "$step" 2> /dev/null; do wait "$step" || true; done
   wait "$step" || status=$?
-  again=$(why_again "$time_is_over" "$status") || true
+  again=$(why_again "$time_is_over") || true
   if [[ $again ]]; then
     echo "back into the queue: $again" >&2
     scontrol requeue "$SLURM_JOB_ID"
@@ -102,9 +102,10 @@ shown() {
   scontrol show --oneliner job "$SLURM_JOB_ID"
 }
 
-# Why a job must run again whose command has ended with a status, if it must.
+# Why a job must run again whose command has ended, if it must. For a lost node srun waits until Slurm
+# has noticed it, and puts the job back into the queue.
 why_again() {
-  local time_is_over=$1 status=$2 job
+  local time_is_over=$1 job
   job=$(shown)
   if [[ $job != *" JobState=RUNNING "* ]]; then
     return  # Slurm is ending it, and knows whether it runs again
@@ -114,9 +115,6 @@ why_again() {
     echo "it is preempted"
   elif [[ $time_is_over ]]; then
     echo "its time is nearly over"
-  elif ((status)) && ! timeout 60 srun --ntasks-per-node=1 true; then
-    # The processes notice a lost node minutes before Slurm does (SlurmdTimeout).
-    echo "a node does not answer"
   fi
 }
 

@@ -143,8 +143,8 @@ log() {
   echo "$(date '+%F %T')  $*"
 }
 
-# Counts the looks at a slice one of whose workers does not answer. One that stays silent is lost with
-# its slice, whatever the request's state: a worker by itself cannot be replaced.
+# Counts the looks at a slice of which a worker does not answer. A worker that stays silent is lost
+# with its slice, whatever the request's state: Cloud TPU replaces no single worker.
 silent_once() {
   if ((++silent_looks < patience)); then return; fi
   silent_looks=0

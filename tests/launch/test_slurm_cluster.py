@@ -3,6 +3,8 @@
 The cluster is tests/programs/slurm_cluster.py, of the packages slurm-wlm and munge.
 """
 
+import functools
+import json
 import os
 import pathlib
 import re
@@ -20,7 +22,7 @@ from tests.programs import slurm_cluster, tiny_t5
 from tests.programs.slurm_cluster import until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STEPS = 30
+DELAY = 3.0  # seconds of each step before the job is cut off
 
 pytestmark = pytest.mark.slurm
 
@@ -68,12 +70,10 @@ class Jobs:
         words = ("--nodes=2", "--gpus=1", f"--sbatch={options}", "--", *command)
         return self.script("submit", *words).split()[-1]
 
-    def log(self, job: str) -> str:
-        path = self.folder / f"runs/slurm-{job}.log"
-        return path.read_text() if path.exists() else ""
-
-    def steps(self, job: str) -> list[int]:
-        return [int(step) for step in re.findall(r"^step (\d+)/", self.log(job), re.MULTILINE)]
+    def logs(self) -> str:
+        """What its jobs have printed."""
+        paths = sorted((self.folder / "runs").glob("slurm-*.log"))
+        return "".join(path.read_text() for path in paths)
 
     def ends(self, job: str) -> dict[str, str]:
         """Wait for the end of a job."""
@@ -88,29 +88,64 @@ def jobs(cluster, tmp_path):
     return Jobs(tmp_path, cluster)
 
 
-def training(folder: pathlib.Path, *, every: int = 1000, delay: float = 3.0) -> list[str]:
-    """A command that trains to the last step; `every` so many steps it saves without a signal."""
-    settings = tiny_t5.get_config(str(folder))
-    settings.data.module = str(ROOT / settings.data.module)
-    settings.train.steps, settings.checkpoint.every = STEPS, every
-    path = folder / "settings.json"
-    path.write_text(settings.to_json_best_effort())
-    return ["python", "-m", "tests.programs.slow_train", str(path), str(delay)]
+class Train:
+    """`train` with a tiny T5, from text to the last checkpoint."""
+
+    STEPS, PATH = 30, "run"
+
+    @staticmethod
+    def command(folder: pathlib.Path, *, every: int = 1000, delay: float = DELAY) -> list[str]:
+        settings = tiny_t5.get_config(str(folder))
+        settings.data.module = str(ROOT / settings.data.module)
+        settings.train.steps, settings.checkpoint.every = Train.STEPS, every
+        path = folder / "settings.json"
+        path.write_text(settings.to_json_best_effort())
+        return ["python", "-m", "tests.programs.slow_train", str(path), str(delay)]
+
+    @staticmethod
+    def steps(jobs: Jobs) -> list[int]:
+        return [int(step) for step in re.findall(r"^step (\d+)/", jobs.logs(), re.MULTILINE)]
+
+
+class Loop:
+    """The loop of `train` with its checkpoints and signals, and two arrays for a network."""
+
+    STEPS, PATH = 30, "."
+
+    @staticmethod
+    def command(folder: pathlib.Path, *, every: int = 1000, delay: float = DELAY) -> list[str]:
+        words = f"{folder} --steps {Loop.STEPS} --every {every}"
+        slowly = f"if [[ ! $SLURM_RESTART_COUNT ]]; then set -- --delay {delay}; fi"
+        return ["bash", "-c", f'{slowly}; exec python -m tests.programs.tiny_run {words} "$@"']
+
+    @staticmethod
+    def steps(jobs: Jobs) -> list[int]:
+        path = jobs.folder / "examples-0.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line)[0] for line in lines]
+
+
+Run = type[Train] | type[Loop]
+
+
+def parameters(run: Run, folder: pathlib.Path):
+    found, step = checkpoints.restore_params(folder / run.PATH)
+    assert step == run.STEPS
+    return found
 
 
 @pytest.fixture(scope="module")
 def straight(cluster, tmp_path_factory):
     """The parameters of a run that nothing disturbs."""
-    jobs = Jobs(tmp_path_factory.mktemp("straight"), cluster)
-    job = jobs.submit(*training(jobs.folder, delay=0))
-    assert jobs.ends(job)["JobState"] == "COMPLETED", jobs.log(job)
-    return parameters(jobs.folder)
 
+    @functools.cache
+    def of(run: Run):
+        jobs = Jobs(tmp_path_factory.mktemp("straight"), cluster)
+        job = jobs.submit(*run.command(jobs.folder, delay=0))
+        assert jobs.ends(job)["JobState"] == "COMPLETED", jobs.logs()
+        return parameters(run, jobs.folder)
 
-def parameters(folder: pathlib.Path):
-    found, step = checkpoints.restore_params(folder / "run")
-    assert step == STEPS
-    return found
+    return of
 
 
 def urgent(cluster, _):
@@ -120,12 +155,11 @@ def urgent(cluster, _):
 
 
 def nearly_over(cluster, job):
-    """The time of a job ends in two to three minutes; it was submitted for one day."""
-    days, hours, minutes, _ = re.fullmatch(
-        r"(?:(\d+)-)?(\d+):(\d+):(\d+)", cluster.job(job)["RunTime"]
-    ).groups()
-    passed = (int(days or 0) * 24 + int(hours)) * 60 + int(minutes)
-    cluster.run("scontrol", "update", f"job={job}", f"timelimit={passed + 3}")
+    """The time of a job, a day, ends in two to three minutes; when it is queued again, in a day."""
+    hours, minutes, _ = map(int, re.split("[:-]", cluster.job(job)["RunTime"]))
+    cluster.run("scontrol", "update", f"job={job}", f"timelimit={60 * hours + minutes + 3}")
+    until(lambda: cluster.job(job)["Restarts"] == "1", what="a job that is queued again")
+    cluster.run("scontrol", "update", f"job={job}", "timelimit=1-00:00:00")
 
 
 def down(cluster, _):
@@ -135,55 +169,61 @@ def down(cluster, _):
 
 
 @pytest.mark.parametrize(
-    ("partition", "cut_off"),
-    [("ordinary", nearly_over), ("ordinary", urgent), ("graceful", urgent), ("ordinary", down)],
+    ("run", "partition", "cut_off"),
+    [
+        (Train, "ordinary", nearly_over),
+        (Train, "ordinary", urgent),
+        (Loop, "graceful", urgent),
+        (Loop, "ordinary", down),
+    ],
     ids=["time_limit", "preemption", "grace_time", "node_down"],
 )
-def test_a_run_that_slurm_cuts_off_goes_on_from_the_step_of_the_signal(
-    cluster, jobs, straight, partition, cut_off
+def test_a_run_that_slurm_cuts_off_resumes_from_the_step_of_the_signal(
+    cluster, jobs, straight, run, partition, cut_off
 ):
-    job = jobs.submit(*training(jobs.folder), options=f"--partition={partition} --time=1-00:00:00")
-    until(lambda: 3 in jobs.steps(job), what="three steps")
+    expected = straight(run)
+    options = f"--partition={partition} --time=1-00:00:00"
+    job = jobs.submit(*run.command(jobs.folder), options=options)
+    until(lambda: 3 in run.steps(jobs), what="three steps")
     cut_off(cluster, job)
     ended = jobs.ends(job)
-    log = jobs.log(job)
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), log
-    assert "received a signal: saving, then stopping" in log
-    assert jobs.steps(job) == list(range(1, STEPS + 1)), log  # none lost, none taken twice
-    jax.tree.map(np.testing.assert_array_equal, parameters(jobs.folder), straight)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), jobs.logs()
+    # None lost, and none taken twice.
+    assert run.steps(jobs) == list(range(1, run.STEPS + 1)), jobs.logs()
+    jax.tree.map(np.testing.assert_array_equal, parameters(run, jobs.folder), expected)
 
 
-def test_a_run_that_loses_a_node_goes_on_from_its_checkpoint(cluster, jobs, straight):
-    job = jobs.submit(*training(jobs.folder, every=5))
-    until(lambda: 8 in jobs.steps(job), what="eight steps")
+def test_a_run_that_loses_a_node_resumes_from_its_checkpoint(cluster, jobs, straight):
+    expected = straight(Loop)
+    job = jobs.submit(*Loop.command(jobs.folder, every=5))
+    until(lambda: 8 in Loop.steps(jobs), what="eight steps")
     cluster.kill_node(cluster.nodes[1])
     try:
-        # Long before the controller takes the node for lost, SlurmdTimeout=300.
-        until(lambda: "queue: a node does not answer" in jobs.log(job), what="the loss of the node")
+        until(lambda: cluster.job(job)["Restarts"] == "1", what="a job that has lost its node")
     finally:
         cluster.start_node(cluster.nodes[1])
     ended = jobs.ends(job)
-    steps = jobs.steps(job)
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), jobs.log(job)
+    steps = Loop.steps(jobs)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), jobs.logs()
     again = next(step for step, before in zip(steps[1:], steps, strict=False) if step <= before)
     assert again in (6, 11)
-    assert sorted(set(steps)) == list(range(1, STEPS + 1))
-    assert len(steps) <= STEPS + 5
-    jax.tree.map(np.testing.assert_array_equal, parameters(jobs.folder), straight)
+    assert sorted(set(steps)) == list(range(1, Loop.STEPS + 1))
+    assert len(steps) <= Loop.STEPS + 5
+    jax.tree.map(np.testing.assert_array_equal, parameters(Loop, jobs.folder), expected)
 
 
 def test_a_run_that_scancel_ends_has_saved_and_is_submitted_again(cluster, jobs, straight):
-    command = training(jobs.folder)
-    job = jobs.submit(*command)
-    until(lambda: 3 in jobs.steps(job), what="three steps")
+    expected = straight(Loop)
+    job = jobs.submit(*Loop.command(jobs.folder))
+    until(lambda: 3 in Loop.steps(jobs), what="three steps")
     cluster.run("scancel", job)
     assert jobs.ends(job)["JobState"] == "CANCELLED"
-    last = jobs.steps(job)[-1]
-    assert checkpoints.checkpoint_steps(jobs.folder / "run/checkpoints") == [last]
-    second = jobs.submit(*command[:-1], "0")
-    assert jobs.ends(second)["JobState"] == "COMPLETED", jobs.log(second)
-    assert jobs.steps(second) == list(range(last + 1, STEPS + 1))
-    jax.tree.map(np.testing.assert_array_equal, parameters(jobs.folder), straight)
+    last = Loop.steps(jobs)[-1]
+    assert checkpoints.checkpoint_steps(jobs.folder / "checkpoints") == [last]
+    second = jobs.submit(*Loop.command(jobs.folder, delay=0))
+    assert jobs.ends(second)["JobState"] == "COMPLETED", jobs.logs()
+    assert Loop.steps(jobs) == list(range(1, Loop.STEPS + 1))
+    jax.tree.map(np.testing.assert_array_equal, parameters(Loop, jobs.folder), expected)
 
 
 # A command that takes a second to save, and prints what it does.
@@ -206,13 +246,13 @@ while :; do sleep 0.1; done
 )
 def test_whoever_asks_a_job_to_stop_the_processes_save_and_it_is_done(cluster, jobs, asking):
     job = jobs.submit("bash", "-c", SAVING)
-    until(lambda: jobs.log(job).count("ready") == 2, what="two processes")
+    until(lambda: jobs.logs().count("ready") == 2, what="two processes")
     if asking[0] == "scancel":
         cluster.run(*asking, job)
     else:
         jobs.script(*asking[1:], job)
     ended = jobs.ends(job)
-    assert jobs.log(job).count("has saved") == 2, jobs.log(job)
+    assert jobs.logs().count("has saved") == 2, jobs.logs()
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "0")
 
 

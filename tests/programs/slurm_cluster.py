@@ -28,19 +28,17 @@ SETTINGS = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
+SlurmdParameters=config_overrides
+FirstJobId={job}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
-CredType=cred/munge
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
-MpiDefault=none
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_min_interval=500000,batch_sched_delay=0,bf_interval=2
@@ -48,7 +46,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 GresTypes=gpu
 KillWait=60
-SlurmdTimeout=300
+SlurmdTimeout=30
 ReturnToService=2
 NodeName={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 Gres=gpu:1
 NodeName={host}x NodeAddr=127.0.0.1 Port={second} CPUs=2 Gres=gpu:1
@@ -87,7 +85,8 @@ class Cluster:
 
     def configure(self) -> None:
         """Write the settings and the key."""
-        ports = dict.fromkeys(("controller", "first", "second"))
+        # JAX takes its coordinator's port from the job's number, which another cluster may have.
+        ports = ("controller", "first", "second", "job")
         (self.folder / "slurm.conf").write_text(
             SETTINGS.format(
                 folder=self.folder,
@@ -143,7 +142,11 @@ class Cluster:
             shown = self.run("sinfo", "--noheader", "--Node", "--format=%N %t", check=False)
             return len({line for line in shown.splitlines() if line.endswith(f" {state}")}) == count
 
-        until(there, what=f"nodes that are {state}", seconds=60)
+        try:
+            until(there, what=f"nodes that are {state}", seconds=60)
+        except TimeoutError as error:
+            logs = [path.read_text()[-500:] for path in sorted(self.folder.glob("*.log"))]
+            raise TimeoutError("\n".join([str(error), *logs])) from None
 
     def stop(self) -> None:
         """End the daemons and the jobs."""

@@ -21,6 +21,7 @@ import optax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from t5x_like import partitioning
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.training import state as state_lib
 from t5x_like.training import stop_signal
@@ -212,6 +213,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.processes > 1:
         jax.distributed.initialize(f"localhost:{args.port}", args.processes, args.process)
+    partitioning.connect_processes()  # where the environment asks for it
     outcome = run(
         args.folder,
         steps=args.steps,
