@@ -55,7 +55,18 @@ class Resources:
         return self._pretrained.layout()
 
     def held_out(self, measure: Measure, task: str) -> HeldOut:
-        """The model with its loss, and the held-out batches of the task."""
+        """The model with its loss, and the held-out batches of the task.
+
+        Raises:
+            ValueError: the data has the labels of the model's head in another order.
+        """
+        names = self._pretrained.head_labels.names
+        if names and predictions.outputs_of(self._text.labels, self._pretrained):
+            raise ValueError(
+                f"the labels of the data are {', '.join(self._text.labels)}, and the model's "
+                f"{', '.join(names)}: its held-out loss would compare other labels; set "
+                "data.settings.labels to the model's order, or evaluate.measures without the loss"
+            )
         return HeldOut(
             self._make()[self._name],
             self._pretrained.params,

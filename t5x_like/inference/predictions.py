@@ -102,20 +102,15 @@ def _of_problem(name: str, pretrained: Pretrained) -> str:
     return "numbers" if problem == REGRESSION and name == "classes" else name
 
 
-def _labels(text: TextData, pretrained: Pretrained) -> tuple[str, ...]:
-    """The names of the data's labels, or of the model's where the data has none.
+def outputs_of(labels: Sequence[str], pretrained: Pretrained) -> list[int] | None:
+    """For each label of the data the number of the model's output that has its name.
 
-    Raises:
-        ValueError: the two are the same names in another order, so that the numbers of the data
-            stand for other labels than the model's outputs.
+    None where the data has no labels, the model's have the same order, or other names.
     """
-    ours, theirs = text.labels, pretrained.head_labels.names
-    if ours and ours != theirs and sorted(ours) == sorted(theirs):
-        raise ValueError(
-            f"the labels of the data are {', '.join(ours)}, and those of the model in another "
-            f"order {', '.join(theirs)}: set data.settings.labels to the model's order"
-        )
-    return ours or theirs
+    theirs = pretrained.head_labels.names
+    if tuple(labels) == theirs or sorted(labels) != sorted(theirs):
+        return None
+    return [theirs.index(name) for name in labels]
 
 
 def build(
@@ -132,11 +127,17 @@ def build(
     name = _of_problem(name, pretrained)
     kind = choose("prediction", name, PREDICTIONS)
     text = text or text_data.build(settings)
+    labels = (text.labels or pretrained.head_labels.names) if kind.has_labels else ()
     prediction = make(
         name,
         vocabulary=text.vocabulary,
-        labels=_labels(text, pretrained) if kind.has_labels else (),
+        labels=labels,
         length=settings.data.lengths.inputs,
         settings={**kind.settings_in(text), **settings.predict},
     )
-    return Predictor(pretrained, prediction, batch_size=settings.data.batch_size)
+    return Predictor(
+        pretrained,
+        prediction,
+        batch_size=settings.data.batch_size,
+        order=outputs_of(labels, pretrained),
+    )

@@ -99,14 +99,27 @@ class Prediction(abc.ABC):
 
 
 class Predictor:
-    """Run a model on items in batches of `batch_size` rows."""
+    """Run a model on items in batches of `batch_size` rows.
 
-    def __init__(self, pretrained: Pretrained, prediction: Prediction, *, batch_size: int):
+    Args:
+        order: for each label of the data the number of its output, where these differ.
+    """
+
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        prediction: Prediction,
+        *,
+        batch_size: int,
+        order: Sequence[int] | None = None,
+    ):
         self.prediction = prediction
         self._pretrained, self._batch_size = pretrained, batch_size
 
         def results(params: PyTree, batch: Mapping[str, Array]) -> dict[str, Array]:
             outputs = pretrained.module.apply({"params": params}, batch)
+            if order is not None:
+                outputs = {**outputs, "logits": outputs["logits"][..., np.array(order)]}
             return prediction.results(outputs, batch)
 
         self._results = jax.jit(results)

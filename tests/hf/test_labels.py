@@ -8,7 +8,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from t5x_like import convert
+from t5x_like.experiment import command_line, completion, text_data
 from t5x_like.hf.labels import Labels, read_labels
+from t5x_like.inference import predictions
 from t5x_like.pretrained import from_pretrained
 from tests.programs import in_process
 
@@ -118,3 +120,29 @@ def test_labels_that_fit_nothing_are_refused(config, message):
 def test_another_head_has_no_names_of_the_folder(tmp_path):
     model = from_pretrained(write(tmp_path / "hf"), labels=4)
     assert model.head_labels == Labels()
+
+
+def test_data_with_the_names_in_another_order_goes_by_the_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    model = from_pretrained(write(tmp_path / "hf", problem_type=None))
+    assert predictions.outputs_of(NAMES, model) is None
+    assert predictions.outputs_of(("a", "b", "c"), model) is None
+    assert predictions.outputs_of((), model) is None
+    assert predictions.outputs_of(("positive", "negative", "neutral"), model) == [2, 0, 1]
+    settings = configs_pretrained(tmp_path / "hf")
+    text = text_data.build(settings)
+    text.__dict__["labels"] = ("positive", "negative", "neutral")  # of a data module
+    items = [{"text_a": one} for one in TEXTS]
+    ours = predictions.build(model, settings, text)(items)
+    text.__dict__["labels"] = ()
+    theirs = predictions.build(model, settings, text)(items)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one["prediction"] == other["prediction"]
+        assert one["probabilities"] == pytest.approx(other["probabilities"])
+        assert list(one["probabilities"]) == ["positive", "negative", "neutral"]
+
+
+def configs_pretrained(folder):
+    settings = command_line.load_file("configs/pretrained.py")
+    settings.initialize = str(folder)
+    return completion.complete(settings)
