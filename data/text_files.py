@@ -239,6 +239,11 @@ def _form(paths: list[str]) -> _Form:
     return next(iter(forms))
 
 
+def _read_lines(path: tf.Tensor, columns: Columns) -> tf.data.Dataset:
+    del columns
+    return line_datasets.lines(path)
+
+
 def _check_lines(path: str, columns: Columns) -> None:
     if columns != {"text": "text"}:
         feature, column = next(iter(columns.items()))
@@ -295,13 +300,13 @@ def _read_row_group(unit: tf.Tensor, columns: Columns) -> tf.data.Dataset:
 _LINES = _Form(
     check=_check_lines,
     units=list,
-    read=lambda path, columns: line_datasets.lines(path),
+    read=_read_lines,
     parse=lambda lines, columns: {"text": lines["line"]},
 )
 _JSON = _Form(
     check=_check_json,
     units=list,
-    read=lambda path, columns: line_datasets.lines(path),
+    read=_read_lines,
     parse=_parse_json,
 )
 _PARQUET = _Form(

@@ -199,9 +199,10 @@ def _is_made(output: str, settings: dict[str, Any]) -> bool:
     with contextlib.suppress(FileNotFoundError):
         text = _record(output).read_text()
         try:
-            made = json.loads(text)
-        except ValueError:
-            made = {}
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = {}
+        made = found if isinstance(found, dict) else {}
     other = [
         f"{name} was {before!r} and is now {value!r}"
         for name, value in settings.items()

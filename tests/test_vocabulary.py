@@ -51,7 +51,11 @@ def test_a_model_made_otherwise_is_not_replaced_unasked(flags, capsys):
     assert "size was 60 and is now 55" in message
     run(flags | {"size": 55}, "--overwrite")
     assert vocabularies.load(flags["output"]).vocab_size == 155
-    Path(f"{flags['output']}.json").unlink()
+    record = Path(f"{flags['output']}.json")
+    for other in ("[1]", "null", "{"):
+        record.write_text(other)
+        assert "its settings are not recorded" in error(capsys, flags | {"size": 55})
+    record.unlink()
     assert "its settings are not recorded" in error(capsys, flags | {"size": 55})
 
 

@@ -35,6 +35,17 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ""
 
 
+def _is_record(made: Any) -> bool:
+    """Whether the content of a file has what `tokenized.json` must have."""
+    if not isinstance(made, dict) or not isinstance(identity := made.get("identity"), dict):
+        return False
+    splits, files = identity.get("splits"), made.get("files")
+    if not isinstance(splits, dict) or not isinstance(files, dict):
+        return False
+    inner = (*splits.values(), *files.values())
+    return {"format", "vocabulary"} <= identity.keys() and all(isinstance(v, dict) for v in inner)
+
+
 class TokenizedFolder:
     """A folder of tokenized text.
 
@@ -53,8 +64,13 @@ class TokenizedFolder:
             unfinished = (self._folder / UNFINISHED).exists()
             problem = "is unfinished: go on with it" if unfinished else f"has no {RECORD}: make it"
             raise ValueError(f"{self._name} {problem} by t5x-like tokenize") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{self._name}: {RECORD} cannot be read: {error}") from error
+        if not _is_record(self._made):
+            raise ValueError(
+                f"{self._name}: {RECORD} is another file than t5x-like tokenize writes: copy the "
+                "folder again, or make it anew"
+            )
 
     def files(self, key: str, identity: Mapping[str, Any]) -> Sequence[str]:
         """The files of a split, in order.

@@ -285,10 +285,11 @@ def _is_torn(path: pathlib.Path) -> bool:
     """Whether the last line of a file does not end."""
     try:
         with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 1))
-            return file.read(1) not in (b"", b"\n")
-    except OSError:  # there is no file yet, or one that is no file of a disk
+            if not file.seek(0, os.SEEK_END):
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # there is no file yet
         return False
 
 

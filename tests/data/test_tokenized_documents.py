@@ -9,6 +9,7 @@ import pytest
 
 from t5x_like import vocabularies
 from t5x_like.batches import converters, data_modules, tokenized_parts
+from t5x_like.batches.tokenized_folder import TokenizedFolder
 from t5x_like.grain_pipeline import tokenized_documents, tokenized_writing
 from t5x_like.grain_pipeline.corpus_tasks import CorpusTasks
 from tests.programs import tokenize_command
@@ -142,6 +143,15 @@ def test_other_documents_or_tokens_are_refused(source, tokenized, tmp_path):
         write(tmp_path, tokenized)
     with pytest.raises(ValueError, match=r"held_out of c/train is 0.3, and was 0.2"):
         write(source, tokenized, held_out=0.3)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "null", "{}", '{"identity": 1}', '{"identity": {"splits": []}, "files": {}}']
+)
+def test_a_record_with_other_json_is_refused(content, tmp_path):
+    (tmp_path / "tokenized.json").write_text(content)
+    with pytest.raises(ValueError, match=r"data.tokenized=.*: tokenized.json is another file"):
+        TokenizedFolder(str(tmp_path))
 
 
 def test_a_damaged_folder_is_refused(source, tmp_path):
