@@ -2,6 +2,7 @@
 
 import io
 import sys
+import types
 
 import jax
 import ml_collections
@@ -14,6 +15,7 @@ from t5x_like.inference.dialog import terminal
 from t5x_like.inference.dialog.candidates import Candidate, CandidateSampler
 from t5x_like.inference.dialog.dialog_model import DialogModel
 from t5x_like.inference.dialog.dialog_settings import DialogSettings, read
+from t5x_like.inference.likelihood import PromptFormat
 from tests.programs import dialog_models
 
 # Float32 sums in another order: the prompt is padded here and not there.
@@ -56,6 +58,13 @@ def test_ratings_are_those_of_a_fresh_forward_pass_over_the_same_tokens(model, s
     assert len(sizes) > 2  # some ended early
     assert max(sizes) == model.new_tokens  # others were cut off
     assert len(seen) > 20
+
+
+def test_a_prefix_lm_is_refused_since_it_would_rate_otherwise_than_it_was_trained():
+    form = PromptFormat(length=8, sees_prompt=True)
+    prefix_lm = types.SimpleNamespace(encodes=False, prompt_format=form)
+    with pytest.raises(ValueError, match="dialog needs a causal language model"):
+        CandidateSampler(prefix_lm, DialogSettings())
 
 
 def test_a_prompt_is_read_once_for_all_of_its_candidates(model, monkeypatch):

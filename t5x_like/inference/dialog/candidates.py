@@ -48,12 +48,18 @@ class CandidateSampler:
         settings: of the dialog.
 
     Raises:
-        ValueError: the model has an encoder, or a rating is not a single token.
+        ValueError: the model has an encoder or is a prefix LM, or a rating is not a single token.
     """
 
     def __init__(self, model: TextModel, settings: DialogSettings):
         if model.encodes:
             raise ValueError("dialog needs a decoder-only model: this one has an encoder")
+        if model.prompt_format.sees_prompt:
+            raise ValueError(
+                "dialog needs a causal language model: this one is a prefix LM, which was trained "
+                "to rate a response that it reads in both directions, and here rates it as it was "
+                "generated, token by token"
+            )
         self._model, self._settings = model, settings
         zero, one = dialog_rows.rating_ids(model.vocabulary)
         self._ratings = jnp.asarray([zero, one], jnp.int32)
