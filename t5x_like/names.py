@@ -22,6 +22,8 @@ _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
 def hint(name: str, allowed: Iterable[str]) -> str:
     """The end of an error message: the nearest allowed name, and all allowed names."""
     allowed = sorted(str(one) for one in allowed)
+    if not allowed:
+        return ""
     near = difflib.get_close_matches(str(name), allowed, n=1, cutoff=0.5)
     guess = f" Did you mean {near[0]!r}?" if near else ""
     return f"{guess} Allowed: {', '.join(allowed)}"
