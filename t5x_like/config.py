@@ -162,7 +162,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
 }
 
 # The least value of each setting that is a number, where nothing else decides, and the largest.
-_MOST = 2**31 - 1
+LARGEST = 2**31 - 1
 _LEAST = {
     **dict.fromkeys(("train.steps", "train.log_every", "train.profile_steps", "data.open_rows"), 1),
     **dict.fromkeys(("train.microbatches", "train.minibatches", "train.inner_epochs"), 1),
@@ -216,9 +216,11 @@ def check(config: ml_collections.ConfigDict) -> None:
         _check_key(key, config[key])
     for key, least in _LEAST.items():
         section, name = key.split(".")
-        if not least <= (value := config[section][name]) <= _MOST:
-            limit = f"{least} or more" if value < least else f"at most {_MOST}"
+        if not least <= (value := config[section][name]) <= LARGEST:
+            limit = f"{least} or more" if value < least else f"at most {LARGEST}"
             raise ValueError(f"{key}={value} must be {limit}")
+    if (first := config.train.profile_at) > (last := config.train.steps):
+        raise ValueError(f"train.profile_at={first} must be at most train.steps={last}")
     choose("train.on_nonfinite", config.train.on_nonfinite, dict.fromkeys(_ON_NONFINITE))
     for phase in phases(config):
         where = f"phases.{phase.name}: " if phase.name else ""

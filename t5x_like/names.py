@@ -32,6 +32,8 @@ _trusts_all = False
 def hint(name: str, allowed: Iterable[str]) -> str:
     """The end of an error message: the nearest allowed name, and all allowed names."""
     allowed = sorted(str(one) for one in allowed)
+    if not allowed:
+        return ""
     near = nearest(name, allowed, cutoff=0.5)
     guess = f" Did you mean {near!r}?" if near else ""
     return f"{guess} Allowed: {', '.join(allowed)}"

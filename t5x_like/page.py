@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> None:
     with one_line_errors():
         folders = [folder for folder in (given.first, given.second) if folder]
         for folder in folders:
-            if not pathlib.Path(folder).expanduser().is_dir():
+            if not pathlib.Path(folder).expanduser().exists():
                 raise ValueError(f"there is no folder {folder}")
         # JAX takes seconds to import: after the arguments have been checked, and not for --help.
         from t5x_like.inspection import inspected, server

@@ -191,6 +191,35 @@ def device_kind() -> str:
     return jax.devices()[0].device_kind if device is None else device.device_kind
 
 
+def host_memory() -> int:
+    """The bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory() -> int | None:
+    """The bytes of memory of all devices, or of this machine on CPUs; None where it is unknown."""
+    if platform() == "cpu":
+        return host_memory()
+    of_each = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return None if of_each is None else of_each * jax.device_count()
+
+
+def check_memory(what: str, needed: int, there: int | None) -> None:
+    """Check that arrays fit into a memory, before they are made.
+
+    Args:
+        what: the setting, its value and the arrays.
+        needed, there: bytes; None where the memory is unknown.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if there is not None and needed > there:
+        raise ValueError(
+            f"{what} need {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f} GB of memory"
+        )
+
+
 def check_batch(rows: int, shape: Mapping[str, int]) -> None:
     """Check that a mesh of these sizes divides the rows of a batch.
 

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from t5x_like.config import one_line_errors
+from t5x_like.config import LARGEST, one_line_errors
 from t5x_like.experiment import command_line
 from t5x_like.names import choose
 
@@ -104,6 +104,8 @@ def _restricted(study: "Study", given: argparse.Namespace) -> "Study":
         if not all(one.isdecimal() for one in given.seeds.split(",")):
             raise ValueError(f"--seeds={given.seeds!r} must be whole numbers with commas between")
         seeds = tuple(map(int, given.seeds.split(",")))
+        if len(set(seeds)) < len(seeds) or max(seeds) > LARGEST:
+            raise ValueError(f"--seeds={given.seeds!r} must be each once, and at most {LARGEST}")
     return dataclasses.replace(
         study,
         arms={name: study.arms[name] for name in study.arms if name in arms},

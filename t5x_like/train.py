@@ -224,7 +224,10 @@ def _restore(
         return model.initial_state(), None
     state, position = restored
     if jax.process_index() == 0:
-        print(f"going on from step {int(state.step)} in {saver.folder}", flush=True)
+        step, last = int(state.step), model.config.train.steps
+        print(f"going on from step {step} in {saver.folder}", flush=True)
+        if step >= last:
+            print(f"train.steps={last}, and the run has taken {step}: no step is left", flush=True)
     return state, position
 
 

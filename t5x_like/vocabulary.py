@@ -213,7 +213,7 @@ def _is_made(output: str, settings: dict[str, Any]) -> bool:
         return True
     how = "; ".join(other) if made else "its settings are not recorded"
     raise ValueError(
-        f"output={output!r} exists, with other settings ({how}): set another --output, or "
+        f"--output={output!r} exists, with other settings ({how}): set another --output, or "
         "--overwrite, which makes the checkpoints that were trained with it unusable."
     )
 
@@ -225,18 +225,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(arguments)
     for name, least in (("size", 4), ("limit_chars", 1)):
         if getattr(flags, name) < least:
-            raise ValueError(f"{name}={getattr(flags, name)} must be {least} or more.")
+            raise ValueError(f"--{name}={getattr(flags, name)} must be {least} or more")
     if not 0 < flags.character_coverage <= 1:
-        raise ValueError(f"character_coverage={flags.character_coverage} must be above 0, up to 1.")
-    choose("kind", flags.kind, dict.fromkeys(KINDS))
+        raise ValueError(
+            f"--character_coverage={flags.character_coverage} must be above 0, up to 1"
+        )
+    choose("--kind", flags.kind, dict.fromkeys(KINDS))
     flags.output = flags.output.rstrip("/")
     # `vocabularies.load` recognizes the kind by the name of the file.
     ending = Path(flags.output).suffix
     is_list = flags.kind in ("wordpiece", "words")
     if ending != ".txt" if is_list else ending in (".txt", ".json"):
         needed = "end in .txt" if is_list else f"not end in {ending}"
-        raise ValueError(f"output={flags.output!r} must {needed} for kind={flags.kind!r}.")
-    command_line.check_folder("output", Path(flags.output).parent)
+        raise ValueError(f"--output={flags.output!r} must {needed} for --kind={flags.kind}")
+    command_line.check_folder("--output", Path(flags.output).parent)
     flags.set = dict(_setting(text) for text in flags.set)
     return flags
 
@@ -245,7 +247,7 @@ def _setting(text: str) -> tuple[str, Any]:
     """Parse NAME=VALUE; a value that is not a Python literal is a string."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"set={text!r} must be NAME=VALUE.")
+        raise ValueError(f"--set={text!r} must be NAME=VALUE")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import jax
 import numpy as np
@@ -90,6 +91,17 @@ def test_the_same_command_goes_on_and_ends_where_one_run_would(trained, tmp_path
         checkpoints.restore_params(tmp_path / name / "checkpoints")[0] for name in ("run", "half")
     ]
     jax.tree.map(np.testing.assert_array_equal, *parameters)
+
+
+@pytest.mark.parametrize("steps", [3, 4, 5])
+def test_fewer_steps_than_the_run_has_taken_are_none(steps, tmp_path, capsys):
+    state = mock.Mock(step=4)
+    saver = mock.Mock(folder=tmp_path)
+    saver.restore_latest.return_value = state, {}
+    model = mock.Mock(config=settings(tmp_path, train__steps=steps))
+    assert train._restore(model, None, saver) == (state, {})
+    line = f"train.steps={steps}, and the run has taken 4: no step is left"
+    assert (line in capsys.readouterr().out) == (steps <= 4)
 
 
 def test_evaluate_writes_what_it_measures(trained, given, capsys):

@@ -32,6 +32,7 @@ BEGINNINGS = {
     "--config.initialize={made}/bert --config.data.settings.train={made}/rows.jsonl",
     "evaluate": "--config=tests/programs/tiny_t5.py:{made}",
     "infer": "--config=tests/programs/tiny_t5.py:{made} --input={made}/prompts.txt",
+    "infer_nothing": "--config=tests/programs/tiny_t5.py:{made}",
     "infer_from": "--config=configs/pretrained.py --config.data.vocabulary=bytes "
     "--input={made}/prompts.txt",
     "convert": "--from={made}/run --to={new}/out",
@@ -54,7 +55,8 @@ BEGINNINGS = {
 }
 MODULES = {
     **dict.fromkeys(("resume", "fine_tune", "distill", "reward", "dpo"), "t5x_like.train"),
-    "infer_from": "t5x_like.infer",
+    "infer_nothing": "--config=tests/programs/tiny_t5.py:{made}",
+    **dict.fromkeys(("infer_from", "infer_nothing"), "t5x_like.infer"),
     **dict.fromkeys(("ladder", "fit", "budget"), "t5x_like.scaling"),
     **{
         name: f"data.{name}"

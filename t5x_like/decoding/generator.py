@@ -12,7 +12,7 @@ import numpy as np
 from flax import traverse_util
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from t5x_like import decoding
+from t5x_like import decoding, partitioning
 from t5x_like.decoding.decoder_contract import Extend
 from t5x_like.decoding.generation import Generated, StreamStep
 from t5x_like.decoding.position_tables import check_room, longest_rows
@@ -22,6 +22,8 @@ from t5x_like.models.blocks.stack import Stack, unstack_layers
 from t5x_like.models.factories import change_settings
 from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.partitioning import fetch
+
+_MANY_SLOTS = 1 << 20  # tokens of all rows: fewer fit into any memory
 
 
 class _Prefilled(NamedTuple):
@@ -133,8 +135,8 @@ class Generator:
             `num_return_sequences` rows for each prompt, best first.
 
         Raises:
-            ValueError: the settings leave no room for a new token, or the network has no positions
-                for so many.
+            ValueError: the settings leave no room for a new token, the network has no positions for
+                so many, or the cache does not fit into memory.
         """
         given = self._prefill_prompts(tokens, mask, settings, padding_counts=padding_counts)
         request = decoding_request(settings, least=given.least, most=given.most)
@@ -207,8 +209,27 @@ class Generator:
         least, most = settings.new_tokens(prompt=prompt.shape[1], read=tokens.shape[1])
         self.check_room(prompt=read, new=most)
         arguments["decoder_input_tokens"] = prompt
+        self._check_memory(arguments, settings, length=prompt.shape[1] + most)
         logits, cache = self.prefill(arguments, cache_length=prompt.shape[1] + most)
         return _Prefilled(prompt, jnp.asarray(counted, jnp.int32), logits, cache, least, most)
+
+    def _check_memory(
+        self, arguments: dict[str, Any], settings: GenerationSettings, *, length: int
+    ) -> None:
+        rows = len(arguments["decoder_input_tokens"])
+        copies = max(settings.num_beams, settings.num_return_sequences)
+        if rows * copies * length < _MANY_SLOTS:  # to trace the cache takes longer than to have it
+            return
+        trace = functools.partial(self._prefill, cache_length=length)
+        _, cache = jax.eval_shape(trace, self._variables, arguments)
+        needed = copies * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(cache))
+        partitioning.check_memory(
+            f"max_new_tokens={settings.max_new_tokens}, num_beams={settings.num_beams}, "
+            f"num_return_sequences={settings.num_return_sequences}: the keys and values of "
+            f"{length:,} tokens in each of {rows * copies:,} rows",
+            needed,
+            partitioning.memory(),
+        )
 
     def _arrange(self, params: PyTree) -> dict[str, PyTree]:
         own = traverse_util.flatten_dict(unstack(params) if self._stacked else params)

@@ -118,6 +118,9 @@ def _instructions() -> str:
 
 
 def _parse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
+    for word in arguments:
+        if problem := _problem_of_empty(word):
+            raise ValueError(problem)
     try:
         positional = flags.FLAGS([sys.argv[0], *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -288,6 +291,8 @@ class ArgumentParser(argparse.ArgumentParser):
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag not in known:
                 self.error(f"the flag {flag!r} does not exist.{hint(flag, known)}")
+            if problem := _problem_of_empty(word):
+                self.error(problem)
         found = super().parse_args(args, namespace)
         if getattr(found, TRUST, False):
             trust_all_code()
@@ -297,6 +302,14 @@ class ArgumentParser(argparse.ArgumentParser):
         """Print what is wrong, and exit with status 2."""
         sys.stderr.write(f"error: {message} (see --help)\n")
         sys.exit(2)
+
+
+def _problem_of_empty(word: str) -> str:
+    """What is wrong with a flag without its value, `--seeds=`, or with an empty word."""
+    flag, equals, value = word.partition("=")
+    if word and (value or not equals or not word.startswith("-")):
+        return ""
+    return f"{flag or 'an argument'} is empty: give it a value, or leave it out"
 
 
 def count(text: str) -> int:

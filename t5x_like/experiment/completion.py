@@ -10,6 +10,7 @@ from t5x_like import checkpoints, paths, systems, vocabularies
 from t5x_like.batches.objective_examples import examples_of
 from t5x_like.experiment.tasks import AUTO, RunTask, heads, run_tasks
 from t5x_like.experiment.text_data import label_names, training_rows
+from t5x_like.names import hint
 from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 
 # Heads with an objective of the same name, whose rows a prediction writes.
@@ -154,15 +155,22 @@ def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -
     "best" is the best one of the run, see `checkpoints.locate`.
 
     Raises:
-        ValueError: none of them is set.
+        ValueError: none of them is set, or there is no such checkpoint.
     """
     if not (checkpoint or config.workdir or config.initialize):
         raise ValueError("there is no model: set --config.workdir=FOLDER of a run, or --checkpoint")
     if checkpoint == "best" and config.workdir:
         return paths.path(config.workdir) / "checkpoints" / "best"
+    of_run = paths.path(config.workdir) / "checkpoints"
+    if checkpoint and ":" not in checkpoint and not paths.path(checkpoint).exists():
+        known = [str(one) for one in of_run.glob("*/")] if config.workdir else []
+        raise ValueError(
+            f"--checkpoint={checkpoint!r}: there is no folder {checkpoint}: give the folder of a "
+            f"checkpoint, or best.{hint(checkpoint, known)}"
+        )
     if checkpoint or not config.workdir:
         return paths.path(checkpoint or config.initialize)
-    return paths.path(config.workdir) / "checkpoints"
+    return of_run
 
 
 def _complete_labels(config: ml_collections.ConfigDict) -> None:

@@ -49,8 +49,15 @@ class Inputs:
 
     @functools.cached_property
     def train_batches(self) -> ShardedBatches:
-        """This process's part of each training batch, in endless epochs."""
-        return self._batches(self.config.data.task, split="train", shards=self.shards)
+        """This process's part of each training batch, in endless epochs.
+
+        Raises:
+            ValueError: a batch is larger than the memory of this machine.
+        """
+        batches = self._batches(self.config.data.task, split="train", shards=self.shards)
+        what = f"data.batch_size={self.config.data.batch_size}: the rows of each batch"
+        partitioning.check_memory(what, batches.nbytes, partitioning.host_memory())
+        return batches
 
     def stop_reading(self) -> None:
         """Drop the training batches, whose buffers would else be filled in the background."""

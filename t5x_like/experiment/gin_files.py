@@ -13,6 +13,8 @@ from typing import Any
 from t5x_like.names import hint
 
 _REQUIRED = "gin.REQUIRED"
+# T5X's flags for the same; its --gin.NAME=VALUE is ours.
+_OF_T5X = ("gin_file", "gin_bindings", "gin_search_paths")
 # A script is known by the name of its module, whether it runs as the main one or not.
 _SCRIPT = {"__main__": "t5x.train"}
 
@@ -55,11 +57,16 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]], l
     """The files of `--gin=FILE`, the bindings of `--gin.NAME=VALUE`, and the other arguments.
 
     Raises:
-        ValueError: one of them has no value.
+        ValueError: one of them has no value, or another name in T5X.
     """
     files, bindings, rest = [], [], []
     for word in arguments:
         name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and name in _OF_T5X:
+            raise ValueError(
+                f"--{name} is a flag of T5X: write --gin=FILE for each file, and --gin.NAME=VALUE "
+                "for each binding"
+            )
         if not word.startswith("-") or name.split(".")[0] != "gin":
             rest.append(word)
         elif not equals or not value:

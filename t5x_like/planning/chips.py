@@ -14,6 +14,7 @@ from t5x_like.names import choose
 
 EXTRA = "plan"  # of setup.py, which brings libtpu
 _GIB = 2**30
+_MOST_SIMULATED = 4096
 _FORM = "v4:12x16x16, v5e:4x4 or cpu:8"
 
 
@@ -156,6 +157,11 @@ def topology(name: str) -> Topology:
 
 
 def _simulated(number: int) -> list[jax.Device]:
+    if number > _MOST_SIMULATED:
+        raise ValueError(
+            f"--topology=cpu:{number}: each simulated device takes memory of this machine: at most "
+            f"{_MOST_SIMULATED:,} allowed"
+        )
     # It must be set before a backend starts; nothing here has started one unless a caller has.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", number)

@@ -189,5 +189,6 @@ def tasks_of(task: str) -> list[seqio.Task]:
 def _registered(task: str) -> mixtures.Provider:
     tasks, mixes = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
     if task not in tasks and task not in mixes:
-        raise ValueError(f"data.task={task!r} is not registered.{hint(task, [*tasks, *mixes])}")
+        known = hint(task, [*tasks, *mixes])
+        raise ValueError(f"task {task!r} (data.task, evaluate.tasks) is not registered.{known}")
     return seqio.get_mixture_or_task(task)

@@ -19,6 +19,7 @@ from t5x_like.hf.generation_config import read_generation
 from t5x_like.hf.labels import Labels, read_labels
 from t5x_like.hf.record import HuggingFaceFormat
 from t5x_like.names import hint, note_code, trust_folder
+from t5x_like.pretrained import t5x_files
 from t5x_like.pretrained.allennlp import ReleasedElmo, is_released_elmo
 from t5x_like.pretrained.assembled import assembled
 from t5x_like.pretrained.t5x import T5XCheckpoint, find_checkpoint
@@ -79,7 +80,8 @@ def open_source(
     """Read the settings of a Hugging Face folder, a run or a checkpoint, ours or T5X's.
 
     Args:
-        path: `t5x:FOLDER` requires that FOLDER is T5X's, and is else the same as FOLDER.
+        path: `t5x:FOLDER` requires that FOLDER is T5X's, and is else the same as FOLDER. Of a
+            checkpoint of T5X it may be the file `checkpoint`.
         system: the system to read a Hugging Face folder as, where several systems support its
             model_type; None for the default one.
         average: the number of newest checkpoints to average, see `checkpoints.restore_params`;
@@ -95,6 +97,8 @@ def open_source(
     """
     given = str(path)
     path = paths.path(checkpoints.locate(paths.path(given.removeprefix(_T5X))))
+    if path.name == t5x_files.FILE and path.is_file():  # T5X takes both
+        path = path.parent
     if not path.is_dir():
         raise ValueError(_explain_absence(path))
     if given.startswith(_T5X) and not find_checkpoint(path):

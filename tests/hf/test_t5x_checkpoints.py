@@ -148,6 +148,14 @@ def test_the_newest_checkpoint_of_a_folder_is_read(v1_1, models, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, model.params, models[v1_1].params)
 
 
+def test_the_file_of_a_checkpoint_is_the_checkpoint(v1_1, models, tmp_path):
+    # T5X's checkpoints.load_t5x_checkpoint joins "checkpoint" to a path only if it is a folder.
+    folder = in_folders(tmp_path / "checkpoint_1000", arrays_of(v1_1))
+    for path in (folder / "checkpoint", f"t5x:{folder}/checkpoint"):
+        model = from_pretrained(path)
+        jax.tree.map(np.testing.assert_array_equal, model.params, models[v1_1].params)
+
+
 def test_a_folder_may_be_moved(v1_1, models, tmp_path):
     shutil.move(in_folders(tmp_path / "here", arrays_of(v1_1)), tmp_path / "there")
     model = from_pretrained(tmp_path / "there")
