@@ -90,9 +90,16 @@ class TextModel:
         return self.pretrained.generation.override(self.decode).new_tokens(prompt=1)[1]
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
-        """Tokenize a text, with the special tokens before it and, with `end`, the end token."""
-        own = [*self.prompt_format.begin, *self.vocabulary.encode(text)]
-        return [*own, self.vocabulary.required_id("eos_id")] if end else own
+        """Tokenize a text, with the special tokens before it and, with `end`, those after it."""
+        own, begin = self.vocabulary.encode(text), self.prompt_format.begin
+        if end:
+            return [*(self.prompt_format.input_begin or begin), *own, *self._end]
+        return [*begin, *own]
+
+    @property
+    def _end(self) -> tuple[int, ...]:
+        """What follows an input."""
+        return self.prompt_format.input_end or (self.vocabulary.required_id("eos_id"),)
 
     def pair(self, prompt: str, continuation: str) -> Pair:
         """Tokenize a prompt and its continuation.
@@ -216,8 +223,8 @@ class TextModel:
     def _read(self, prompts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Truncate the prompts that are too long."""
         if self.encodes:
-            most, end = self.length, self.vocabulary.required_id("eos_id")
-            return [[*row[: most - 1], end] if len(row) > most else row for row in prompts]
+            most, end = self.length, self._end
+            return [[*row[: most - len(end)], *end] if len(row) > most else row for row in prompts]
         room = self.length - self.new_tokens
         if room < 1:
             raise ValueError(
@@ -288,12 +295,16 @@ def build(
             f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
             f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
-    own, prompt_format = {}, _prompt_format(pretrained.module, text)
+    own: dict[str, Any] = {}
+    prompt_format = _prompt_format(pretrained.module, text)
     if pretrained.from_folder and pretrained.generation.eos_token_id is not None:
         own["eos_token_id"] = pretrained.generation.eos_token_id
     if pretrained.from_folder and prompt_format.inputs:
         start = pretrained.generation.decoder_start_token_id
-        prompt_format = dataclasses.replace(prompt_format, start=start)
+        around = {}
+        if prompt_format.ends[0]:
+            around = {"input_begin": vocabulary.prefix_ids, "input_end": vocabulary.suffix_ids}
+        prompt_format = dataclasses.replace(prompt_format, start=start, **around)
     return TextModel(
         pretrained,
         vocabulary,
