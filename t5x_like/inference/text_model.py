@@ -295,22 +295,32 @@ def build(
             f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
             f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
-    own: dict[str, Any] = {}
-    prompt_format = _prompt_format(pretrained.module, text)
-    if pretrained.from_folder and pretrained.generation.eos_token_id is not None:
-        own["eos_token_id"] = pretrained.generation.eos_token_id
-    if pretrained.from_folder and prompt_format.inputs:
-        start = pretrained.generation.decoder_start_token_id
-        around = {}
-        if prompt_format.ends[0]:
-            around = {"input_begin": vocabulary.prefix_ids, "input_end": vocabulary.suffix_ids}
-        prompt_format = dataclasses.replace(prompt_format, start=start, **around)
+    prompt_format, own = _prompt_format(pretrained.module, text), settings.decode.to_dict()
+    if pretrained.from_folder:
+        if pretrained.generation.eos_token_id is not None:
+            own = {"eos_token_id": pretrained.generation.eos_token_id, **own}
+        prompt_format = _of_folder(prompt_format, pretrained, vocabulary)
     return TextModel(
         pretrained,
         vocabulary,
         prompt_format,
         batch_size=settings.data.batch_size,
-        decode={**own, **settings.decode.to_dict()},
+        decode=own,
+    )
+
+
+def _of_folder(
+    prompt_format: PromptFormat, pretrained: Pretrained, vocabulary: Vocabulary
+) -> PromptFormat:
+    """The format of an encoder-decoder in another library's folder, with the folder's tokens."""
+    if not prompt_format.inputs:
+        return prompt_format
+    around = (vocabulary.prefix_ids, vocabulary.suffix_ids) if prompt_format.ends[0] else ((), ())
+    return dataclasses.replace(
+        prompt_format,
+        start=pretrained.generation.decoder_start_token_id,
+        input_begin=around[0],
+        input_end=around[1],
     )
 
 
