@@ -102,8 +102,9 @@ def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, An
         lengths = dict.fromkeys(("inputs", "targets") if encodes else ("targets",), longest)
         converter = "encoder_decoder" if encodes else "decoder"
         data = {"converter": converter, "converter_settings": {}, "lengths": lengths}
-        first = vocabularies.load(config.data.vocabulary).cls_id
-        special_tokens = encodes and first is not None  # BART's
+        found = vocabularies.load(config.data.vocabulary)
+        # BART's; mBART and BigBird-Pegasus have such a token that begins no text.
+        special_tokens = encodes and found.prefix_ids == (found.cls_id,)
     if special_tokens and config.data.objective == "text_to_text":
         config.data.objective = "marked_text_to_text"
     config.data.converter = data["converter"]

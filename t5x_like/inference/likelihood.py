@@ -67,6 +67,8 @@ class PromptFormat:
         sees_prompt: the tokens of a prompt see each other, those after it too (a prefix LM).
         ends: (of the prompt, of the continuation) an end token follows, as it did in training.
         begin: tokens that both begin with, in an encoder-decoder that was trained so.
+        input_begin, input_end: what an encoder reads before and after its input, where that is not
+            `begin` and the end token: mBART's languages.
     """
 
     length: int
@@ -75,6 +77,8 @@ class PromptFormat:
     sees_prompt: bool = False
     ends: tuple[bool, bool] = (False, False)
     begin: tuple[int, ...] = ()
+    input_begin: tuple[int, ...] = ()
+    input_end: tuple[int, ...] = ()
 
     def excess(self, pair: Pair) -> int:
         """By how many tokens the prompt, or else the continuation, is too long; 0 if both fit."""

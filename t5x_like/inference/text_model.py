@@ -111,9 +111,16 @@ class TextModel:
         return self.pretrained.generation.override(self.decode).new_tokens(prompt=1)[1]
 
     def tokens(self, text: str, *, end: bool) -> list[int]:
-        """Tokenize a text, with the special tokens before it and, with `end`, the end token."""
-        own = [*self.prompt_format.begin, *self.vocabulary.encode(text)]
-        return [*own, self.vocabulary.required_id("eos_id")] if end else own
+        """Tokenize a text, with the special tokens before it and, with `end`, those after it."""
+        own, begin = self.vocabulary.encode(text), self.prompt_format.begin
+        if end:
+            return [*(self.prompt_format.input_begin or begin), *own, *self._end]
+        return [*begin, *own]
+
+    @property
+    def _end(self) -> tuple[int, ...]:
+        """What follows an input."""
+        return self.prompt_format.input_end or (self.vocabulary.required_id("eos_id"),)
 
     def pair(self, prompt: str, continuation: str) -> Pair:
         """Tokenize a prompt and its continuation.
@@ -242,8 +249,8 @@ class TextModel:
     def _read(self, prompts: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Truncate the prompts that are too long."""
         if self.encodes:
-            most, end = self.length, self.vocabulary.required_id("eos_id")
-            return [[*row[: most - 1], end] if len(row) > most else row for row in prompts]
+            most, end = self.length, self._end
+            return [[*row[: most - len(end)], *end] if len(row) > most else row for row in prompts]
         room = self.room
         if room < 1:
             raise ValueError(
@@ -302,21 +309,35 @@ def build(
             f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
             f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
-    own, prompt_format = {}, _prompt_format(pretrained.module, text)
-    if pretrained.from_folder and pretrained.generation.eos_token_id is not None:
-        own["eos_token_id"] = pretrained.generation.eos_token_id
-    if pretrained.from_folder and prompt_format.inputs:
-        start = pretrained.generation.decoder_start_token_id
-        prompt_format = dataclasses.replace(prompt_format, start=start)
+    prompt_format, own = _prompt_format(pretrained.module, text), settings.decode.to_dict()
+    if pretrained.from_folder:
+        if pretrained.generation.eos_token_id is not None:
+            own = {"eos_token_id": pretrained.generation.eos_token_id, **own}
+        prompt_format = _of_folder(prompt_format, pretrained, vocabulary)
     model = TextModel(
         pretrained,
         vocabulary,
         prompt_format,
         batch_size=settings.data.batch_size,
-        decode={**own, **settings.decode.to_dict()},
+        decode=own,
     )
     _check_positions(model)
     return model
+
+
+def _of_folder(
+    prompt_format: PromptFormat, pretrained: Pretrained, vocabulary: Vocabulary
+) -> PromptFormat:
+    """The format of an encoder-decoder in another library's folder, with the folder's tokens."""
+    if not prompt_format.inputs:
+        return prompt_format
+    around = (vocabulary.prefix_ids, vocabulary.suffix_ids) if prompt_format.ends[0] else ((), ())
+    return dataclasses.replace(
+        prompt_format,
+        start=pretrained.generation.decoder_start_token_id,
+        input_begin=around[0],
+        input_end=around[1],
+    )
 
 
 def _check_positions(model: TextModel) -> None:

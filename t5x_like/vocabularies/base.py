@@ -21,8 +21,8 @@ class Vocabulary(abc.ABC):
         cls_id, sep_id, mask_id: the ids of [CLS], [SEP] and [MASK], or of <s>, </s> and <mask>.
         special_ids: the ids of all special tokens, in order. An objective never corrupts them
             and never samples them as random tokens.
-        prefix_ids, suffix_ids: what the tokenizer of a folder puts before and after a text; a
-            vocabulary of a file puts nothing.
+        prefix_ids, suffix_ids: what an encoder reads before and after a text, as the tokenizer of a
+            folder has it.
     """
 
     pad_id: int = 0

@@ -48,7 +48,9 @@ def load(spec: str | os.PathLike[str], *, sentinels: int = SENTINELS) -> Vocabul
     Args:
         spec: "bytes", the 256 bytes of UTF-8 and T5's three ids (Xue et al. 2022, ByT5), or
             "bytes:N" for N sentinels (ByT5 as published is "bytes:0": its sentinels are the last
-            byte ids); or the path of
+            byte ids); or a folder in Hugging Face's format, whose files decide together
+            (`hugging_face.tokenizer_folder`), or the path of one of its files, which then is its
+            only vocabulary; or, without a class's name beside it, the path of
             - a SentencePiece model (Hugging Face's spiece.model or tokenizer.model): T5's,
               ALBERT's if it has [CLS], [SEP] and [MASK], or LLaMA's if it has <s>, and bytes,
             - vocab.txt, or any other .txt: whole words, as of ELMo, if it has <S>, </S> and
@@ -98,6 +100,8 @@ def _of_folder(path: Path) -> Vocabulary | None:
         return _OWN_READERS[name](path if is_folder else path.parent)
     if name is None or not (is_folder or tokenizer_class.reads(name, path.name)):
         return None
+    if is_folder and not any(_candidates(path)) and not files.has(_OF_XLM_R):
+        return None  # a model without its tokenizer
     return folder_vocabulary.load(files, name)
 
 

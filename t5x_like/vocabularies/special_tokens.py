@@ -61,6 +61,8 @@ class SpecialTokenVocabulary(Vocabulary):
         self.mask_id = self._first("[MASK]", "<mask>")
         self.bos_id = self._first("[CLS]", "<s>", LLAMA_3_SPECIAL_TOKENS[0])
         self.eos_id = self._first("[SEP]", "</s>", END_OF_TEXT, LLAMA_3_SPECIAL_TOKENS[1])
+        if self.mask_id is not None and self.cls_id is not None and self.sep_id is not None:
+            self.prefix_ids, self.suffix_ids = (self.cls_id,), (self.sep_id,)
 
     def _first(self, *names: str) -> int | None:
         found = (self.special_tokens[name] for name in names if name in self.special_tokens)

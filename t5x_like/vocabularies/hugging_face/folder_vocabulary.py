@@ -1,7 +1,8 @@
 """The vocabulary of a folder in Hugging Face's format: its tokenizer, and the ids that it names.
 
 A token's id comes from the tokenizer where the tokenizer names that token, then from
-generation_config.json, then from config.json. Nothing is guessed from the names of pieces.
+generation_config.json, then from config.json; the token that a decoder reads first comes from the
+latter two in an encoder-decoder. Nothing is guessed from the names of pieces.
 """
 
 import functools
@@ -55,8 +56,7 @@ class FolderVocabulary(TokenizerVocabulary):
     @property
     def start_id(self) -> int:
         """The decoder's start token of the folder, or else the token that begins a text."""
-        found = (self._start, self.bos_id, self.eos_id)
-        return next((one for one in found if one is not None), self.pad_id)
+        return self.pad_id if self._start is None else self._start
 
     @property
     def first_sentinel(self) -> int:
@@ -103,16 +103,15 @@ def _ids(resolved: ResolvedTokenizer, generation: Mapping[str, Any]) -> dict[str
 
     end = resolved.tokenizer.token_to_id(resolved.end) if resolved.end else None
     eos = first(named.get("eos"), named.get("sep"), stored("eos"), end)
-    bos = first(named.get("bos"), named.get("cls"), stored("bos"))
+    bos = first(named.get("bos"), named.get("cls"))
     pad = first(named.get("pad"), stored("pad"), eos)
     ids = {name: named.get(name) for name in ("unk", "sep", "cls", "mask")}
     # Without config.json: BART begins with its end, T5 with padding, LLaMA with <s>.
     encodes_marks = ids["mask"] is not None and ids["cls"] is not None
-    otherwise = eos if encodes_marks else first(bos, pad, eos)
-    encodes = generation.get("is_encoder_decoder", stored("decoder_start") not in (None, 0))
-    start = stored("decoder_start") if encodes else None
-    if generation.get("is_encoder_decoder") and start is None:
-        start = stored("bos") if stored("bos") is not None else pad
+    otherwise = eos if encodes_marks else first(bos, stored("bos"), pad, eos)
+    start = None
+    if generation.get("is_encoder_decoder", stored("decoder_start") not in (None, 0)):
+        start = first(stored("decoder_start"), stored("bos"), pad)
     return {**ids, "bos": bos, "eos": eos, "pad": pad, "start": first(start, otherwise)}
 
 

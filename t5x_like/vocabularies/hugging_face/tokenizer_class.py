@@ -41,6 +41,8 @@ _OF_MODEL = {
     "xlm-roberta": "XLMRoberta",
     "xlnet": "XLNet",
 }
+# The class of such a model's older files, where the folder does not name it.
+_OF_FILES = {"umt5": "T5"}
 _MISNAMED = {"qwen2"}  # many of whose folders name the class of another model
 
 
@@ -91,6 +93,7 @@ def recipe(files: TokenizerFiles, name: str) -> Recipe | None:
     if found is None and name == AS_WRITTEN:
         # Such a class reads no other file than tokenizer.model in transformers.
         own = _plain(str(files.settings.get("tokenizer_class") or ""))
+        own = own or _OF_FILES.get(str(files.model.get("model_type")), "")
         return None if files.has("tokenizer.model") else RECIPES.get(own)
     if found is None:
         raise ValueError(

@@ -69,13 +69,17 @@ def _resolve(files: TokenizerFiles, name: str, recipe: Recipe | None) -> Resolve
     if recipe is None:
         tokenizer, own = _as_written(files, settings)
         extra = settings.extra(settings.additional)
+        usual = tokenizer_class.RECIPES[name].named if name in tokenizer_class.RECIPES else {}
+        ids = tokenizer.get_vocab()
+        own = {**{key: one for key, one in usual.items() if str(one) in ids}, **own}
     else:
         tokenizer, extra = _by_recipe(files, settings, recipe)
         own = dict(recipe.named)
     given = {key: settings.arguments[key] for key in NAMED if key in settings.arguments}
     named = {key: one for key in NAMED if (one := {**own, **given}.get(key))}
     tokens = {**named, **settings.others}
-    optional = {str(one) for one in own.values()} - set(map(str, given.values()))
+    said = {*map(str, given.values()), *map(str, settings.extra(settings.additional))}
+    optional = {*map(str, own.values()), *map(str, extra)} - said
     _add(tokenizer, tokens, extra, settings, rows=files.model.get("vocab_size"), optional=optional)
     if name == "Qwen2" and recipe is not None:
         # Without their flags, as this class adds them once more.
@@ -178,7 +182,13 @@ def _pieces_of_json(content: Mapping[str, Any]) -> Pieces:
     parts = normalizer.get("normalizers", [normalizer])
     charsmaps = (one.get("precompiled_charsmap") for one in parts)
     charsmap = next((one for one in charsmaps if one), "")
-    return Pieces(vocabulary, merges, charsmap=base64.b64decode(charsmap))
+    unknown = model.get("unk_id")
+    return Pieces(
+        vocabulary,
+        merges,
+        charsmap=base64.b64decode(charsmap),
+        stored_unknown=unknown if type(unknown) is int else None,
+    )
 
 
 def _add(
@@ -194,7 +204,7 @@ def _add(
 
     Args:
         rows: the rows of the network's table; None where config.json does not say.
-        optional: the texts of tokens that only the class names: they are left out where the table
+        optional: the texts of tokens that only the class has: they are left out where the table
             has no row for them.
     """
     present = tokenizer.get_added_tokens_decoder().values()

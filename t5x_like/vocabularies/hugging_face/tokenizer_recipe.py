@@ -22,6 +22,7 @@ class Pieces:
         charsmap: the compiled normalization of a SentencePiece model; b"" for none.
         unknown: the id of the unknown piece by a SentencePiece model; None where the file is not
             such a model.
+        stored_unknown: the same by a tokenizer.json; None likewise.
         tokens: what a SentencePiece model calls control symbols and symbols of the user; None as
             for `unknown`.
     """
@@ -30,6 +31,7 @@ class Pieces:
     merges: Sequence[tuple[str, str]] = ()
     charsmap: bytes = b""
     unknown: int | None = None
+    stored_unknown: int | None = None
     tokens: Sequence[Token] | None = None
 
     @property

@@ -103,11 +103,17 @@ def _sentinels(settings: Settings) -> list[str]:
 
 
 def _t5_order(scores: Scores, settings: Settings) -> Scores:
+    if "extra_ids" not in settings and any(_is_sentinel(piece) for piece, _ in scores):
+        return scores  # mT5's models have their own
     return [*scores, *((name, 0.0) for name in reversed(_sentinels(settings)))]
 
 
+def _is_sentinel(piece: str) -> bool:
+    return "<extra_id_" in piece
+
+
 def _t5_tokens(given: Sequence[Token] | None, settings: Settings) -> Sequence[Token]:
-    if given is not None and any("<extra_id_" in str(one) for one in given):
+    if given is not None and any(_is_sentinel(str(one)) for one in given):
         return given
     return [*(given or ()), *_sentinels(settings)]
 
@@ -232,7 +238,8 @@ def _mbart_50_template(named: Mapping[str, str], settings: Settings) -> tuple[li
 
 
 def _pegasus(pieces: Pieces, settings: Settings) -> tokenizers.Tokenizer:
-    unknown = _place(pieces, text(settings, "unk_token", "<unk>"), otherwise=-1)
+    stored = -1 if pieces.stored_unknown is None else pieces.stored_unknown
+    unknown = _place(pieces, text(settings, "unk_token", "<unk>"), otherwise=stored)
     if unknown < 0:
         raise ValueError("lacks the piece for what it does not know, with the score 0.")
     tokenizer = _unigram(pieces, unknown=unknown)
