@@ -237,7 +237,7 @@ class Generator:
 
 
 def _programs(module: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`prefill` and `extend` as functions of the variables, one of each for all parameters.
+    """Make `prefill` and `extend`, functions of the variables that serve all parameters.
 
     Compiled code is found again by these functions, and lives as long as they do: they must hold no
     parameters.

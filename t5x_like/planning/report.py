@@ -125,7 +125,7 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
 def _while_generating(model: Experiment, memory: int | None, *, fits: bool | None) -> Plan:
     """The bytes of a device while an evaluation generates: the state, and a copy of stacked layers.
 
-    The cache and the forward pass are not counted: their sizes are those of the evaluated rows.
+    The cache and the forward pass are not counted: their sizes depend on the evaluated rows.
     """
     shapes, shardings = (model.policy(tree.params) for tree in (model.shapes, model.shardings))
     found = {

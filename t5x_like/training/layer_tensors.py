@@ -52,7 +52,7 @@ def matrices(axes: Any) -> Callable[[Any], Any]:
 
 
 def is_matrix(spec: PartitionSpec, *, dimensions: int, name: str) -> bool:
-    """Whether one layer's tensor is more than gains or biases: whether it decays.
+    """Whether the tensor of a layer is more than gains or biases, so that it decays.
 
     A number for each head, which is added to scores, is a bias, though a table of them has two
     axes. Without names of axes, the name of the parameter tells a bias from a matrix, as Flax's own

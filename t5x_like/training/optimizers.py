@@ -57,7 +57,7 @@ def build(
     Args:
         config: `name`, in OPTIMIZERS; `schedule`, `learning_rate`, `warmup_steps`, `decay_steps`,
             `end_learning_rate`, `start_learning_rate` (see `schedules.build`); `clip_norm`, the
-            largest global gradient norm, 0 for no limit; `clip_sum` in its stead, the largest norm
+            largest global gradient norm, 0 for no limit; or instead `clip_sum`, the largest norm
             of the gradient of the sum over the batch, as in T5X (see `clipping`); `weight_decay`,
             the part of a matrix that a step takes off, times the learning rate (Loshchilov & Hutter
             2019; gains and biases are spared), 0 for none; `weight_decay_power`, 2 for times its
