@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
-# The data modules of this repository, which its runs name, and of a clone beside an installed package
-# (`trust_clone`).
+# The data modules of this repository, which its runs name, and of a clone beside a package that was
+# installed (`trust_clone`).
 _own_files = [pathlib.Path(__file__).resolve().parents[1] / "data"]
 
 _from_folders: dict[pathlib.Path, str] = {}  # Python files, and the folder that names each
