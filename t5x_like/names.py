@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a string"}
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection)
-# The data modules of this repository, which its runs name.
-_OWN_FILES = pathlib.Path(__file__).resolve().parents[1] / "data"
+# The data modules of this repository, which its runs name, and of a clone beside a package that was
+# installed (`trust_clone`).
+_own_files = [pathlib.Path(__file__).resolve().parents[1] / "data"]
 
 _from_folders: dict[pathlib.Path, str] = {}  # Python files, and the folder that names each
 _trusted: set[pathlib.Path] = set()  # Python files that the user names or trusts
@@ -95,7 +96,7 @@ def check_settings(
 def note_code(settings: Any, *, folder: object) -> None:
     """Note the Python files that the settings in a folder name, so that none is run by itself."""
     for file in _python_files(settings):
-        if file not in _trusted and not file.is_relative_to(_OWN_FILES):
+        if file not in _trusted and not _is_own(file):
             _from_folders.setdefault(file, str(folder))
 
 
@@ -106,6 +107,16 @@ def trust_code(settings: Any) -> None:
     by configs/run.py, look the same.
     """
     _trusted.update(file for file in _python_files(settings) if file not in _from_folders)
+
+
+def trust_clone(config: pathlib.Path) -> None:
+    """Trust the data modules of the clone whose file in configs/ the user names."""
+    if config.parent.name == "configs":
+        _own_files.append(config.resolve().parents[1] / "data")
+
+
+def _is_own(file: pathlib.Path) -> bool:
+    return any(file.is_relative_to(folder) for folder in _own_files)
 
 
 def trust_folder(settings: Any) -> None:
@@ -121,7 +132,7 @@ def trust_all_code() -> None:
 
 def trusts_code(settings: Any) -> bool:
     """Whether settings name Python files outside of this repository, and all are trusted."""
-    files = [file for file in _python_files(settings) if not file.is_relative_to(_OWN_FILES)]
+    files = [file for file in _python_files(settings) if not _is_own(file)]
     return bool(files) and (_trusts_all or _trusted.issuperset(files))
 
 

@@ -1,14 +1,16 @@
 """Scoring and writing text, for every system that writes: any batch, any sampler, any padding."""
 
 import functools
+import types
 
 import jax
 import numpy as np
 import pytest
 
 from t5x_like import partitioning
+from t5x_like.decoding.position_tables import longest_rows
 from t5x_like.inference import text_model
-from t5x_like.inference.likelihood import Pair
+from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies.trainers import train
 from tests.programs import tiny_writer
@@ -190,7 +192,10 @@ def test_a_prompt_that_is_too_long_is_cut_where_it_matters_least(build):
 
 def test_tokens_without_a_room_are_refused(build):
     model = build(("max_new_tokens", 64))
-    if model.encodes:
+    if longest_rows(model.pretrained.module).get("decoder") == 64 and model.encodes:
+        with pytest.raises(ValueError, match=r"rows of 65 tokens.*more than the 64 positions"):
+            build(("max_new_tokens", 65))
+    elif model.encodes:
         assert build(("max_new_tokens", 65)).excess("a", None) == 0
     else:
         with pytest.raises(ValueError, match=r"decode.max_new_tokens=64 leaves no room"):
@@ -223,3 +228,13 @@ def test_a_blank_belongs_to_what_comes_after_it(tmp_path):
     pair = model.pair("The ca", "t")
     assert pair.prompt == model.tokens("The ca", end=False)
     assert pair.continuation == model.tokens("t", end=False)
+
+
+def test_a_pair_that_is_too_long_is_an_error_before_any_is_scored():
+    def apply(*_):
+        raise AssertionError("a batch was scored")
+
+    module = types.SimpleNamespace(apply=apply)
+    scorer = Scorer(module, PromptFormat(length=8), batch_size=1)
+    with pytest.raises(ValueError, match="prompt of 6 tokens and 3 after it are more than the 8"):
+        scorer({}, [Pair([1], [2]), Pair([1] * 6, [2] * 3)])

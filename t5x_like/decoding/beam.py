@@ -100,7 +100,7 @@ class _State(flax.struct.PyTreeNode):
         finished_lengths: 0 in an empty slot.
         finished_scores: log p divided by the length penalty, best first.
         improvable: whether a running hypothesis may still replace a finished one.
-        prompt: the tokens before those of a hypothesis that filters count, or None.
+        prompt: the tokens before a hypothesis that filters count, or None.
     """
 
     step: Int[Array, ""]

@@ -26,7 +26,7 @@ from absl import flags, logging
 from t5x_like import paths, processes
 from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
 from t5x_like.experiment import gin_files, quiet_tensorflow
-from t5x_like.names import hint, import_file, trust_all_code, trust_code
+from t5x_like.names import hint, import_file, trust_all_code, trust_clone, trust_code
 
 _CONFIG = "config"
 _MOST_COMPILED = 10 << 30  # bytes; JAX deletes what was not used for the longest time
@@ -190,6 +190,7 @@ def load_file(text: str) -> ml_collections.ConfigDict:
         files = [str(one) for one in folder.glob("*.py")]
         wrong = f"--config={text!r}: {file!r} does not exist" if file else "--config is not set"
         raise ValueError(f"{wrong}; give a FILE or FILE:SIZE.{hint(file, files)}")
+    trust_clone(path.absolute())
     module = import_file("--config", path, name=f"{_CONFIG}_{path.stem}")
     get_config = getattr(module, "get_config", None)
     if get_config is None:

@@ -140,7 +140,7 @@ def origin(config: ml_collections.ConfigDict) -> dict[str, str]:
 
 
 def labels(config: ml_collections.ConfigDict) -> dict[str, dict[str, Any]]:
-    """What checkpoints keep of the labels of each task's head, as fields of `hf.labels.Labels`.
+    """What checkpoints keep of the labels of each task's head: fields of `hf.head_labels.Labels`.
 
     Raises:
         ValueError: as `label_names`.

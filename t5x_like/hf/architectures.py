@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t5x_like.hf.config_settings import Allowed
-from t5x_like.hf.labels import REGRESSION, read_labels
+from t5x_like.hf.head_labels import REGRESSION, read_labels
 from t5x_like.names import choose
 
 # The head by the end of the class's name: BertForMaskedLM has `masked_lm`.

@@ -92,8 +92,8 @@ class PromptFormat:
         own, after = len(pair.prompt), len(pair.continuation)
         return (after, own) if self.inputs else (own + after - (self.start is None), 0)
 
-    def lay_out(self, pairs: Sequence[Pair], *, rows: int) -> Batch:
-        """Pad pairs on the right to one of a few lengths: a batch of [rows, L] int32.
+    def check(self, pairs: Sequence[Pair]) -> None:
+        """Check that all pairs fit into rows.
 
         Raises:
             ValueError: one is longer than a row.
@@ -104,6 +104,14 @@ class PromptFormat:
                     f"a prompt of {len(pair.prompt)} tokens and {len(pair.continuation)} after it "
                     f"are more than the {self.inputs or self.length} that the model reads"
                 )
+
+    def lay_out(self, pairs: Sequence[Pair], *, rows: int) -> Batch:
+        """Pad pairs on the right to one of a few lengths: a batch of [rows, L] int32.
+
+        Raises:
+            ValueError: one is longer than a row.
+        """
+        self.check(pairs)
         longest = np.max([self.sizes(pair) for pair in pairs], axis=0)
         shape = (rows, _rounded(longest[0], most=self.length))
         names = ("input_tokens", "target_tokens", "segment_ids", "causal_attention")
@@ -176,6 +184,7 @@ class Scorer:
         Raises:
             ValueError: one is longer than a row.
         """
+        self._prompt_format.check(pairs)  # the longest would come last, after hours of others
         # By length, since a batch is as long as its longest row.
         order = sorted(range(len(pairs)), key=lambda n: self._prompt_format.sizes(pairs[n]))
         scores: dict[int, Score] = {}

@@ -8,7 +8,7 @@ import ml_collections
 from t5x_like import systems
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
-from t5x_like.hf.labels import MULTI, REGRESSION
+from t5x_like.hf.head_labels import MULTI, REGRESSION
 from t5x_like.inference.choices import EncoderChoices
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
 from t5x_like.inference.encoder_predictions import (

@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import ArrayLike
 
 from t5x_like import systems
-from t5x_like.hf.labels import MULTI, REGRESSION
+from t5x_like.hf.head_labels import MULTI, REGRESSION
 from t5x_like.models.embeddings.character_cnn import CHARACTERS
 from t5x_like.names import hint
 from t5x_like.pretrained import arguments

@@ -25,7 +25,7 @@ from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import folder as files
 from t5x_like.hf import weight_map
 from t5x_like.hf.generation_config import write_generation
-from t5x_like.hf.labels import Labels
+from t5x_like.hf.head_labels import Labels
 from t5x_like.names import choose, hint
 from t5x_like.pretrained import arguments as inputs
 from t5x_like.pretrained.assembled import copy_part

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.hf import weight_map
-from t5x_like.hf.labels import Labels
+from t5x_like.hf.head_labels import Labels
 from t5x_like.hf.weight_map import WeightMap
 from t5x_like.pretrained import t5x_layouts
 from t5x_like.pretrained.assembled import assembled, copy_part
