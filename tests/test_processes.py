@@ -190,6 +190,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("way", "status", "message"),
     [
@@ -202,7 +203,7 @@ def folder(tmp_path_factory):
     ],
 )
 def test_an_error_in_one_of_two_processes_ends_both_at_once(folder, way, status, message):
-    statuses, errors, apart = run_on_two(way, folder, timeout=240)
+    statuses, errors, apart = run_on_two(way, folder, timeout=600)
     assert statuses == [status, status], errors
     own = int(way[0])
     assert len(re.findall(message, errors[own])) == 1, errors[own]
@@ -213,7 +214,8 @@ def test_an_error_in_one_of_two_processes_ends_both_at_once(folder, way, status,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_process_that_does_not_see_the_files_of_a_run_goes_on_as_the_first_does(folder):
     for _ in range(2):  # a run, and the run that finds it finished
-        statuses, errors, _ = run_on_two("1:blind", folder, timeout=240)
+        statuses, errors, _ = run_on_two("1:blind", folder, timeout=400)
         assert statuses == [0, 0], errors

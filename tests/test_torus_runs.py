@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -127,18 +128,29 @@ def assert_same_run(found, expected):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), *params)
 
 
+@pytest.fixture(scope="module", params=LAYOUTS.values(), ids=LAYOUTS)
+def four(request, alone, tmp_path_factory):
+    """The workdir of four processes with four devices each."""
+    folder = tmp_path_factory.mktemp("four")
+    mesh = [f"--config.mesh.{axis}={size}" for axis, size in request.param.items()]
+    run(folder / "four", commands(alone, folder / "run", *mesh), 4, devices=4)
+    return folder / "run"
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_four_processes_on_a_torus_are_one(alone, tmp_path, layout):
-    mesh = [f"--config.mesh.{axis}={size}" for axis, size in layout.items()]
-    run(tmp_path / "four", commands(alone, tmp_path / "run", *mesh), 4, devices=4)
-    assert_same_run(tmp_path / "run", alone / "run")
-    # One process goes on from the positions and parameters that the four have written, as from its.
+@pytest.mark.timeout(900)
+def test_four_processes_on_a_torus_are_one(alone, four):
+    assert_same_run(four, alone / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_one_process_goes_on_from_what_four_have_written_as_from_its_own(alone, four, tmp_path):
+    workdirs = [shutil.copytree(four, tmp_path / "four"), tmp_path / "alone"]
+    shutil.copytree(alone / "run", workdirs[1])
     more = f"--config.train.steps={STEPS + 2}"
-    both = [tmp_path / "run", alone / "run"]
-    made = [["t5x_like.train", *arguments(alone, workdir, more)] for workdir in both]
-    run(tmp_path / "more", made, 1, devices=1)
-    losses = [reporting.read_log(workdir)["train/loss"] for workdir in both]
+    made = [["t5x_like.train", *arguments(alone, workdir, more)] for workdir in workdirs]
+    run(tmp_path / "one", made, 1, devices=1)
+    losses = [reporting.read_log(workdir)["train/loss"] for workdir in workdirs]
     assert list(losses[0]) == list(losses[1]) == list(range(1, STEPS + 3))
     np.testing.assert_allclose(*(list(one.values()) for one in losses), rtol=1e-4)
