@@ -5,14 +5,18 @@
     curl -d '{"tokens": [[15496, 11]], "new": 20}' localhost:8000
 
 It decodes greedily after prompts of token ids; copy it and the folder to any machine. Prompts are
-padded to a multiple of 64 tokens, so that few shapes compile. Of the generation settings it applies
-start, end and padding; when it starts it lists the others that the folder has.
+padded to a multiple of 64 tokens where the positions have room, so that few shapes compile. Of the
+generation settings it applies start, end and padding; when it starts it lists the others that the
+folder has. It listens on 127.0.0.1, and refuses what a page of another site asks for: a browser
+sends the names of that site (Host, Origin).
 """
 
 import json
 import pathlib
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jax
@@ -26,6 +30,20 @@ PLAIN = {
     **{"min_length": 0, "min_new_tokens": None, "no_repeat_ngram_size": 0},
     **dict.fromkeys(("suppress_tokens", "forced_bos_token_id", "forced_eos_token_id")),
 }
+
+
+ADDRESS = "127.0.0.1"
+MOST_BYTES = 1_000_000  # of a request
+MOST_ROWS, MOST_NEW = 64, 1024
+SECONDS = 10.0  # for the whole body of a request, and for each wait
+
+
+class RefusedError(Exception):
+    """A request that is not answered: the status of HTTP, and the reason in a line."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
 
 
 def not_applied(generation: dict[str, Any]) -> list[str]:
@@ -45,9 +63,13 @@ class Model:
             self.run[name] = jax.jit(jax.export.deserialize(program).call)
 
     def generate(self, prompts: list[list[int]], *, new: int) -> list[list[int]]:
-        """Continue each prompt by at most `new` tokens; the end token is the last one."""
+        """Continue each prompt by at most `new` tokens; the end token is the last one.
+
+        Raises:
+            ValueError: a prompt and its new tokens are more than the model has positions.
+        """
         settings, encodes = self.about["generation"], self._encodes
-        length = 64 * -(-max(map(len, prompts)) // 64)
+        length = self._padded(max(map(len, prompts)), new=new)
         ids = np.full((len(prompts), length), settings["pad_token_id"], np.int32)
         mask = np.zeros_like(ids)
         for row, prompt in enumerate(prompts):  # the last token of a decoder's prompt comes last
@@ -66,6 +88,16 @@ class Model:
             tokens.append(np.argmax(out["logits"], axis=-1))
         return [self._until_end(row) for row in np.stack(tokens, axis=1).tolist()]
 
+    def _padded(self, longest: int, *, new: int) -> int:
+        """The length of the rows: padding may not take the positions of tokens."""
+        most = self.about["positions"] or sys.maxsize
+        prompt = 1 if self._encodes else longest  # of the decoder
+        if max(longest, prompt + new) > most:
+            raise ValueError(
+                f"a prompt of {longest} tokens and {new} new ones: the model has {most} positions"
+            )
+        return min(64 * -(-longest // 64), most if self._encodes else most - new)
+
     @property
     def _encodes(self) -> bool:
         return "decoder_input_ids" in self.about["functions"]["prefill"]["inputs"]
@@ -77,31 +109,96 @@ class Model:
         return tokens[: place + 1]
 
 
+class Server(ThreadingHTTPServer):
+    """A thread for each connection; a client that leaves prints nothing."""
+
+    def handle_error(self, *connection: Any) -> None:
+        """Print an error that is not the connection's."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(*connection)
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers {"tokens": [[...], ...], "new": N} with {"tokens": [[...], ...]}."""
 
     model: Model
+    lock = threading.Lock()  # one request computes at a time
+    timeout = SECONDS  # of a connection that sends nothing
 
     def do_POST(self) -> None:
         """Generate, or explain in one line what is wrong with the request."""
         answer: dict[str, Any]
         try:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            prompts, new = asked["tokens"], min(int(asked.get("new", 20)), 1024)
-            vocabulary = range(self.model.about["vocab_size"])
-            if not prompts or not all(p and all(t in vocabulary for t in p) for p in prompts):
-                raise ValueError(f"tokens must be lists of ids below {len(vocabulary)}")
-            status, answer = 200, {"tokens": self.model.generate(prompts, new=max(new, 1))}
-        except (KeyError, TypeError, ValueError) as error:
+            self._check_sender()
+            prompts, new = self._read(json.loads(self._body()))
+            with self.lock:
+                status, answer = 200, {"tokens": self.model.generate(prompts, new=new)}
+        except RefusedError as error:
+            status, answer = error.status, {"error": str(error)}
+        except (ValueError, RecursionError) as error:
             status, answer = 400, {"error": f"{type(error).__name__}: {error}"}
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
+        except OSError:  # the client has left
+            self.close_connection = True
+            return
+        self._send(status, json.dumps(answer).encode())
+
+    def _check_sender(self) -> None:
+        port = self.server.server_port  # type: ignore[attr-defined]
+        own = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
+        if self.headers.get("Host") not in own:
+            raise RefusedError(403, f"this server is http://{own[0]}")
+        origin = self.headers.get("Origin")
+        if origin is not None and origin not in [f"http://{one}" for one in own]:
+            raise RefusedError(403, f"this server answers no page of {origin}")
+
+    def _body(self) -> bytes:
+        size = self.headers.get("Content-Length", "")
+        if not (size.isascii() and size.isdecimal()):
+            raise RefusedError(411, "Content-Length must be a number of bytes")
+        if len(size) > 9 or int(size) > MOST_BYTES:
+            raise RefusedError(413, f"a request may have {MOST_BYTES} bytes")
+        found, left, end = b"", int(size), time.monotonic() + SECONDS
+        while left:
+            if time.monotonic() > end:
+                raise RefusedError(408, f"the request took more than {SECONDS:.0f} seconds")
+            try:
+                part = self.rfile.read1(left)
+            except TimeoutError as error:
+                raise RefusedError(408, f"no byte came for {SECONDS:.0f} seconds") from error
+            if not part:
+                raise RefusedError(400, f"the request ended {left} bytes early")
+            found, left = found + part, left - len(part)
+        return found
+
+    def _read(self, asked: Any) -> tuple[list[list[int]], int]:
+        """The prompts and the number of new tokens."""
+        asked = asked if isinstance(asked, dict) else {}
+        prompts, new = asked.get("tokens"), asked.get("new", 20)
+        if type(new) is not int or not 1 <= new <= MOST_NEW:
+            raise ValueError(f"new must be a whole number from 1 to {MOST_NEW}")
+        if not isinstance(prompts, list) or not 1 <= len(prompts) <= MOST_ROWS:
+            raise ValueError(f"tokens must be 1 to {MOST_ROWS} lists of ids")
+        size = self.model.about["vocab_size"]
+        for prompt in prompts:
+            ids = prompt if isinstance(prompt, list) and prompt else [None]
+            if not all(type(one) is int and 0 <= one < size for one in ids):
+                raise ValueError(f"tokens must be lists of ids below {size}")
+        return prompts, new
+
+    def _send(self, status: int, content: bytes) -> None:
+        self.close_connection = status != 200  # a refused body may not have been read
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+        except OSError:  # the client has left
+            self.close_connection = True
 
 
 if __name__ == "__main__":
     Handler.model = Model(pathlib.Path(sys.argv[1]))
     if left := not_applied(Handler.model.about["generation"]):
         print(f"greedy decoding, without {', '.join(left)}", flush=True)
-    HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+    Server((ADDRESS, int(sys.argv[2])), Handler).serve_forever()

@@ -1,9 +1,12 @@
 """The server of the page: on 127.0.0.1, for requests of its own page alone."""
 
+import contextlib
 import functools
 import importlib.resources
 import json
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,6 +16,7 @@ from t5x_like.names import choose
 
 ADDRESS = "127.0.0.1"
 _MOST_BYTES = 200_000  # of a request
+_SECONDS = 10.0  # for the whole body of a request, and for each wait
 _FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -47,7 +51,7 @@ def make_server(models: Sequence[Inspected], *, port: int) -> ThreadingHTTPServe
     """
     handler = functools.partial(Handler, models, threading.Lock())
     try:
-        return ThreadingHTTPServer((ADDRESS, port), handler)
+        return _Server((ADDRESS, port), handler)
     except (OSError, OverflowError) as error:
         raise ValueError(f"--port={port} cannot be opened ({error}): choose another one") from error
 
@@ -90,8 +94,19 @@ def _of(asked: Mapping[str, Any], name: str, kind: type) -> Any:
     return value
 
 
+class _Server(ThreadingHTTPServer):
+    """A thread for each connection; a client that leaves prints nothing."""
+
+    def handle_error(self, *connection: Any) -> None:
+        """Print an error that is not the connection's."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(*connection)
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers the page's requests, one at a time."""
+
+    timeout = _SECONDS  # of a connection that sends nothing
 
     def __init__(self, models: Sequence[Inspected], lock: threading.Lock, *given: Any):
         self.models, self.lock, self.port = models, lock, given[-1].server_port
@@ -118,12 +133,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json":
             raise RefusedError(415, "a question must be application/json")
         size = self.headers.get("Content-Length", "")
-        if not size.isdecimal():
-            raise RefusedError(411, "Content-Length is missing")
-        if int(size) > _MOST_BYTES:
+        if not (size.isascii() and size.isdecimal()):
+            raise RefusedError(411, "Content-Length must be a number of bytes")
+        if len(size) > len(str(_MOST_BYTES)) or int(size) > _MOST_BYTES:
             raise RefusedError(413, f"a question may have {_MOST_BYTES} bytes")
         try:
-            asked = json.loads(self.rfile.read(int(size)))
+            asked = json.loads(self._body(int(size)))
             if not isinstance(asked, dict):
                 raise ValueError("a question must be a JSON object")
             with self.lock:
@@ -131,6 +146,20 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, RecursionError) as error:
             raise RefusedError(400, " ".join(str(error).split())) from error
         return "application/json", json.dumps(found).encode()
+
+    def _body(self, size: int) -> bytes:
+        found, end = b"", time.monotonic() + _SECONDS
+        while len(found) < size:
+            if time.monotonic() > end:
+                raise RefusedError(408, f"the question took more than {_SECONDS:.0f} seconds")
+            try:
+                part = self.rfile.read1(size - len(found))
+            except TimeoutError as error:
+                raise RefusedError(408, f"no byte came for {_SECONDS:.0f} seconds") from error
+            if not part:
+                raise RefusedError(400, f"the question ended {size - len(found)} bytes early")
+            found += part
+        return found
 
     def _respond(self, make: Callable[[], tuple[str, bytes]]) -> None:
         try:
@@ -140,6 +169,13 @@ class Handler(BaseHTTPRequestHandler):
             status, kind = error.status, "application/json"
             content = json.dumps({"error": str(error)}).encode()
             self.close_connection = True
+        except OSError:  # the client has left
+            self.close_connection = True
+            return
+        with contextlib.suppress(OSError):  # likewise
+            self._send(status, kind, content)
+
+    def _send(self, status: int, kind: str, content: bytes) -> None:
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)

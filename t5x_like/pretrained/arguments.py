@@ -91,8 +91,12 @@ def shift_left(labels: Tokens) -> Tokens:
 
 def side(name: str, tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
     """The batch features of one side, `encoder` or `decoder`, with one document per row."""
-    batch = {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}
-    if name == "encoder" and np.any(mask[..., 1:] > mask[..., :-1]):
-        # Padding before tokens: cores may not read a length for each row.
+    return {f"{name}_input_tokens": tokens, f"{name}_segment_ids": mask}
+
+
+def encoder_side(tokens: Tokens, mask: np.ndarray) -> dict[str, Any]:
+    """The batch features of the encoder, whose rows may be padded anywhere."""
+    batch = side("encoder", tokens, mask)
+    if np.any(mask[..., 1:] > mask[..., :-1]):  # cores may not read a length for each row
         batch["encoder_readers"] = np.ones_like(mask)
     return batch

@@ -56,9 +56,8 @@ class PretrainedEncoder(Pretrained):
         for name in unknown:
             raise ValueError(f"this {self.system} takes no argument {name!r}.{hint(name, allowed)}")
         tokens = self._rows("input_ids", input_ids, size=self.config["vocab_size"])
-        batch = arguments.side(
-            "encoder", tokens, arguments.check_mask("attention_mask", attention_mask, tokens)
-        )
+        mask = arguments.check_mask("attention_mask", attention_mask, tokens)
+        batch = arguments.encoder_side(tokens, mask)
         if token_type_ids is not None:
             batch["encoder_token_types"] = self._token_types(token_type_ids, tokens)
         with self.layout():

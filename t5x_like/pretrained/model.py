@@ -129,7 +129,7 @@ class Pretrained:
         mask = inputs.check_mask("attention_mask", attention_mask, tokens)
         targets = None if labels is None else self._tokens("labels", labels, ignored=True)
         if self._encodes:
-            batch = inputs.side("encoder", tokens, mask)
+            batch = inputs.encoder_side(tokens, mask)
             batch |= self._decoder_side(decoder_input_ids, decoder_attention_mask, targets)
         else:
             batch = inputs.side("decoder", tokens, mask)

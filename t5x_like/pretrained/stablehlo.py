@@ -278,6 +278,7 @@ def _description(model: Pretrained, made: Mapping[str, export.Exported]) -> dict
     return {
         "system": model.system,
         "vocab_size": model.config["vocab_size"],
+        "positions": model.config.get("positions", 0),  # 0: any number
         "platforms": list(PLATFORMS),
         "functions": functions,
         "generation": dataclasses.asdict(model.generation) if model.module.generates else None,

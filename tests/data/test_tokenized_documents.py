@@ -198,7 +198,7 @@ def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
     ("more", "message"),
     [
         ("--processes=-1", "--processes=-1 must be 0 or more"),
-        ("--output=", "--output='' must be a folder"),
+        ("--output=", "--output is empty: give it a value"),
         ("--config.data.task=d", "data.task='d' does not exist"),
         ("--config.data.vocabulary=no.model", "'no.model' does not exist"),
     ],

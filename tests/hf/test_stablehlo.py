@@ -8,7 +8,6 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from http.server import HTTPServer
 
 import flax.linen as nn
 import jax
@@ -104,7 +103,7 @@ def test_the_example_serves_over_http(tmp_path, monkeypatch):
     model = model_of("gpt2")
     stablehlo.save(model, tmp_path, sizes={})
     monkeypatch.setattr(serve.Handler, "model", serve.Model(tmp_path), raising=False)
-    server = HTTPServer(("127.0.0.1", 0), serve.Handler)
+    server = serve.Server(("127.0.0.1", 0), serve.Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         asked = {"tokens": [[5, 9, 33, 7]], "new": 4}

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import socket
+import struct
 import threading
 
 import pytest
@@ -64,6 +66,9 @@ def test_a_question_is_answered(port):
         ("POST", "/api/look", "{}", {}, 400),
         ("POST", "/api/about", "{}", {"Content_Length": "200001"}, 413),
         ("POST", "/api/about", "{}", {"Content_Length": "-1"}, 411),
+        # Python's int refuses more than 4,300 digits (sys.set_int_max_str_digits).
+        ("POST", "/api/about", "{}", {"Content_Length": "9" * 5000}, 413),
+        ("POST", "/api/look", '{"model": Infinity}', {}, 400),
     ],
 )
 def test_other_requests_are_refused(port, method, path, body, headers, status):
@@ -78,3 +83,26 @@ def test_a_port_in_use_is_one_line(port):
         server.make_server([], port=port)
     with pytest.raises(ValueError, match="--port=99999 cannot be opened"):
         server.make_server([], port=99_999)
+
+
+def test_clients_that_leave_print_nothing(port, capfd):
+    head = (
+        f"POST /api/about HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    )
+    for sent in ("", "POST", head, head + "Content-Length: 9\r\n\r\n{", head + "\r\n"):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(sent.encode())
+            # SO_LINGER of no time: the kernel sends RST, and reading fails at the other end.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ask(port, "GET", "/")[0].status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_slow_question_ends(port, monkeypatch):
+    monkeypatch.setattr(server.Handler, "timeout", 0.1)
+    head = (
+        f"POST /api/about HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(f"{head}Content-Length: 9\r\n\r\n{{".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.0 408 ")

@@ -142,7 +142,10 @@ def bad(folder, **changes):
         ),
         ({"tasks__pairs__batches": 0}, "tasks.pairs.batches=0 must be 1 or more, or 'auto'"),
         ({"tasks__pairs__share": 2.0}, "tasks.pairs has both share and batches"),
-        ({"tasks__pairs__data__task": "pair"}, "data.task='pair' is not registered. Did you mean"),
+        (
+            {"tasks__pairs__data__task": "pair"},
+            "task 'pair' (data.task, evaluate.tasks) is not registered. Did you mean",
+        ),
         ({"tasks__pairs__data__settings__text_b": ""}, None),
         ({"initialize": ""}, "initialize is not set"),
         (
