@@ -28,6 +28,7 @@ Texts that `preprocessing/cleaning.py` rejects are skipped and counted.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -265,12 +266,14 @@ def _check_json(path: str, columns: Columns) -> None:
 
 
 def _parse_json(lines: Any, columns: Columns) -> dict[str, tf.Tensor]:
-    def read(line: str) -> list[str]:
-        row = reading.json_object(line)
-        return [reading.field_text(row, column) for column in columns.values()]
-
+    read = functools.partial(_fields, columns=tuple(columns.values()))
     found = line_datasets.texts(lines, read, columns=len(columns))
     return dict(zip(columns, found, strict=True))
+
+
+def _fields(line: str, *, columns: Sequence[str]) -> list[str]:
+    row = reading.json_object(line)
+    return [reading.field_text(row, column) for column in columns]
 
 
 def _check_parquet(path: str, columns: Columns) -> None:

@@ -69,6 +69,8 @@ class _OpenFiles:
 _open_files = _OpenFiles()
 
 
+# AutoGraph would convert the Python functions within, which then take several times as long.
+@tf.autograph.experimental.do_not_convert
 def lines(file: tf.Tensor) -> tf.data.Dataset:
     """The lines of a file without their ends, blank lines too.
 
@@ -99,6 +101,7 @@ def lines(file: tf.Tensor) -> tf.data.Dataset:
     return tf.data.Dataset.counter().take_while(is_block).flat_map(rows)
 
 
+@tf.autograph.experimental.do_not_convert
 def texts(
     rows: Mapping[str, tf.Tensor], read: Callable[[str], Iterable[str]], *, columns: int
 ) -> list[tf.Tensor]:

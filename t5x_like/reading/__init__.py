@@ -4,8 +4,8 @@
   the like are characters within it. The last line need not end.
 - A file is UTF-8. Its byte-order mark is dropped. Other bytes, and a NUL, are errors with file and
   line, and so is the byte-order mark of UTF-16 or UTF-32.
-- The endings .gz, .bz2, .xz and .zst name a compressed file, of one member or several. One that is
-  cut off or damaged is an error that names it: never fewer rows.
+- The endings .gz, .bz2, .xz and .zst name a compressed file, of one member or several. A file that
+  is cut off or damaged is an error that names it: never fewer rows.
 - A line of JSON Lines is an object, and blank lines are skipped. In a TSV a quote is a character
   like others; a CSV follows Python's module `csv`. Every row has as many cells as the first.
 - The columns of Parquet files have strings.

@@ -9,7 +9,7 @@ from t5x_like.reading.compressed import FileError, open_bytes
 
 _BLANK = " \t\r\v\f"
 _PIECE = 1 << 22  # bytes that are searched for line ends at once
-# UTF-32's first: that of little-endian begins with UTF-16's.
+# UTF-32 first: its little-endian mark begins with UTF-16's.
 _OTHER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",

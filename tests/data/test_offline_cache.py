@@ -34,9 +34,7 @@ def write_texts(folder, *, files=2):
         lines = [
             json.dumps({"text": text, "answer": text[:9] + "!"}) for text in texts[number::files]
         ]
-        (folder / f"{number}.jsonl").write_text(
-            "\n".join([lines[0], "not JSON", *lines[1:]]) + "\n"
-        )
+        (folder / f"{number}.jsonl").write_text("\n".join([lines[0], " \t", *lines[1:]]) + "\n")
     return folder
 
 

@@ -39,7 +39,7 @@ def write_texts(folder, *, seed=0):
     texts = [" ".join(generator.choice(WORDS, size=generator.integers(1, 40))) for _ in range(60)]
     texts[3:3] = [" \t ", "", "z" * 300, "\ufffd" * 9 + "a", "y " * 60_000]
     lines = [json.dumps({"text": text}) for text in texts]
-    lines[7:7] = ["", "not JSON"]
+    lines[7:7] = ["", " \t"]
     for name, part in (("a", lines[:30]), ("b", lines[30:])):
         (folder / f"{name}.jsonl").write_text("\n".join(part) + "\n", encoding="utf-8")
 
