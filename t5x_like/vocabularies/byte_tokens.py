@@ -82,4 +82,8 @@ def byte_tokens(settings: TokenSettings) -> ByteTokens:
     if not names and not ids:
         names = [f"<extra_id_{number}>" for number in range(extra)]
     settings.arguments["extra_special_tokens"] = names
-    return ByteTokens(settings.with_extra(first=first + len(ids), known=_SPECIAL.values()))
+    added = settings.with_extra(first=first + len(ids), known=_SPECIAL.values())
+    vocabulary = ByteTokens(added)
+    for name, number in settings.named_ids(added).items():
+        setattr(vocabulary, name, number)
+    return vocabulary

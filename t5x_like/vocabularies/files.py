@@ -200,7 +200,10 @@ def _marian(path: Path) -> Vocabulary:
     first = 1 + max((*ids.values(), *settings.added), default=-1)
     added = settings.with_extra(first=first, known=ids)
     source, target = (model.read_bytes() for model in models)
-    return MarianVocabulary(ids, source=source, target=target, added=added)
+    vocabulary = MarianVocabulary(ids, source=source, target=target, added=added)
+    for name, number in settings.named_ids(added).items():
+        setattr(vocabulary, name, number)
+    return vocabulary
 
 
 def _bpe(path: Path) -> Vocabulary:

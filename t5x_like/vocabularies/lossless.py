@@ -6,8 +6,8 @@ then 256 bytes; there is no padding token, and batches are padded with 0. The mo
 before a text so that its first word is like any other, and decoding removes it. (Only U+2581 comes
 back as a blank: SentencePiece writes blanks that way.)
 
-The name of a special token within a text is plain text: "<s>" is also a tag of HTML. (Hugging
-Face's tokenizer reads it as the special token.)
+The name of a special token within a text is plain text: "<s>" is also a tag of HTML. (In a Hugging
+Face folder, which names its tokenizer's class, it is the special token: `hugging_face`.)
 """
 
 from collections.abc import Sequence

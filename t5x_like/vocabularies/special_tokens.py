@@ -8,10 +8,11 @@
 | any of them, LLaMA 3 | tokenizer.json | their names | as the file defines it |
 | LLaMA, PaLM | a .model | <unk> <s> </s> | unchanged |
 
-A special token's name in a text, such as "[MASK]", is read as that token, except by the last row's
-vocabularies. Decoding shows every id: special tokens by their names, an id out of range as
-unknown. What encoding has changed (case, accents, blanks around WordPiece's punctuation) does not
-come back.
+These are files without the name of a tokenizer's class beside them; a folder in Hugging Face's
+format decides for itself (`hugging_face`). A special token's name in a text, such as "[MASK]", is
+read as that token, except by the last row's vocabularies. Decoding shows every id: special tokens
+by their names, an id out of range as unknown. What encoding has changed (case, accents, blanks
+around WordPiece's punctuation) does not come back.
 """
 
 import abc

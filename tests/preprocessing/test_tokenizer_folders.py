@@ -58,3 +58,112 @@ def test_a_folder_is_read_as_transformers_reads_it(family, tmp_path):
         named = {key: id_ for key, id_ in expected["named"].items() if id_ is not None}
         assert {key: getattr(vocabulary, f"{key}_id") for key in named} == named, name
         assert set(named.values()) <= set(vocabulary.special_ids), name
+
+
+def test_a_file_that_is_named_is_the_only_vocabulary(tmp_path):
+    expected = write("t5/added_config", tmp_path)
+    for file in ("spiece.model", ""):
+        vocabulary = vocabularies.load(tmp_path / file)
+        assert [vocabulary.encode(text) for text in FROZEN["texts"]] == expected["ids"]
+
+
+def test_added_tokens_outside_ascii_come_back_from_bytes(tmp_path):
+    """The library's decoder takes their letters for bytes, which Python's GPT-2 did not."""
+    write("gpt2/slow", tmp_path)
+    size = vocabularies.load(tmp_path).vocab_size
+    change(tmp_path, "added_tokens.json", **{"<café>": size, "né": size + 1})
+    vocabulary = vocabularies.load(tmp_path)
+    text = "a <café> quick né fox"
+    assert {size, size + 1} < set(vocabulary.encode(text))
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "start"),
+    [
+        ("t5/json", {}, 0),
+        ("bart/slow", {}, 2),
+        ("mbart_50/slow", {"bos_token_id": 4, "decoder_start_token_id": None}, 4),
+        ("pegasus/slow", {"decoder_start_token_id": 9}, 9),
+        ("llama/saved", {}, 1),
+        ("other/llama_3", {}, 330),
+        ("qwen2/slow", {"bos_token_id": 7}, 7),
+        ("gpt2/slow", {}, 330),
+    ],
+)
+def test_the_decoder_begins_with_the_token_of_the_files(name, config, start, tmp_path):
+    """As `decoder_start_token_id`, or bos_token_id, of transformers' generation_config."""
+    write(name, tmp_path)
+    change(tmp_path, "config.json", **config)
+    assert vocabularies.load(tmp_path).start_id == start
+
+
+def damaged(name, tmp_path, change_content):
+    write(name, tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    change_content(content)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+
+
+DAMAGE = [
+    # Each ends in a panic of tokenizers 0.23.3, the first of them in the end of the process.
+    (
+        "other/llama_3",
+        lambda content: content["model"].update(continuing_subword_prefix="x"),
+        r"continuing_subword_prefix='x', and the merge",
+    ),
+    (
+        "umt5",
+        lambda content: content["normalizer"].update(precompiled_charsmap=0),
+        "precompiled_charsmap=0; allowed: bytes in base64",
+    ),
+    (
+        "other/llama_3",
+        lambda content: content["post_processor"].update(special_tokens={}),
+        r"'<\|begin_of_text\|>' in its post_processor, and no such token",
+    ),
+    ("other/llama_3", lambda content: content.pop("model"), "it has no model with a vocab"),
+    (
+        "other/llama_3",
+        lambda content: content.update(added_tokens=[{"id": 3}]),
+        r"added token \{'id': 3\}; allowed: an object",
+    ),
+    ("t5/saved", lambda content: content["model"].update(vocab=[]), "damaged|pieces|vocab"),
+]
+
+
+@pytest.mark.parametrize(("name", "change_content", "message"), DAMAGE)
+def test_a_damaged_tokenizer_is_one_line(name, change_content, message, tmp_path, capfd):
+    damaged("other/umt5" if name == "umt5" else name, tmp_path, change_content)
+    with pytest.raises(ValueError, match=message) as caught:
+        vocabularies.load(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert capfd.readouterr().err == ""  # a panic writes there
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        ("tokenizer_config.json", {"eos_token": 3}, "has eos_token=3; allowed: a text"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {"content": "a"}}}, "the id 'x'"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"3": "a"}}, "without `content`"),
+        ("tokenizer_config.json", {"tokenizer_class": "MPNetTokenizer"}, "'MPNetTokenizer' and no"),
+        ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class=3; allowed: the name"),
+    ],
+)
+def test_a_wrong_setting_of_a_tokenizer_is_named(file, settings, message, tmp_path):
+    write("bert/slow", tmp_path)
+    change(tmp_path, file, **settings)
+    with pytest.raises(ValueError, match=message):
+        vocabularies.load(tmp_path)
+
+
+def test_tokens_that_only_the_class_has_need_a_row_of_the_network(tmp_path):
+    """GPT-NeoX's class has <|padding|> where the files do not, and transformers adds a row."""
+    write("gpt2/slow", tmp_path)
+    change(tmp_path, "config.json", model_type="gpt_neox")
+    size = len(json.loads((tmp_path / "vocab.json").read_text()))
+    assert vocabularies.load(tmp_path).vocab_size == size + 1
+    change(tmp_path, "config.json", vocab_size=size)
+    assert vocabularies.load(tmp_path).vocab_size == size

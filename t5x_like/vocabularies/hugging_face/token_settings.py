@@ -44,17 +44,25 @@ class TokenSettings:
         return list(found or ())
 
     def with_extra(self, *, first: int, known: Collection[str]) -> dict[int, AddedToken]:
-        """The added tokens, and those without a name that have no id yet, from `first` on.
+        """The added tokens, and the special ones that have no id yet, from `first` on.
 
         Args:
             known: the texts that have ids in the vocabulary.
         """
         texts = {*map(str, self.added.values()), *known}
-        new = [one for one in self.extra(self.additional) if str(one) not in texts]
+        named = [self.arguments[key] for key in NAMED if self.arguments.get(key)]
+        every = [*named, *self.others.values(), *self.extra(self.additional)]
+        new = {str(one): one for one in every if str(one) not in texts}
         return self.added | {
             number: AddedToken(one, special=True) if isinstance(one, str) else one
-            for number, one in enumerate(new, start=first)
+            for number, one in enumerate(new.values(), start=first)
         }
+
+    def named_ids(self, tokens: Mapping[int, AddedToken]) -> dict[str, int]:
+        """The ids of the named tokens among added ones: "mask_id" and so on."""
+        ids = {str(one): number for number, one in tokens.items()}
+        found = {key: ids.get(str(self.arguments.get(key))) for key in NAMED}
+        return {key.replace("token", "id"): one for key, one in found.items() if one is not None}
 
     @property
     def additional(self) -> list[Token] | None:

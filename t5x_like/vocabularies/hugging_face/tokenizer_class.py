@@ -42,7 +42,7 @@ _OF_MODEL = {
     "xlnet": "XLNet",
 }
 # The class of such a model's older files, where the folder does not name it.
-_OF_FILES = {"umt5": "T5"}
+_OF_FILES = {"longt5": "T5", "umt5": "T5"}
 _MISNAMED = {"qwen2"}  # many of whose folders name the class of another model
 
 
@@ -58,7 +58,10 @@ def class_name(files: TokenizerFiles) -> str | None:
         raise ValueError(f"has tokenizer_class={named!r:.80}; allowed: the name of a class.")
     registered = _OF_MODEL.get(str(model))
     if named is None:
-        return registered
+        is_known = registered is not None or str(model) in _OF_FILES
+        as_written = files.has("tokenizer.json") or files.has("tokenizer.model")
+        unnamed = AS_WRITTEN if is_known or (model is not None and as_written) else None
+        return registered or unnamed
     name = _plain(named)
     if name == "Llama" and registered != AS_WRITTEN and _is_byte_level(files):
         return AS_WRITTEN

@@ -242,15 +242,20 @@ def _frame(
     files: TokenizerFiles,
 ) -> None:
     """Set what the tokenizer puts before and after a text."""
-    if recipe is not None and recipe.template is not None:
-        before, after = recipe.template(named, settings.arguments)
+    says = {"add_bos_token", "add_eos_token"} & settings.arguments.keys()
+    template, yields = (recipe.template, recipe.yields) if recipe else (None, True)
+    if (
+        recipe is not None
+        and (template is None or yields)
+        and files.tokenizer.get("post_processor")
+    ):
+        tokenizer.post_processor = from_json(files).post_processor
+    has_own = tokenizer.post_processor is not None
+    if template is not None and not (yields and (says or has_own)):
+        before, after = template(named, settings.arguments)
+    elif has_own and not says:
+        return
     else:
-        stored = files.tokenizer.get("post_processor")
-        if recipe is not None and stored:
-            tokenizer.post_processor = from_json(files).post_processor
-        says = {"add_bos_token", "add_eos_token"} & settings.arguments.keys()
-        if tokenizer.post_processor is not None and not says:
-            return
         flags = {"bos_token": "add_bos_token", "eos_token": "add_eos_token"}
         before, after = (
             [named[key]] if key in named and settings.arguments.get(flag) else []

@@ -68,6 +68,8 @@ class Recipe:
         make: from pieces and settings to the tokenizer, without added tokens.
         template: from the texts of the named tokens and the settings to the tokens before and after
             a text; None where `add_bos_token` and `add_eos_token` decide.
+        yields: whether the post-processor of a tokenizer.json, and these two settings, take
+            precedence over the template.
         reorder: the pieces of a SentencePiece model in the order of the network's ids.
         additional: special tokens without a name, from those that are given; None for none given.
         end: the piece that ends a text in a class without such a token.
@@ -79,6 +81,7 @@ class Recipe:
     named: Mapping[str, Token | None]
     make: Callable[[Pieces, Settings], tokenizers.Tokenizer]
     template: Callable[[Mapping[str, str], Settings], tuple[list[str], list[str]]] | None = None
+    yields: bool = False
     reorder: Callable[[Scores, Settings], Scores] = lambda scores, settings: scores
     additional: Callable[[Sequence[Token] | None, Settings], Sequence[Token] | None] = (
         lambda given, settings: given

@@ -288,6 +288,7 @@ RECIPES = {
         named=_ALBERT,
         make=_albert,
         template=around("cls_token", "sep_token"),
+        yields=True,
         begins_word=begins_word,
     ),
     "XLNet": _recipe(
