@@ -135,12 +135,6 @@ class ShardedBatches(Iterator[Batch]):
         """A batch of only padding, with the shapes and dtypes of all batches; reads no data."""
         return self._batch([[] for _ in self._own])
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of each batch; none is made."""
-        row = sum(x.nbytes for x in self._batch([[]]).values())
-        return row * self._rows * len(self._shards)
-
     def counts(self) -> dict[str, int]:
         """The number of examples of each task that this process has read, over all epochs."""
         total: collections.Counter[str] = collections.Counter()

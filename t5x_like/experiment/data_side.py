@@ -14,6 +14,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
+from t5x_like.batches import converters, packing
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
@@ -49,15 +50,8 @@ class Inputs:
 
     @functools.cached_property
     def train_batches(self) -> ShardedBatches:
-        """This process's part of each training batch, in endless epochs.
-
-        Raises:
-            ValueError: a batch is larger than the memory of this machine.
-        """
-        batches = self._batches(self.config.data.task, split="train", shards=self.shards)
-        what = f"data.batch_size={self.config.data.batch_size}: the rows of each batch"
-        partitioning.check_memory(what, batches.nbytes, partitioning.host_memory())
-        return batches
+        """This process's part of each training batch, in endless epochs."""
+        return self._batches(self.config.data.task, split="train", shards=self.shards)
 
     def stop_reading(self) -> None:
         """Drop the training batches, whose buffers would else be filled in the background."""
@@ -186,7 +180,7 @@ def build(
 
     Raises:
         ValueError: a module, task, objective, converter, vocabulary or length that does not exist
-            or does not fit the others.
+            or does not fit the others; or a batch is larger than the memory of this machine.
     """
     data = config.data
     text = text or text_data.build(config)
@@ -200,9 +194,30 @@ def build(
         slice=partitioning.batch_slice(mesh),
         phase=phase,
     )
+    _check_memory(inputs)
     for task in inputs.eval_tasks:
         inputs._pass(task)
     return inputs
+
+
+def _check_memory(inputs: Inputs) -> None:
+    """Check that this process's rows of a batch fit into memory, before any list of them is made.
+
+    Raises:
+        ValueError: they do not fit, or the task does not suit the converter.
+    """
+    data, converter = inputs.config.data, inputs.text.converter
+    lengths = data.lengths.to_dict()
+    features = inputs.text.examples.features
+    converters.check(converter, features=features, lengths=lengths, pack=data.pack)
+    lengths = converter.feature_lengths(lengths)
+    row = packing.to_batch([[]], converter=converter, lengths=lengths, pack=data.pack)
+    rows = data.batch_size // inputs.slice.number
+    partitioning.check_memory(
+        f"data.batch_size={data.batch_size}: the rows of each batch",
+        rows * sum(x.nbytes for x in row.values()),
+        partitioning.host_memory(),
+    )
 
 
 def number_of_shards(
