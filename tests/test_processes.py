@@ -151,13 +151,13 @@ def test_arrays_that_each_process_has_as_a_whole_are_not_joined(monkeypatch):
     np.testing.assert_array_equal(found["tokens"], range(4))
 
 
-def run_on_two(way, folder, *changes, timeout):
+def run_on_two(way, folder, workdir, *, timeout):
     """The statuses and standard errors of two processes, and the seconds between their ends."""
     flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
     command = [sys.executable, "-m", "tests.programs.failing_process", way]
     runs = [
         subprocess.Popen(
-            [*command, *arguments(folder, folder / "run", *changes)],
+            [*command, *arguments(folder, workdir)],
             cwd=ROOT,
             env=os.environ | {"XLA_FLAGS": flags} | own,
             stdout=subprocess.DEVNULL,
@@ -202,8 +202,8 @@ def folder(tmp_path_factory):
         ("1:disk", 2, "cannot write the checkpoint of step 2 to .*No space left on device"),
     ],
 )
-def test_an_error_in_one_of_two_processes_ends_both_at_once(folder, way, status, message):
-    statuses, errors, apart = run_on_two(way, folder, timeout=600)
+def test_an_error_in_one_of_two_processes_ends_both_at_once(folder, tmp_path, way, status, message):
+    statuses, errors, apart = run_on_two(way, folder, tmp_path / "run", timeout=600)
     assert statuses == [status, status], errors
     own = int(way[0])
     assert len(re.findall(message, errors[own])) == 1, errors[own]
@@ -215,7 +215,7 @@ def test_an_error_in_one_of_two_processes_ends_both_at_once(folder, way, status,
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_process_that_does_not_see_the_files_of_a_run_goes_on_as_the_first_does(folder):
+def test_a_process_that_does_not_see_the_files_of_a_run_goes_on_as_the_first_does(folder, tmp_path):
     for _ in range(2):  # a run, and the run that finds it finished
-        statuses, errors, _ = run_on_two("1:blind", folder, timeout=400)
+        statuses, errors, _ = run_on_two("1:blind", folder, tmp_path / "run", timeout=400)
         assert statuses == [0, 0], errors
