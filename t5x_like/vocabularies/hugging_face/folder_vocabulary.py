@@ -103,7 +103,10 @@ def _ids(resolved: ResolvedTokenizer, generation: Mapping[str, Any]) -> dict[str
 
     end = resolved.tokenizer.token_to_id(resolved.end) if resolved.end else None
     eos = first(named.get("eos"), named.get("sep"), stored("eos"), end)
-    bos = first(named.get("bos"), named.get("cls"))
+    before, _ = _frame(resolved.tokenizer)
+    bos = first(
+        named.get("bos"), named.get("cls"), *before
+    )  # LLaMA 3's may be in the template only
     pad = first(named.get("pad"), stored("pad"), eos)
     ids = {name: named.get(name) for name in ("unk", "sep", "cls", "mask")}
     # Without config.json: BART begins with its end, T5 with padding, LLaMA with <s>.
