@@ -5,7 +5,6 @@ transformers 5.24 make of the same files, for tiny models of random weights.
 """
 
 import json
-import types
 
 import numpy as np
 import pytest
@@ -143,10 +142,10 @@ def test_a_chat_model_ends_where_its_folder_says(ends, tmp_path):
 
 def test_a_run_ends_as_it_was_trained(tmp_path):
     write("gpt2/slow", tmp_path)
-    config = text_model_config(tmp_path, "gpt2", {}, **TEXTS)
-    fake = types.SimpleNamespace(sides=("decoder",), generates=True, visibility="causal")
+    size = {**systems.find("gpt2").sizes["small"], "vocab_size": 1000}
+    config = text_model_config(tmp_path, "gpt2", size, **TEXTS)
     pretrained = Pretrained(
-        fake, {}, system="gpt2", config={"vocab_size": 1000}, generation=GenerationSettings()
+        systems.build("gpt2", size), {}, system="gpt2", config=size, generation=GenerationSettings()
     )
     model = text_model.build(pretrained, config)
     assert model.ends == [model.vocabulary.eos_id]
