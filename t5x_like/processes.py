@@ -94,9 +94,14 @@ def from_first_process(read: Callable[[], Result]) -> Result:
 _before_end: list[Callable[[], None]] = []
 
 
-def before_end(work: Callable[[], None]) -> None:
-    """Do something, too, before an error of another process ends this one; it may not wait."""
+def before_end(work: Callable[[], None]) -> Callable[[], None]:
+    """Do something, too, before an error of another process ends this one; it may not wait.
+
+    Returns:
+        A function that takes it back.
+    """
     _before_end.append(work)
+    return lambda: _before_end.remove(work)
 
 
 class Watch:

@@ -101,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; a bad argument gives one line on standard error and exit status 2."""
     with one_line_errors():
         flags = _parse(arguments)
-        settings = {name: value for name, value in vars(flags).items() if name != "overwrite"}
+        of_this_call = ("overwrite", command_line.TRUST)
+        settings = {name: value for name, value in vars(flags).items() if name not in of_this_call}
         # With JSON's types (lists for tuples), so that they equal the settings in a record.
         settings = json.loads(json.dumps(settings))
         if not flags.overwrite and _is_made(flags.output, settings):

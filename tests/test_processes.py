@@ -55,6 +55,8 @@ def watches(monkeypatch):
         threading.Event().wait()  # a process that has ended calls no more of its code
 
     monkeypatch.setattr(processes.os, "_exit", leave)
+    # What other tests of this process have left there may wait for what is gone.
+    monkeypatch.setattr(processes, "_before_end", [])
     monkeypatch.setattr(processes, "_POLL", 0.02)
     monkeypatch.setattr(processes, "_PATIENCE", 2.0)
     store = Store()
@@ -65,7 +67,7 @@ def watches(monkeypatch):
 
 
 def wait_for(condition):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60  # of a machine that is busy otherwise
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     assert condition()

@@ -1,8 +1,8 @@
 """Scoring and writing text, for every system that writes: any batch, any sampler, any padding."""
 
 import functools
-import types
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -231,10 +231,10 @@ def test_a_blank_belongs_to_what_comes_after_it(tmp_path):
 
 
 def test_a_pair_that_is_too_long_is_an_error_before_any_is_scored():
-    def apply(*_):
-        raise AssertionError("a batch was scored")
+    class Unread(nn.Module):
+        def __call__(self, batch):
+            raise AssertionError("a batch was scored")
 
-    module = types.SimpleNamespace(apply=apply)
-    scorer = Scorer(module, PromptFormat(length=8), batch_size=1)
+    scorer = Scorer(Unread(), PromptFormat(length=8), batch_size=1)
     with pytest.raises(ValueError, match="prompt of 6 tokens and 3 after it are more than the 8"):
         scorer({}, [Pair([1], [2]), Pair([1] * 6, [2] * 3)])

@@ -369,6 +369,7 @@ def test_a_folder_of_hugging_faces_decides_objective_and_converter(
     made = load("pretrained", "in_context")
     made.initialize = str(tmp_path / "exported")
     made.data.lengths.targets = 24
+    made.decode.max_new_tokens = 8
     data = completion.complete(made).data
     assert data.objective == ("marked_text_to_text" if special_tokens else "text_to_text")
     assert data.converter == ("encoder_decoder" if special_tokens else "decoder")

@@ -163,7 +163,7 @@ def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -
     if checkpoint == "best" and config.workdir:
         return paths.path(config.workdir) / "checkpoints" / "best"
     of_run = paths.path(config.workdir) / "checkpoints"
-    if checkpoint and ":" not in checkpoint and not paths.path(checkpoint).exists():
+    if checkpoint and ":" not in str(checkpoint) and not paths.path(checkpoint).exists():
         known = [str(one) for one in of_run.glob("*/")] if config.workdir else []
         raise ValueError(
             f"--checkpoint={checkpoint!r}: there is no folder {checkpoint}: give the folder of a "

@@ -67,10 +67,11 @@ class WorkdirLock:
                 break
         self._thread = threading.Thread(target=self._beat, daemon=True, name="workdir_lock")
         self._thread.start()
-        processes.before_end(self._release)
+        self._take_back = processes.before_end(self._release)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._take_back()
         self._release()
 
     def _release(self) -> None:

@@ -100,9 +100,20 @@ def _of_folder(path: Path) -> Vocabulary | None:
         return _OWN_READERS[name](path if is_folder else path.parent)
     if name is None or not (is_folder or tokenizer_class.reads(name, path.name)):
         return None
-    if is_folder and not any(_candidates(path)) and not files.has(_OF_XLM_R):
-        return None  # a model without its tokenizer
+    if is_folder and not _has_own(path, files, name):
+        return None  # a model without its tokenizer, or beside another kind of vocabulary
     return folder_vocabulary.load(files, name)
+
+
+def _has_own(folder: Path, files: TokenizerFiles, name: str) -> bool:
+    """Whether a folder has a vocabulary that is for the class, or names the class itself."""
+    models, named = _candidates(folder)
+    if files.has(TOKENIZER) or files.has(_OF_XLM_R):
+        return True
+    found = (*models, *named)
+    return bool(found) and (
+        bool(files.settings) or any(tokenizer_class.reads(name, file.name) for file in found)
+    )
 
 
 def _of_file(path: Path, *, spec: str, sentinels: int) -> Vocabulary:

@@ -5,6 +5,7 @@ import json
 import types
 from pathlib import Path
 
+import flax.linen as nn
 import numpy as np
 import pytest
 
@@ -79,7 +80,8 @@ def test_pairs_for_training_are_of_two_languages(folder):
 def test_what_is_scored_after_a_prompt_is_of_the_target_language(folder):
     vocabulary = vocabularies.load(folder)
     prompt_format = PromptFormat(length=40, inputs=40, start=vocabulary.pad_id, ends=(True, True))
-    pretrained = types.SimpleNamespace(generation=GenerationSettings(), module=None)
+    network = {"module": nn.Dense(1), "put": None}
+    pretrained = types.SimpleNamespace(generation=GenerationSettings(), **network)
     model = TextModel(pretrained, vocabulary, prompt_format, batch_size=1, decode={})
     pair = model.pair(TEXT, TEXT)
     assert pair.prompt == [*vocabulary.encode(TEXT), END]

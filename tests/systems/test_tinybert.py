@@ -185,7 +185,7 @@ def test_a_loss_of_weight_0_is_left_out(golden):
     first = {"attention/distance", "hidden/distance", "embedding/distance"}
     assert names() == first
     assert names(attention=0.0) == first - {"attention/distance"}
-    labels = {"labels/cross_entropy", "labels/accuracy"}
+    labels = {"labels/cross_entropy", "labels/accuracy", "labels/constant_accuracy"}
     second = dict.fromkeys(("attention", "hidden", "embedding"), 0.0)
     assert names(**second, prediction=1.0) == {"prediction/soft_cross_entropy", *labels}
     assert names(**second, labels=1.0) == labels

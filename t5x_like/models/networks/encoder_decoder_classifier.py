@@ -56,7 +56,7 @@ class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]
             deterministic=deterministic,
             collect=collect,
         )
-        again = self.token_embedder(self._shifted(tokens, segments))
+        again = self.token_embedder(self._shifted(tokens, batch["encoder_segment_ids"]))
         hidden, of_decoder = self.decoder(again, shared)
         return hidden, {"encoder": of_encoder, "decoder": of_decoder}
 
