@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x_like.losses import forward
-from t5x_like.models.networks.unified_encoder import SEGMENTS
 from t5x_like.systems import unilm
+from t5x_like.systems.unilm import SEGMENTS
 
 TINY = unilm.SIZES["base"] | {
     "vocab_size": 32,

@@ -1,17 +1,19 @@
 """BART: Lewis et al. 2019, "BART: Denoising Sequence-to-Sequence ..." (arXiv:1910.13461)."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
@@ -23,11 +25,11 @@ from t5x_like.models.heads.encoder_heads import (
     Pooler,
     select_head,
 )
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.encoder_decoder_classifier import EncoderDecoderClassifier
-from t5x_like.models.networks.source_encoder import SourceEncoder, Translator
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
@@ -69,6 +71,104 @@ GELU = functools.partial(nn.gelu, approximate=False)
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
 _RESERVED = 2  # unused first rows of the position table, as in fairseq
 loss = autoregressive.loss
+
+
+# ---- An encoder-decoder whose decoder states classify the text: BART on labelled text.
+
+
+class EncoderDecoderClassifier(Encoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
+    """Lewis et al. 2019, section 3.1: the same input on both sides, and a head on the decoder.
+
+    It has the interface of an `Encoder` whose hidden states are the decoder's. The parameters have
+    the same names as in an `EncoderDecoder`.
+
+    Attributes:
+        make_embeddings: factory of the token embeddings, which both sides share.
+        make_encoder, make_decoder: factories of the towers.
+        start_id: the id of the decoder's first token.
+    """
+
+    make_decoder: Callable[..., nn.Module]
+    start_id: int
+
+    def setup(self) -> None:
+        self.token_embedder = self.make_embeddings()
+        self.encoder = self.make_encoder()
+        self.decoder = self.make_decoder()
+        self.head = self.make_task_head()
+
+    def table(self) -> Float[Array, "V E"]:
+        """The token embeddings, for a head that is tied to them."""
+        return self.token_embedder.embedding
+
+    def _encode(
+        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
+    ) -> tuple[Float[Array, "B L D"], dict[str, Any]]:
+        """The output of the decoder's last layer."""
+        tokens, seen = batch["encoder_input_tokens"], self.mask_of_document(batch)
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        shared = Shared(
+            mask=seen, positions=positions, deterministic=deterministic, collect=collect
+        )
+        memory, of_encoder = self.encoder(self.token_embedder(tokens), shared)
+        shared = Shared(
+            mask=dataclasses.replace(seen, visibility="causal"),
+            positions=positions,
+            memory=memory,
+            memory_mask=seen,
+            deterministic=deterministic,
+            collect=collect,
+        )
+        again = self.token_embedder(self._shifted(tokens, batch["encoder_segment_ids"]))
+        hidden, of_decoder = self.decoder(again, shared)
+        return hidden, {"encoder": of_encoder, "decoder": of_decoder}
+
+    def _shifted(self, tokens: Int[Array, "B L"], segments: Int[Array, "B L"]) -> Array:
+        """The decoder's input: each text shifted right by one, after the start token."""
+        real = segments > 0
+        first = real & (jnp.cumsum(real, axis=1) == 1)
+        return jnp.where(first, self.start_id, jnp.roll(tokens, 1, axis=1))
+
+
+# ---- A new encoder before a pretrained encoder-decoder, for a language that it was not trained on.
+
+
+class SourceEncoder(nn.Module):
+    """Map tokens of another vocabulary to inputs of a pretrained encoder.
+
+    Attributes:
+        make_embedding: factory of the token embeddings.
+        make_encoder: factory of the tower.
+    """
+
+    make_embedding: Callable[..., nn.Module]
+    make_encoder: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        self.token_embedder = self.make_embedding()
+        self.encoder = self.make_encoder()
+
+    def __call__(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
+        """The output of the last layer."""
+        return self.encoder(self.token_embedder(tokens), shared)[0]
+
+
+class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
+    """Lewis et al. 2019, section 3.4: a new encoder feeds a pretrained denoising encoder-decoder.
+
+    Attributes:
+        make_source: factory of the `SourceEncoder`.
+    """
+
+    make_source: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        super().setup()
+        self.source = self.make_source()
+
+    def read(self, tokens: Int[Array, "B S"], shared: Shared) -> Float[Array, "B S D"]:
+        """The output of the new encoder, in place of the token embeddings."""
+        return self.source(tokens, shared)
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

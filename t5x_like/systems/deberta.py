@@ -1,30 +1,35 @@
 """DeBERTa: He et al. 2020, "DeBERTa: Decoding-enhanced BERT with ..." (arXiv:2006.03654)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses
-from t5x_like.models.attention.disentangled import (
-    DisentangledAttention,
-    RelativeTable,
-    relative_rows,
-)
+from t5x_like.models.attention.cache import KeyValues, LayerCache
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.relative_shift import align_distances
 from t5x_like.models.attention.selection import select_core
-from t5x_like.models.blocks.mask_decoder import MaskDecoderBlock, MaskDecoderStack, Neighbors
-from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.blocks.residual import PostNormBlock, refuse_cross_attention, self_attend
+from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.blocks.stack import REMAT_POLICIES, Stack, unrolls
 from t5x_like.models.embeddings.encoder_embeddings import ContentEmbeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TokenEmbed
 from t5x_like.models.heads.encoder_heads import Features, MaskedLMHead, Pooler, select_head
+from t5x_like.models.linear import Initializer, Linear, keep_whole
+from t5x_like.models.matrix_product import product
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Batch
+from t5x_like.models.types import Activation, Batch
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
@@ -74,6 +79,293 @@ TERMS: dict[str, tuple[str, ...]] = {  # of the scores, besides content to conte
 }
 ACTIVATIONS = {"gelu": bert.GELU, "tanh": nn.tanh}
 NORM = functools.partial(LayerNorm, epsilon=1e-7)
+
+
+# ---- Disentangled attention: content and relative position have vectors of their own.
+
+
+def relative_rows(distances: Sequence[int] | np.ndarray, *, span: int, buckets: int) -> np.ndarray:
+    """The rows of the relative table for distances i - j of a query i from a key j.
+
+    Without buckets, row delta(i, j) of He et al. 2020, equation 3: the distance + k, clamped to
+    [0, 2k - 1]. With buckets, distances beyond half of them share rows, the more the longer they
+    are, up to `span` (DeBERTa's code from version 2 on).
+
+    Args:
+        span: k, the longest distance with a row of its own.
+        buckets: 0, or half the number of rows of a logarithmic scale.
+    """
+    distances = np.asarray(distances)
+    if not buckets:
+        return np.clip(distances + span, 0, 2 * span - 1)
+    middle = buckets // 2
+    lengths = np.abs(distances)
+    # In float32 as in the code: where a logarithm is a whole number, rounding chooses the bucket.
+    ratio = np.maximum(lengths, middle).astype(np.float32) / np.float32(middle)
+    scale = np.log(np.float32((span - 1) / middle))
+    far = np.ceil(np.log(ratio) / scale * np.float32(middle - 1)) + middle
+    bucket = np.where(lengths <= middle, distances, far * np.sign(distances))
+    return np.clip(bucket.astype(int) + buckets, 0, 2 * buckets - 1)
+
+
+class DisentangledAttention(Attention):
+    """Self-attention with scores of content and position (He et al. 2020, section 3.1, equation 4).
+
+    With q, k of the tokens and q^r, k^r of row d of a table of relative positions, the score before
+    scaling is the sum of the terms
+
+        q_i k_j + q_i k^r_d + k_j q^r_d,     d = delta(i, j).
+
+    In the last term, position to content ("p2c"), the paper has delta(j, i), and the released code
+    delta(i, j); this is the code's, with which the weights were trained. There is no array of T x S
+    vectors: both position terms are products with the T + S - 1 rows of the distances that occur,
+    shifted into place.
+
+    The table, [R, D], is `Shared.extra`: see `RelativeTable`.
+
+    Attributes:
+        terms: the position terms, out of "c2p" and "p2c". `scale` should be
+            (K * (1 + len(terms)))^-0.5.
+        make_rows: distances -> rows of the table.
+        share_projections: k^r and q^r are made by the kernels of k and q.
+        use_bias: may also name `position_key` and `position_query`, the projections of the table.
+    """
+
+    terms: tuple[str, ...] = dataclasses.field(kw_only=True)
+    make_rows: Callable[[np.ndarray], np.ndarray] = dataclasses.field(kw_only=True)
+    share_projections: bool = False
+
+    def setup(self) -> None:
+        super().setup()
+        if self.share_projections:
+            return
+        if "c2p" in self.terms:
+            self.position_key = self._into_heads(
+                "position_key", self.heads, "heads", self.kernel_init
+            )
+        if "p2c" in self.terms:
+            self.position_query = self._into_heads(
+                "position_query", self.heads, "heads", self.kernel_init
+            )
+
+    def prepare_scores(
+        self,
+        query: Float[Array, "B T H K"],
+        keys_values: KeyValues,
+        bias: Float[Array, "B H T S"] | None,
+        *,
+        mask: AttentionMask,
+        extra: PyTree,
+    ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"] | None]:
+        """The query, and the scaled position terms plus `bias`."""
+        del mask
+        key, _ = keys_values.by_position()
+        targets, sources = query.shape[1], key.shape[1]
+        rows = self.make_rows(np.arange(targets - 1, -sources, -1))
+        parts = [] if bias is None else [bias]
+        if "c2p" in self.terms:
+            table = (self.key if self.share_projections else self.position_key)(extra)
+            parts.append(self._scores(query, table[rows], keys=sources))
+        if "p2c" in self.terms:
+            # Seen from a key, the distances of the queries run the other way.
+            table = (self.query if self.share_projections else self.position_query)(extra)
+            scores = self._scores(key, table[rows[::-1]], keys=targets)
+            parts.append(jnp.swapaxes(scores, 2, 3))
+        return query, sum(parts[1:], start=parts[0]) if parts else None
+
+    def _scores(
+        self, x: Float[Array, "B T H K"], table: Float[Array, "R H K"], *, keys: int
+    ) -> Float[Array, "B H T S"]:
+        scores = product("BTHK,RHK->BHTR", x * self.scale_factor, table)
+        return align_distances(scores, keys=keys)
+
+
+class RelativeTable(nn.Module):
+    """The table of relative positions, which all layers share, for `Shared.extra`.
+
+    Attributes:
+        rows: R.
+        make_norm: factory of a norm of the rows, or None.
+        dropout: rate for the table's entries; in the authors' code each layer has its own mask,
+            here all have the same.
+    """
+
+    rows: int
+    features: int
+    embedding_init: Initializer
+    make_norm: Callable[..., nn.Module] | None = None
+    dropout: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, shared: Shared) -> Float[Array, "R D"]:
+        """The table, in `dtype`."""
+        init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
+        x = self.param("embedding", init, (self.rows, self.features)).astype(self.dtype)
+        if self.make_norm is not None:
+            x = self.make_norm(name="norm")(x)
+        return nn.Dropout(self.dropout)(x, shared.deterministic)
+
+
+# ---- A stack whose last layer decodes masked tokens, or whose first has a convolution beside it.
+
+
+# Applications of the last layer (He et al. 2020, section 3.2; n = 2 in the code).
+DECODER_STEPS = 2
+
+
+class MaskDecoderBlock(PostNormBlock):
+    """A layer whose self-attention reads `shared.memory` in place of its input, where it is given.
+
+    So a layer of an encoder is also a step of a mask decoder, with the same parameters. There is no
+    cross-attention.
+    """
+
+    def setup(self) -> None:
+        refuse_cross_attention(self)
+        super().setup()
+
+    def _self_attend(
+        self, x: Array, shared: Shared, cache: LayerCache | None
+    ) -> tuple[Array, KeyValues | None, Array | None]:
+        y, own, scores = self_attend(self.self_attention, x, shared, cache, context=shared.memory)
+        return self._sublayer_output(x, y, self.self_attention_norm, shared), own, scores
+
+
+class Neighbors(nn.Module):
+    """norm(y + activation(convolution(x))) beside the first layer (DeBERTa's code, version 2).
+
+    Attributes:
+        width: tokens under the convolution, an odd number. Those of other documents and padding
+            count as zeros.
+    """
+
+    width: int
+    make_norm: Callable[..., nn.Module]
+    activation: Activation
+    kernel_init: Initializer
+    dropout: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B L D"], y: Float[Array, "B L D"], shared: Shared
+    ) -> Float[Array, "B L D"]:
+        """The output of the first layer, from its input `x` and its own output `y`."""
+        segments = shared.mask.key_segments
+        assert segments is not None  # encoders have them
+        reach = self.width // 2
+        length = x.shape[1]
+
+        def shifted(x: Array, offset: int) -> Array:
+            edges = ((0, 0), (reach, reach)) + ((0, 0),) * (x.ndim - 2)
+            return jnp.pad(x, edges)[:, reach + offset : reach + offset + length]
+
+        near = [
+            jnp.where((shifted(segments, n) == segments)[..., None], shifted(x, n), 0)
+            for n in range(-reach, reach + 1)
+        ]
+        real = (segments > 0)[..., None]
+        out = Linear(
+            (x.shape[-1],),
+            axes=("positions", "embed", "mlp"),
+            contract=2,
+            use_bias=True,
+            kernel_init=self.kernel_init,
+            dtype=self.dtype,
+            name="convolution",
+        )(jnp.stack(near, axis=2))
+        out = nn.Dropout(self.dropout)(keep_whole(jnp.where(real, out, 0)), shared.deterministic)
+        return jnp.where(real, self.make_norm(name="norm")(y + self.activation(out)), 0)
+
+
+class MaskDecoderStack(nn.Module):
+    """A `Stack` whose last layer decodes masked tokens, and whose first may see neighbors.
+
+    The enhanced mask decoder of He et al. 2020, section 3.2: with H the output of all layers but
+    the last, and P the embeddings of absolute positions, which are used nowhere else, the last
+    layer is applied to the queries H + P, and then once more to its own output; both times its keys
+    and values are those of H.
+
+    Attributes:
+        make_stack: factory of a `Stack` of `MaskDecoderBlock`s.
+        make_positions: factory of the embeddings P; None: the last layer is like the others.
+        make_neighbors: factory of `Neighbors`, or None.
+    """
+
+    make_stack: Callable[..., nn.Module]
+    make_positions: Callable[..., nn.Module] | None = None
+    make_neighbors: Callable[..., nn.Module] | None = None
+
+    def setup(self) -> None:
+        self.stack = self.make_stack()
+        if self.make_positions is not None:
+            self.position = self.make_positions()
+        if self.make_neighbors is not None:
+            self.neighbors = self.make_neighbors()
+
+    def __call__(
+        self, x: Float[Array, "B L D"], shared: Shared, per_layer: PyTree
+    ) -> tuple[Float[Array, "B L D"], PyTree]:
+        """The output of the last layer, and what `shared.collect` names of all layers."""
+        if self.make_positions is None and self.make_neighbors is None:
+            return self.stack(x, shared, per_layer)
+        if self.is_initializing():  # the parameters of the layers are made by calling them
+            self.stack(x, shared, per_layer)
+        begin, end, outs = 0, self.stack.layers, []
+        if self.make_neighbors is not None:
+            y, out = self._run(x, shared, 0, 1)
+            x, begin = self.neighbors(x, y, shared), 1
+            outs.append(_with_states(out, x))
+        if self.make_positions is None:
+            x, out = self._run(x, shared, begin, end)
+            return x, _join([*outs, out])
+        x, out = self._run(x, shared, begin, end - 1)
+        shared = dataclasses.replace(shared, memory=x)
+        x = x + self.position(shared.positions, length=x.shape[1])
+        for _ in range(DECODER_STEPS):
+            x, last = self._run(x, shared, end - 1, end)
+        return x, _join([*outs, out, last])
+
+    def _run(self, x: Array, shared: Shared, begin: int, end: int) -> tuple[Array, PyTree]:
+        """The output of some of the layers, and their own outputs, stacked.
+
+        Linen's scan runs all layers of a stack, so the block is applied as a function.
+        """
+        in_a_row = unrolls(self.stack.loop, self.stack.layers)
+        block = self.stack.make_block(parent=None)
+        params = nn.unbox(self.stack.variables["params"])
+        keys = None
+        if self.has_rng("dropout"):
+            keys = jax.random.split(self.make_rng("dropout"), end - begin)
+
+        def apply(x: Array, params: PyTree, key: Array | None) -> tuple[Array, PyTree]:
+            rngs = None if key is None else {"dropout": key}
+            return block.apply({"params": params}, x, shared, None, rngs=rngs)
+
+        if self.stack.remat != "none":
+            policy = choose("model.remat", self.stack.remat, {"none": None, **REMAT_POLICIES})
+            apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
+        if "block" in params:
+            own = jax.tree.map(lambda p: p[begin:end], params["block"])
+            return jax.lax.scan(lambda x, layer: apply(x, *layer), x, (own, keys), unroll=in_a_row)
+        outs = []
+        for n in range(begin, end):
+            x, out = apply(x, params[f"layer_{n}"], None if keys is None else keys[n - begin])
+            outs.append(out)
+        return x, jax.tree.map(lambda *layers: jnp.stack(layers), *outs) if outs else None
+
+
+def _with_states(out: PyTree, x: Array) -> PyTree:
+    """A layer's output with x as its hidden states, if they are collected."""
+    if not isinstance(out, Collected) or out.hidden_states is None:
+        return out
+    return dataclasses.replace(out, hidden_states=x[None])
+
+
+def _join(outs: list[PyTree]) -> PyTree:
+    outs = [out for out in outs if out is not None]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *outs) if outs else None
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

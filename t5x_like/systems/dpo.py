@@ -1,18 +1,19 @@
 """DPO: Rafailov et al. 2023, "Direct Preference Optimization" (arXiv:2305.18290)."""
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from t5x_like import losses, systems
 from t5x_like.losses import preferences
-from t5x_like.models.networks.policy_and_reference import PolicyAndReference
+from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.models.types import Batch
+from t5x_like.models.vocabulary_product import VocabularyProduct
 from t5x_like.systems import gpt2
 from t5x_like.systems.system import ReadPart, System, Task
 
@@ -33,6 +34,51 @@ def pair_of(system: str, policy: Mapping[str, Any]) -> dict[str, Any]:
 
 # Section 6: the language model of the sentiment task.
 SIZES: dict[str, dict[str, Any]] = {"gpt2_large": pair_of("gpt2", gpt2.SIZES["large"])}
+
+
+# ---- A network that is trained, and the frozen one that it is compared with.
+
+
+class PolicyAndReference(nn.Module):
+    """Two networks of one shape, which begin with the same parameters (Rafailov et al. 2023).
+
+    Experts drop no token (see `undropped`): the two compare probabilities of whole responses.
+
+    Attributes:
+        make_network: factory of both: a network that generates text.
+        sides: the sides of a batch that it reads.
+        generates: this pair does not; its `policy` does.
+    """
+
+    generates: ClassVar[bool] = False
+
+    make_network: Callable[..., nn.Module]
+    sides: tuple[str, ...]
+
+    def setup(self) -> None:
+        self.policy = undropped(self.make_network())
+        self.reference = undropped(self.make_network())
+
+    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Any:
+        """The float32 logits [B, T, V] of the policy."""
+        if self.is_initializing():  # the reference's parameters are made by calling it
+            self.reference(batch)
+        return self.policy(batch, deterministic=deterministic)
+
+    def compare(
+        self, batch: Batch, *, deterministic: bool = True
+    ) -> tuple[VocabularyProduct, VocabularyProduct]:
+        """The logits of the policy and of the reference, not computed yet.
+
+        The reference has no dropout, and gets no gradient.
+        """
+        policy = self.policy.logits_product(batch, deterministic=deterministic)
+        return policy, jax.lax.stop_gradient(self.reference.logits_product(batch))
+
+    def example_batch(self, *, batch: int = 1, length: int = 8) -> dict[str, Array]:
+        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        tokens = jnp.zeros((batch, length), jnp.int32)
+        return {f"{side}_input_tokens": tokens for side in self.sides}
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

@@ -7,22 +7,25 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from t5x_like import losses
 from t5x_like.losses import autoregressive
+from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock
+from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.decoder_heads import ChoiceHead, ClassHead
+from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.linear import Initializer
 from t5x_like.models.networks.decoder import Decoder
-from t5x_like.models.networks.decoder_classifier import DecoderClassifier
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.models.types import Batch
+from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems.system import System, Task
 
@@ -50,6 +53,104 @@ SIZES: dict[str, dict[str, Any]] = {
 
 INIT = nn.initializers.normal(0.02)
 loss = autoregressive.loss
+
+
+# ---- Heads of a decoder for labelled text: a class or a number, or one of several answers.
+
+
+class ClassHead(nn.Module):
+    """Predict a class from the sum of the states of an example's rows (two texts: both orders).
+
+    Attributes:
+        labels: the number of classes; 1 where the logit is a number to predict.
+    """
+
+    labels: int
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, states: Float[Array, "B C D"], real: Bool[Array, "B C"], *, deterministic: bool = True
+    ) -> Float[Array, "B labels"]:
+        """Float32 logits."""
+        state = jnp.sum(jnp.where(real[..., None], states, 0.0), axis=1)
+        state = nn.Dropout(self.dropout)(state, deterministic)
+        return output_layer(self.labels, self.kernel_init, "classifier")(state)
+
+
+class ChoiceHead(nn.Module):
+    """Multiple choice: one logit for each row of an example; padding rows get -1e9."""
+
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, states: Float[Array, "B C D"], real: Bool[Array, "B C"], *, deterministic: bool = True
+    ) -> Float[Array, "B C"]:
+        """Float32 logits."""
+        # One mask for all rows of an example, since their logits are compared.
+        states = nn.Dropout(self.dropout, broadcast_dims=(1,))(states, deterministic)
+        logits = output_layer(1, self.kernel_init, "classifier")(states)[..., 0]
+        return jnp.where(real, logits, -1e9)
+
+
+# ---- A decoder-only network with a classification head on the last token: GPT on labelled text.
+
+
+class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # flax has it
+    """Radford et al. 2018, section 3.2: a head on the state of the last token predicts the label.
+
+    An example is C rows of L tokens, padded on the right (section 3.3): one for a text, one for
+    each order of two texts, or one for each answer to choose from. `prefill` and `extend` are the
+    language model's.
+
+    Attributes:
+        make_label_head: factory of `head(states [B, C, D], real [B, C], deterministic=) -> logits`.
+    """
+
+    make_label_head: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        super().setup()
+        self.head = self.make_label_head()
+
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
+        """`logits` of the next tokens, float32 [B, C, L, V], and `label_logits`, [B, labels].
+
+        Args:
+            batch: `decoder_input_tokens` and `decoder_segment_ids` [B, C, L], 0 on padding.
+            collect: as in `Decoder`; the rows of a batch are B * C there.
+        """
+        tokens, segments = batch["decoder_input_tokens"], batch["decoder_segment_ids"]
+        examples, rows, length = tokens.shape
+        # Padding is at the end, so that under the causal mask no token attends to it.
+        shared = Shared(
+            mask=AttentionMask(visibility="causal"),
+            positions=jnp.broadcast_to(jnp.arange(length), (examples * rows, length)),
+            deterministic=deterministic,
+            collect=collect,
+        )
+        x = self.token_embedder(tokens.reshape(examples * rows, length))
+        x, collected = self.decoder(x, shared)
+        logits = self.lm_head(x, self.token_embedder.embedding)
+        sizes = jnp.sum(segments > 0, axis=2)
+        last = jnp.maximum(sizes - 1, 0).reshape(-1, 1, 1)
+        states = jnp.take_along_axis(x, last, axis=1).reshape(examples, rows, -1)
+        outputs = {
+            "logits": logits.reshape(*tokens.shape, -1),
+            "label_logits": self.head(states, sizes > 0, deterministic=deterministic),
+        }
+        return (outputs, {"decoder": collected}) if collect else outputs
+
+    @staticmethod
+    def example_batch(*, batch: int = 1, length: int = 8) -> dict[str, Array]:
+        """Zeros of examples of one row, to shape the parameters."""
+        tokens = jnp.zeros((batch, 1, length), jnp.int32)
+        return {"decoder_input_tokens": tokens, "decoder_segment_ids": tokens + 1}
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

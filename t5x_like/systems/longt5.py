@@ -4,20 +4,31 @@ T5 v1.1 whose encoder attends to near tokens (arXiv:2112.07916, section 3.1.1), 
 transient-global variant also to sums of blocks of tokens (section 3.1.2).
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
+import flax.struct
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.losses import autoregressive
+from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
-from t5x_like.models.attention.transient_global import (
-    GlobalTokens,
-    LocalAttention,
-    TransientGlobalAttention,
+from t5x_like.models.attention.masks import AttentionMask, ComputedMask
+from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.neighbor_blocks import (
+    distances,
+    into_blocks,
+    neighbors_exist,
+    with_neighbors,
 )
+from t5x_like.models.attention.relative_buckets import RelativeBias
+from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.norms import RMSNorm
 from t5x_like.names import choose
 from t5x_like.systems import t5
@@ -39,6 +50,228 @@ SIZES: dict[str, dict[str, Any]] = {
     "tglobal_large": _size("large", "transient_global"),
     "tglobal_xl": _size("xl", "transient_global"),
 }
+
+
+# ---- LongT5's attention: tokens attend to near tokens, and to sums of tokens of their document.
+
+
+@flax.struct.dataclass
+class Globals:
+    """The G global tokens of each row, which stand for blocks of tokens.
+
+    Attributes:
+        of_tokens: the global token of each token, counted from 0; -1 for none.
+        segments: the document of each global token, 0 where there is none.
+        bias: of the scores, by the global token of the query and that of the key.
+        keys_values: in a layer, those that it computed.
+    """
+
+    of_tokens: Int[Array, "B T"]
+    segments: Int[Array, "B G"]
+    bias: Float[Array, "G H G"]
+    keys_values: KeyValues | None = None
+
+    def sums(self, x: Float[Array, "B T D"]) -> Float[Array, "B G D"]:
+        """The sum of the tokens of each global token."""
+        own = jax.nn.one_hot(self.of_tokens, self.segments.shape[1], dtype=x.dtype)
+        return jnp.einsum("BTD,BTG->BGD", x, own)
+
+
+class GlobalTokens(nn.Module):
+    """The blocks that global tokens stand for, and the bias of their scores, for all layers.
+
+    Guo et al. 2021, section 3.1.2. The blocks of k tokens begin where a document begins. The last
+    tokens of a document, too few for a block, belong to the block before them, if there is one
+    (flaxformer).
+
+    Attributes:
+        block: k.
+        make_bias: factory of a `RelativePositionBias` of distances in global tokens.
+    """
+
+    block: int
+    make_bias: Callable[..., nn.Module]
+
+    @nn.compact
+    def __call__(self, shared: Shared) -> Globals:
+        """The global tokens of rows whose documents are the segments of the mask's keys."""
+        segments = shared.mask.key_segments
+        assert segments is not None  # encoders have them
+        count = max(segments.shape[1] // self.block, 1)  # in short rows one that no token has
+        of_tokens = _blocks_of(segments, self.block)
+        own = of_tokens[:, :, None] == jnp.arange(count)
+        bias = self.make_bias(name="relative_position_bias")(
+            queries=count, keys=count, offset=0, bidirectional=True
+        )
+        return Globals(
+            of_tokens=of_tokens,
+            segments=jnp.max(jnp.where(own, segments[:, :, None], 0), axis=1),
+            bias=jnp.moveaxis(bias[0], 0, 1),
+        )
+
+
+def _blocks_of(segments: Int[Array, "B T"], block: int) -> Int[Array, "B T"]:
+    """The number of each token's block in its row, -1 for none."""
+    length = segments.shape[1]
+    slots = jnp.arange(length)
+    begins = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)
+    position = slots - jax.lax.cummax(jnp.where(begins, slots, 0), axis=1)
+    end = slots + block - 1 - position % block
+    at_end = jnp.take_along_axis(segments, jnp.minimum(end, length - 1), axis=1)
+    is_full = (segments > 0) & (end < length) & (at_end == segments)
+    is_end = is_full & (end == slots)
+    before = jnp.cumsum(is_end, axis=1) - is_end
+    orphans = jnp.where((segments > 0) & (position >= block), before - 1, -1)
+    return jnp.where(is_full, before, orphans)
+
+
+class LocalAttention(Attention):
+    """Self-attention to the tokens less than W slots away (Guo et al. 2021, section 3.1.1).
+
+    A block of W tokens attends to itself and the blocks beside it, so that time and memory grow
+    with the length, not with its square. Rows are padded to whole blocks inside. The bias is a
+    `RelativeBias`, which is computed for the distances within these blocks alone.
+
+    Attributes:
+        block: W, the paper's radius r plus 1.
+    """
+
+    block: int = dataclasses.field(kw_only=True)
+
+    def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
+        return functools.partial(
+            _attend_near, core=self.core, block=self.block, global_tokens=extra
+        )
+
+    def _check_core_has_scores(self) -> None:
+        raise ValueError(
+            "collect='attention_scores': local attention never has the scores of all pairs of "
+            "tokens"
+        )
+
+
+class TransientGlobalAttention(LocalAttention):
+    """Local attention, and attention to the global tokens of the document.
+
+    Guo et al. 2021, section 3.1.2: a global token is the normed sum of its tokens, computed anew in
+    each layer, with the keys and values of the layer's own projections. `Shared.extra` is the
+    `Globals`.
+
+    Attributes:
+        make_norm: factory of the norm of the sums.
+    """
+
+    make_norm: Callable[..., nn.Module] = dataclasses.field(kw_only=True)
+
+    def setup(self) -> None:
+        super().setup()
+        self.global_norm = self.make_norm()
+
+    def attend(
+        self, x: Float[Array, "B T D"], keys_values: KeyValues, *, extra: Globals, **settings: Any
+    ) -> tuple[Float[Array, "B T D"], None]:
+        """The output for each token, see `Attention.attend`."""
+        own = self.keys_values(self.global_norm(extra.sums(x)))
+        return super().attend(
+            x, keys_values, extra=dataclasses.replace(extra, keys_values=own), **settings
+        )
+
+
+def _attend_near(
+    query: Float[Array, "B T H K"],
+    keys_values: KeyValues,
+    *,
+    core: Any,
+    block: int,
+    global_tokens: Globals | None,
+    bias: RelativeBias,
+    mask: AttentionMask,
+    **settings: Any,
+) -> Float[Array, "B T H K"]:
+    """The values of each block: of near tokens, and of the global tokens if there are some."""
+    batch, length = query.shape[:2]
+    own, read = mask.segments(batch=batch, queries=length, keys=length)
+    queries, own = into_blocks(query, block), into_blocks(own, block)
+    seen = _near_keys(keys_values, own, read, bias, block=block, dtype=query.dtype)
+    if global_tokens is not None:
+        seen = seen.beside(_global_keys(global_tokens, own, block=block))
+    number = queries.shape[1]
+
+    def rows(x: Float[Array, "B n ..."]) -> Float[Array, "b ..."]:
+        return x.reshape(-1, *x.shape[2:])
+
+    out = core(
+        rows(queries),
+        KeyValues.from_positions(rows(seen.key), rows(seen.value)),
+        bias=rows(seen.bias),
+        mask=ComputedMask(allowed=rows(seen.allowed)[:, None]),
+        **settings,
+    )
+    return out.reshape(batch, number * block, *query.shape[2:])[:, :length]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """The S keys of each of n blocks of W queries; a bias for all blocks has axes of 1."""
+
+    key: Float[Array, "B n S H K"]
+    value: Float[Array, "B n S H K"]
+    allowed: Bool[Array, "B n W S"]
+    bias: Float[Array, "B n H W S"]
+
+    def beside(self, other: "_Seen") -> "_Seen":
+        """These keys, and then those."""
+        bias = jnp.broadcast_to(self.bias, (*other.bias.shape[:-1], self.bias.shape[-1]))
+        return _Seen(
+            key=jnp.concatenate([self.key, other.key], axis=2),
+            value=jnp.concatenate([self.value, other.value], axis=2),
+            allowed=jnp.concatenate([self.allowed, other.allowed], axis=-1),
+            bias=jnp.concatenate([bias, other.bias], axis=-1),
+        )
+
+
+def _near_keys(
+    keys_values: KeyValues,
+    own: Int[Array, "B n W"],
+    read: Int[Array, "B T"],
+    bias: RelativeBias,
+    *,
+    block: int,
+    dtype: Any,
+) -> _Seen:
+    """The tokens of each block and its neighbors, those at most W - 1 slots away allowed."""
+    near = with_neighbors(into_blocks(read, block))
+    near = jnp.where(neighbors_exist(own.shape[1], block), near, 0)[:, :, None]
+    in_radius = np.abs(distances(block)) < block
+    # The keys begin a block before the queries.
+    terms = dataclasses.replace(bias, offset=block).dense(
+        queries=block, keys=3 * block, dtype=dtype
+    )
+    key, value = (with_neighbors(into_blocks(x, block)) for x in keys_values.by_position())
+    return _Seen(
+        key=key,
+        value=value,
+        allowed=in_radius & (own[..., None] == near) & (near > 0),
+        bias=terms[None],
+    )
+
+
+def _global_keys(found: Globals, own: Int[Array, "B n W"], *, block: int) -> _Seen:
+    """The global tokens, of which those of a token's document are allowed."""
+    assert found.keys_values is not None  # the layer computed them
+    segments = found.segments[:, None, None]
+    terms = jnp.take(found.bias, jnp.maximum(found.of_tokens, 0), axis=0)  # [B T H G]
+
+    def for_blocks(x: Float[Array, "B G H K"]) -> Float[Array, "B n G H K"]:
+        return jnp.broadcast_to(x[:, None], (x.shape[0], own.shape[1], *x.shape[1:]))
+
+    key, value = map(for_blocks, found.keys_values.by_position())
+    return _Seen(
+        key=key,
+        value=value,
+        allowed=(own[..., None] == segments) & (segments > 0),
+        bias=jnp.moveaxis(into_blocks(terms, block), 2, 3),
+    )
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

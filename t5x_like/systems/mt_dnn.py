@@ -7,12 +7,13 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from t5x_like import losses
 from t5x_like.models.heads.encoder_heads import MultipleChoiceHead, Pooler, select_head
 from t5x_like.models.heads.heads_by_task import PooledHeads
-from t5x_like.models.heads.stochastic_answer import StochasticAnswer
+from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert
@@ -51,6 +52,124 @@ class FirstState(nn.Module):
     ) -> Float[Array, "B D"]:
         """The state."""
         return hidden[:, 0]
+
+
+# ---- The stochastic answer network: the class of a pair of texts, from several steps of reading.
+
+
+class GatedUnit(nn.Module):
+    """A gated recurrent unit (Cho et al. 2014), with both biases of PyTorch's GRUCell."""
+
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B D"], state: Float[Array, "B D"]) -> Float[Array, "B D"]:
+        """The next state."""
+        axes, size = ("embed", "gates", "mlp"), (3, x.shape[-1])
+        of_input, of_state = (
+            keep_whole(
+                Linear(size, axes=axes, use_bias=True, kernel_init=self.kernel_init, name=name)(own)
+            )
+            for name, own in (("input", x), ("state", state))
+        )
+        reset, update = (nn.sigmoid(of_input[:, gate] + of_state[:, gate]) for gate in range(2))
+        new = nn.tanh(of_input[:, 2] + reset * of_state[:, 2])
+        return (1 - update) * new + update * state
+
+
+class StochasticAnswer(nn.Module):
+    """Predict the class of a premise and a hypothesis (Liu et al. 2019, MT-DNN, section 3).
+
+    With P and H the states of the two texts' tokens, the first state is a sum of H,
+
+        s = sum_j a_j H_j,   a = softmax(w H_j).
+
+    Each of `steps` steps reads P and predicts, and then the state is updated:
+
+        x = sum_j b_j P_j,   b = softmax(s W P_j)
+        p = softmax(V [s; x; |s - x|; s * x]),   s = GRU(x, s)
+
+    The probabilities are the mean of p over the steps. In training it is that over some of them:
+    each is left out at the rate `prediction_dropout`, but for one, which is drawn at random.
+
+    Attributes:
+        labels: the number of classes, C.
+        steps: the number of steps, K.
+        dropout: rate for the states of the tokens, and for what the output layer reads.
+    """
+
+    labels: int
+    steps: int
+    prediction_dropout: float
+    kernel_init: Initializer
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Array,
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """`logits`, float32 [B, C]: the logarithm of the mean; NaN for a row without both texts.
+
+        Args:
+            hidden: the first token is read as part of no text.
+            batch: its `encoder_token_types` are 0 for the premise, and 1 for the hypothesis.
+        """
+        real = batch["encoder_segment_ids"] > 0
+        is_second = batch.get("encoder_token_types", jnp.zeros_like(real)) > 0
+        text = real.at[:, 0].set(False)
+        premise, hypothesis = text & ~is_second, text & is_second
+        drop = nn.Dropout(self.dropout, deterministic=deterministic)
+        hidden = drop(hidden.astype(jnp.float32))
+        state = _attend(self._linear(1, "classes", "query")(hidden)[..., 0], hypothesis, hidden)
+        bilinear = self._linear(hidden.shape[-1], "mlp", "bilinear")
+        unit = GatedUnit(kernel_init=self.kernel_init, name="unit")
+        output = output_layer(self.labels, self.kernel_init, "classifier")
+        read, steps = state, []
+        for step in range(self.steps):
+            state = unit(read, state) if step else state
+            scores = jnp.einsum("bd,bld->bl", keep_whole(bilinear(state)), hidden)
+            read = _attend(scores, premise, hidden)
+            both = [state, read, jnp.abs(state - read), state * read]
+            joined = keep_whole(jnp.concatenate(both, axis=-1))
+            steps.append(nn.log_softmax(output(drop(joined))))
+        logits = self._mean(jnp.stack(steps, axis=1), deterministic=deterministic)
+        both_there = jnp.any(premise, axis=1) & jnp.any(hypothesis, axis=1)
+        return {"logits": jnp.where((both_there | ~real[:, 0])[:, None], logits, jnp.nan)}
+
+    def _linear(self, size: int, axis: str, name: str) -> Linear:
+        return Linear((size,), axes=("embed", axis), kernel_init=self.kernel_init, name=name)
+
+    def _mean(self, logs: Float[Array, "B K C"], *, deterministic: bool) -> Float[Array, "B C"]:
+        """The logarithm of the mean of the probabilities, in training over the steps kept."""
+        kept = jnp.ones(logs.shape[:2], bool)
+        if not deterministic and self.prediction_dropout:
+            kept = kept_steps(self.make_rng("dropout"), kept.shape, rate=self.prediction_dropout)
+        total = nn.logsumexp(jnp.where(kept[..., None], logs, -jnp.inf), axis=1)
+        return total - jnp.log(jnp.sum(kept, axis=1, keepdims=True))
+
+
+def kept_steps(key: Array, shape: tuple[int, ...], *, rate: float) -> Bool[Array, "B K"]:
+    """Which steps of each row are kept: one drawn at random, and each other at 1 - rate."""
+    of_steps, of_one = jax.random.split(key)
+    one = jax.random.randint(of_one, shape[:1], 0, shape[1])
+    return jax.random.bernoulli(of_steps, 1 - rate, shape) | jax.nn.one_hot(
+        one, shape[1], dtype=bool
+    )
+
+
+def _attend(
+    scores: Float[Array, "B L"], mask: Bool[Array, "B L"], states: Float[Array, "B L D"]
+) -> Float[Array, "B D"]:
+    """The mean of the states in the mask, weighted by the softmax of their scores."""
+    # A row of padding has nothing in its mask, and a softmax over nothing no gradient.
+    allowed = mask | ~jnp.any(mask, axis=1, keepdims=True)
+    weights = nn.softmax(jnp.where(allowed, scores, -jnp.inf))
+    return jnp.einsum("bl,bld->bd", weights, states)
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

@@ -1,15 +1,18 @@
 """Reward model: Ouyang et al. 2022, "Training language models to follow instructions ..."."""
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import flax.linen as nn
-from jaxtyping import PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
 
 from t5x_like import systems
 from t5x_like.losses import preferences
-from t5x_like.models.networks.reward_model import RewardModel
+from t5x_like.models.feed_forward.undropped import undropped
+from t5x_like.models.linear import Linear, keep_whole
+from t5x_like.models.types import Batch
 from t5x_like.systems import gpt3
 from t5x_like.systems.system import ReadPart, System, Task
 
@@ -32,6 +35,64 @@ def reward_model_of(system: str, trunk: Mapping[str, Any]) -> dict[str, Any]:
 
 # Section 3.5: 6 billion parameters.
 SIZES: dict[str, dict[str, Any]] = {"6b": reward_model_of("gpt3", gpt3.SIZES["6_7b"])}
+
+
+# ---- A network that generates text, with a number for each token in place of its output layer.
+
+
+class RewardModel(nn.Module):
+    """Ouyang et al. 2022, section 3.5: a language model that outputs a scalar reward.
+
+    The reward of a text is (w . x - shift) / scale, x the state of its last token. The trunk's
+    output layer has no parameters here, unless it is the embedding table. Experts drop no token
+    (see `undropped`): a reward does not depend on the rows beside its text.
+
+    Attributes:
+        make_network: factory of the trunk: a network with `states`, as `Decoder` has.
+        sides: the sides of a batch that the trunk reads.
+        shift, scale: the mean and the standard deviation of w . x over some texts whose rewards
+            are to have mean 0 and standard deviation 1.
+        generates: it does not.
+    """
+
+    generates: ClassVar[bool] = False
+
+    make_network: Callable[..., nn.Module]
+    sides: tuple[str, ...]
+    shift: float = 0.0
+    scale: float = 1.0
+
+    def setup(self) -> None:
+        self.trunk = undropped(self.make_network())
+        self.head = Linear((1,), axes=("embed", "classes"), kernel_init=_init)
+
+    def __call__(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, " B"]:
+        """The float32 reward of each row: the value at its last real token.
+
+        Args:
+            batch: of the trunk. Rows that are not full have `decoder_segment_ids`, 0 on padding,
+                which may be on either side.
+        """
+        values = self.values(batch, deterministic=deterministic)
+        length = values.shape[1]
+        real = batch.get("decoder_segment_ids", jnp.ones(values.shape, jnp.int32)) > 0
+        last = length - 1 - jnp.argmax(real[:, ::-1], axis=1)
+        return jnp.take_along_axis(values, last[:, None], axis=1)[:, 0]
+
+    def values(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "B T"]:
+        """The float32 value at every position of the decoder, anything on padding."""
+        states = self.trunk.states(batch, deterministic=deterministic).astype(jnp.float32)
+        return (self.head(keep_whole(states))[..., 0] - self.shift) / self.scale
+
+    def example_batch(self, *, batch: int = 1, length: int = 8) -> dict[str, Array]:
+        """Zeros of the fields that `__call__` needs, to shape the parameters."""
+        tokens = jnp.zeros((batch, length), jnp.int32)
+        return {f"{side}_input_tokens": tokens for side in self.sides}
+
+
+def _init(key: Array, shape: tuple[int, int]) -> Array:
+    """A normal distribution of standard deviation 1 / sqrt(D + 1): Stiennon et al. 2020's code."""
+    return nn.initializers.normal((shape[0] + 1) ** -0.5)(key, shape)
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

@@ -5,35 +5,37 @@ release of 2020, after Shazeer 2020) has gated GELU and an output layer of its o
 other architectures (section 3.2) consist of the same parts.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
 
 from t5x_like.losses import autoregressive
+from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import Core
+from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.relative_position_bias import (
-    BiasedAttention,
-    RelativePositionBias,
-)
+from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.attention.selection import select_core
-from t5x_like.models.blocks.adapted import AdaptedBlock
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
+from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU, MLP
 from t5x_like.models.heads.encoder_heads import Features
 from t5x_like.models.linear import Initializer
 from t5x_like.models.networks.decoder import Decoder
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
-from t5x_like.models.networks.token_encoder import TokenEncoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
 from t5x_like.models.quantized_product import select_product
+from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems.system import System, Task
 
@@ -80,6 +82,144 @@ SIZES: dict[str, dict[str, Any]] = {
     "xl": _size(24, 2048, 5120, 32, 64, **_V1_1),
     "xxl": _size(24, 4096, 10240, 64, 64, **_V1_1),
 }
+
+
+# ---- T5's relative positions: a learned bias on the attention scores, by distance.
+
+
+class RelativePositionBias(nn.Module):
+    """A learned scalar per head and distance bucket, added to the attention scores.
+
+    Raffel et al. 2020, section 2.1: 32 buckets to 128, and one table for all layers of a stack.
+
+    Attributes:
+        in_core: the attention core computes the bias from the table (`Core.knows_relative_bias`).
+    """
+
+    heads: int
+    buckets: int = 32
+    max_distance: int = 128
+    embedding_init: Any = nn.initializers.normal(1.0)
+    in_core: bool = False
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, *, queries: int, keys: int, offset: int | Array, bidirectional: bool
+    ) -> Float[Array, "1 H T S"] | RelativeBias:
+        """The bias of `keys` (S) slots for `queries` (T) slots that begin at `offset`.
+
+        Raises:
+            ValueError: no buckets are left for more than one distance.
+        """
+        if self.buckets < 4 or self.max_distance <= self.buckets // 2:
+            raise ValueError(
+                f"model.relative_buckets={self.buckets} must be 4 or more, and "
+                f"model.relative_max_distance={self.max_distance} above half of it"
+            )
+        table = self.param(
+            "embedding",
+            nn.with_logical_partitioning(self.embedding_init, ("buckets", "heads")),
+            (self.buckets, self.heads),
+        )
+        bias = RelativeBias(
+            table=table,
+            offset=offset,
+            bidirectional=bidirectional,
+            max_distance=self.max_distance,
+        )
+        if self.in_core:
+            return bias
+        return bias.dense(queries=queries, keys=keys, dtype=self.dtype)
+
+
+class BiasedAttention(Attention):
+    """Self-attention with a relative position bias of its own, as in T5X's scalable_t5.
+
+    Attributes:
+        make_bias: factory of a `RelativePositionBias`.
+    """
+
+    make_bias: Callable[..., nn.Module] = dataclasses.field(kw_only=True)
+
+    def setup(self) -> None:
+        super().setup()
+        self.relative_position_bias = self.make_bias()
+
+    def prepare_scores(
+        self,
+        query: Float[Array, "B T H K"],
+        keys_values: KeyValues,
+        bias: Float[Array, "B H T S"] | None,
+        *,
+        mask: AttentionMask,
+        extra: PyTree,
+    ) -> tuple[Float[Array, "B T H K"], Any]:
+        """The query, and its bias plus `bias`."""
+        own = self.relative_position_bias(
+            queries=query.shape[1],
+            keys=keys_values.length,
+            offset=mask.first_slot,
+            bidirectional=mask.visibility != "causal",
+        )
+        return query, own if bias is None else bias + own
+
+
+# ---- A Transformer layer with an adapter, a small sublayer to train in place of the layer.
+
+
+class AdaptedBlock(PreNormBlock, kw_only=True):  # type: ignore[call-arg]
+    """A pre-norm layer, and then x + adapter(norm(x)).
+
+    Bapna & Firat 2019, as Raffel et al. 2020 have it (section 3.5.1): an additional sublayer after
+    the feed-forward network, with a norm and a residual connection of its own. An adapter whose
+    output starts at 0 leaves the layer as it was.
+
+    Attributes:
+        make_adapter: factory of the adapter, a feed-forward network.
+    """
+
+    make_adapter: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        super().setup()
+        self.adapter_norm = self.make_norm()
+        self.adapter = self.make_adapter()
+
+    def _feed_forward(self, x: Array, shared: Shared) -> Array:
+        x = super()._feed_forward(x, shared)
+        y = self._sublayer_input(x, self.adapter_norm)
+        y = self.adapter(y, tokens=shared.tokens, deterministic=shared.deterministic)
+        return self._sublayer_output(x, y, self.adapter_norm, shared)
+
+
+# ---- An encoder whose input is the token embeddings alone: T5's, without its decoder.
+
+
+class TokenEncoder(Encoder):
+    """An encoder with the parameters that it has in an `EncoderDecoder`, and a head.
+
+    Attributes:
+        make_embeddings: factory of the token embeddings. They are not projected: `make_projection`
+            is refused.
+    """
+
+    def setup(self) -> None:
+        if self.make_projection is not None:
+            raise ValueError(
+                "a TokenEncoder has embeddings as wide as its layers: leave make_projection out"
+            )
+        self.token_embedder = self.make_embeddings()
+        self.encoder = self.make_encoder()
+        self.head = self.make_task_head()
+
+    def embed(self, batch: Batch) -> Float[Array, "B L D"]:
+        """The token embeddings."""
+        return self.token_embedder(batch["encoder_input_tokens"])
+
+    def table(self) -> Float[Array, "V E"]:
+        """The token embeddings, for a head that is tied to them."""
+        return self.token_embedder.embedding
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

@@ -6,10 +6,10 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.narrow_keys import NarrowKeysAttention
 from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
@@ -17,6 +17,7 @@ from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
+from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
@@ -68,6 +69,54 @@ SIZES: dict[str, dict[str, Any]] = {
 
 GLOROT = nn.initializers.glorot_uniform()
 loss = autoregressive.loss
+
+
+# ---- Attention whose queries and keys are narrower than its values.
+
+
+class NarrowKeysAttention(Attention):
+    """Attention with d_k below d_v: Vaswani et al. 2017, section 3.2.2 and rows (B) of table 3.
+
+    Queries and keys are padded with zeros to the width of the values, which changes no dot product:
+    all cores and caches work, at the cost of attention of the full width.
+
+    Attributes:
+        key_width: d_k; `width` is d_v.
+    """
+
+    key_width: int = 1
+
+    def setup(self) -> None:
+        if not 1 <= self.key_width <= self.width:
+            raise ValueError(
+                f"model.d_k={self.key_width} must be from 1 to model.d_v={self.width}, the width "
+                "of the values"
+            )
+        groups = self.kv_heads or self.heads
+        self.query = self._narrow("query", self.heads, "heads", self.query_init)
+        self.key = self._narrow("key", groups, "kv_heads", self.kernel_init)
+        self.value = self._into_heads("value", groups, "kv_heads", self.kernel_init)
+        self.scale_factor = self.key_width**-0.5 if self.scale is None else self.scale
+
+    def _narrow(self, name: str, heads: int, axis: str, init: Initializer) -> Linear:
+        return _Padded(
+            (heads, self.key_width),
+            axes=("embed", axis, "kv"),
+            use_bias=self._has_bias(name),
+            kernel_init=init,
+            dtype=self.dtype,
+            width=self.width,
+        )
+
+
+class _Padded(Linear):
+    """A Linear whose output is padded with zeros to `width`."""
+
+    width: int = 0
+
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        y = super().__call__(x)
+        return jnp.pad(y, [(0, 0)] * (y.ndim - 1) + [(0, self.width - y.shape[-1])])
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

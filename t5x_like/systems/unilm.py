@@ -1,18 +1,149 @@
-"""UniLM: Dong et al. 2019, "Unified Language Model Pre-training ..." (arXiv:1905.03197)."""
+"""UniLM: Dong et al. 2019, "Unified Language Model Pre-training ..." (arXiv:1905.03197).
 
+One encoder under the attention masks of four language models: Dong et al. 2019 (UniLM).
+
+| language model | a position attends to | segment ids |
+|---|---|---|
+| bidirectional | the whole document | 0, 1 |
+| sequence_to_sequence | the first segment, and earlier positions of the second one | 4, 5 |
+| left_to_right | itself and earlier positions | 2 |
+| right_to_left | itself and later positions | 3 |
+"""
+
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like import losses
-from t5x_like.models.networks.unified_encoder import SEGMENTS, UnifiedEncoder
+from t5x_like.models.attention.cache import Cache, open_cache
+from t5x_like.models.attention.masks import AttentionMask, RangeMask, Visibility
+from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
+
+# The segment ids of a first and of a second text, by language model, as in the authors' code.
+SEGMENTS = {
+    "bidirectional": (0, 1),
+    "sequence_to_sequence": (4, 5),
+    "left_to_right": (2, 2),
+    "right_to_left": (3, 3),
+}
+_SOURCE, _TARGET = SEGMENTS["sequence_to_sequence"]
+
+
+class UnifiedEncoder(Encoder):
+    """An encoder under four attention masks, one of which generates text.
+
+    The segment ids of a batch, `encoder_token_types`, select the mask of each document (SEGMENTS);
+    without them the encoder is bidirectional.
+
+    Attributes:
+        mask_id: the token [MASK], at which the model predicts the original token.
+        longest: positions of the model, and so the tokens of the longest row.
+    """
+
+    generates: ClassVar[bool] = True
+    visibility: ClassVar[Visibility] = "causal"  # of the tokens that it generates
+
+    mask_id: int = 103
+    longest: int = 512
+
+    def mask(self, batch: Batch) -> AttentionMask:
+        """The attention mask of the kind (section 2.3, figure 1)."""
+        mask = super().mask(batch)
+        if "encoder_token_types" not in batch:
+            return mask
+        first, last = _visible(batch)
+        return RangeMask(
+            query_segments=mask.query_segments,
+            key_segments=mask.key_segments,
+            first=first,
+            last=last,
+        )
+
+    def prefill(
+        self,
+        decoder_input_tokens: Int[Array, "B P"],
+        *,
+        cache_length: int,
+        decoder_mask: Bool[Array, "B P"] | None = None,
+    ) -> tuple[Float[Array, "B V"], Cache]:
+        """Run the sources through the encoder: the logits of the first target token, and a cache.
+
+        Args:
+            decoder_input_tokens: left-padded sources, [CLS] text [SEP].
+            cache_length: tokens of source and target together.
+            decoder_mask: True on real tokens; None if all are.
+
+        Raises:
+            ValueError: more tokens than the model has positions.
+        """
+        if cache_length > self.longest:
+            raise ValueError(
+                f"source and target have {cache_length} tokens together, more than the "
+                f"{self.longest} positions that the model has (model.positions)"
+            )
+        rows, length = decoder_input_tokens.shape
+        real = jnp.ones((rows, length), bool) if decoder_mask is None else decoder_mask
+        slots = cache_length + 1  # with the [MASK] after the last token
+        layers = self.make_encoder(parent=None).empty_cache(batch=rows, slots=slots)
+        cache = open_cache(layers, prompt=real, slots=slots)
+        cache, mask, positions = cache.push(_append(real, True), visibility="prefix")
+        mask = dataclasses.replace(mask, prefix=cache.real & (jnp.arange(slots) < length))
+        segments = _append(jnp.full((rows, length), _SOURCE), _TARGET)
+        logits, cache = self._predict(decoder_input_tokens, cache, mask, positions, segments)
+        return logits[:, 0], cache
+
+    def extend(
+        self, tokens: Int[Array, "B T"], cache: Cache
+    ) -> tuple[Float[Array, "B 1 V"], Cache]:
+        """The logits of the next token after more target tokens, and the cache with these."""
+        real = jnp.ones((tokens.shape[0], tokens.shape[1] + 1), bool)
+        cache, mask, positions = cache.push(real, visibility="causal")
+        segments = jnp.full(real.shape, _TARGET)
+        return self._predict(tokens, cache, mask, positions, segments)
+
+    def _predict(
+        self, tokens: Array, cache: Cache, mask: AttentionMask, positions: Array, segments: Array
+    ) -> tuple[Array, Cache]:
+        """Run the tokens and a [MASK] after them: the logits at the [MASK], and the cache."""
+        batch = {
+            "encoder_input_tokens": _append(tokens, self.mask_id),
+            "encoder_token_types": segments,
+            "encoder_positions": positions,
+        }
+        shared = Shared(mask=mask, positions=positions)
+        hidden, layers = self.encoder(self.embed(batch), shared, cache.layers)
+        logits = self.head(hidden[:, -1:], self.table(), {})["logits"]
+        # The token that comes next takes the slot of the [MASK].
+        return logits, dataclasses.replace(cache, layers=layers, length=cache.length - 1)
+
+
+def _append(x: Array, value: int | bool) -> Array:
+    return jnp.pad(x, ((0, 0), (0, 1)), constant_values=value)
+
+
+def _visible(batch: Batch) -> tuple[Int[Array, "B L"], Int[Array, "B L"]]:
+    """The first and the last position that each position attends to, by its segment id."""
+    segments, documents = batch["encoder_token_types"], batch["encoder_segment_ids"]
+    here = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
+    end = jnp.full_like(here, segments.shape[1] - 1)
+    # A segment ends where the next one, or in a packed row the next document, begins.
+    ends = (segments[:, 1:] != segments[:, :-1]) | (documents[:, 1:] != documents[:, :-1])
+    ends = jnp.pad(ends, ((0, 0), (0, 1)), constant_values=True)
+    end_of_segment = jax.lax.cummin(jnp.where(ends, here, end), axis=1, reverse=True)
+    causal = (segments == _TARGET) | (segments == SEGMENTS["left_to_right"][0])
+    last = jnp.where(causal, here, jnp.where(segments == _SOURCE, end_of_segment, end))
+    return jnp.where(segments == SEGMENTS["right_to_left"][0], here, 0), last
+
 
 # Section 2.4: BERT large, with its cased vocabulary; `base` was released with the code.
 _SPECIAL_TOKENS = {"sep_id": 102, "mask_id": 103}  # BERT's

@@ -1,19 +1,26 @@
 """XLNet: Yang et al. 2019, "Generalized Autoregressive Pretraining ..." (arXiv:1906.08237)."""
 
+import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like import losses
+from t5x_like.models.attention.cache import KeyValues
+from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.attention.multi_head import Attention
+from t5x_like.models.attention.relative_shift import align_distances
 from t5x_like.models.attention.selection import select_core
-from t5x_like.models.attention.two_sided import TwoSidedAttention
+from t5x_like.models.blocks.residual import PostNormBlock, refuse_cross_attention
+from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.blocks.two_stream import TwoStreamBlock
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.encoder_heads import (
@@ -23,7 +30,9 @@ from t5x_like.models.heads.encoder_heads import (
     Pooler,
     select_head,
 )
-from t5x_like.models.networks.permuted_encoder import PermutedEncoder
+from t5x_like.models.linear import Initializer
+from t5x_like.models.matrix_product import product
+from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch, Outputs
@@ -68,6 +77,445 @@ class OutputLayer(nn.Module):
     ) -> Outputs:
         """`logits`, float32 [B, P, V] at the places to predict, or [B, L, V] without any."""
         return {"logits": TiedHead(use_bias=True, name="output")(hidden, table)}
+
+
+# ---- Attention to both sides by relative position and segment, with orders of prediction: XLNet's.
+
+
+@flax.struct.dataclass(kw_only=True)
+class OrderMask(AttentionMask):
+    """An AttentionMask under which a query attends to what comes before it in an order.
+
+    Yang et al. 2019, section 2.3, equation 3: the query of the token at rank t attends to the keys
+    of ranks up to t, or below t where it must not see its own token. Keys of one rank come
+    together. What every query attends to, such as a memory, has the rank -1.
+
+    Attributes:
+        query_ranks, key_ranks: the place of each token in the order; None: all come together.
+        own: a query attends to keys of its own rank, and to its own key even if that is padding;
+            the queries are then those of the last keys.
+    """
+
+    query_ranks: Int[Array, "B T"] | None = None
+    key_ranks: Int[Array, "B S"] | None = None
+    own: bool = flax.struct.field(pytree_node=False)
+
+    def dense(self, *, queries: int, keys: int) -> Bool[Array, "B 1 T S"] | None:
+        """The matrix for `queries` (T) and `keys` (S)."""
+        allowed = super().dense(queries=queries, keys=keys)
+        if self.query_ranks is not None and self.key_ranks is not None:
+            query, key = self.query_ranks[:, None, :, None], self.key_ranks[:, None, None, :]
+            before = key <= query if self.own else key < query
+            allowed = before if allowed is None else allowed & before
+        if self.own and allowed is not None:
+            allowed |= jnp.eye(queries, keys, keys - queries, dtype=bool)
+        return allowed
+
+
+@flax.struct.dataclass
+class Sides:
+    """What the scores of a stream of queries depend on besides its content, for `Shared.extra`.
+
+    Attributes:
+        memory: M, the number of keys before those of the row.
+        slots: the slot of each query, counted as those of the keys; None: the queries are in
+            slots M, M + 1, ... to the last.
+        query_types, key_types: segments; None: no term of segments.
+        backward: rows whose text runs from its end to its beginning, or None.
+    """
+
+    memory: int = flax.struct.field(pytree_node=False, default=0)
+    slots: Int[Array, "B T"] | None = None
+    query_types: Int[Array, "B T"] | None = None
+    key_types: Int[Array, "B S"] | None = None
+    backward: Bool[Array, " B"] | None = None
+
+
+class TwoSidedAttention(Attention):
+    """Attention whose scores depend on content, relative position and segment.
+
+    Yang et al. 2019, sections 2.2 and 2.5: with q_i the query in slot i, k_j the key in slot j, R_d
+    the sines and then the cosines of the distance d, W, u, v, w and the two vectors s learned by
+    each layer, the score before scaling is
+
+        (q_i + u) k_j + (q_i + v) W R_{i-j} + (q_i + w) s,
+
+    s one vector where i and j have the same segment and the other where not. As in the released
+    code u, v and w are initialized as kernels are, and decay. Distances are negative for keys after
+    the query, without a longest one; where a row's text runs backward, all change their sign.
+    `Shared.extra` is a `Sides`.
+
+    Attributes:
+        features: D, the width of the sines and cosines; even.
+    """
+
+    features: int = dataclasses.field(kw_only=True)
+
+    def setup(self) -> None:
+        super().setup()
+        if self.features % 2:
+            raise ValueError(
+                f"model.d_model={self.features} is odd: distances are vectors of as many sines as "
+                "cosines, so it must be even"
+            )
+
+        def kernel(key: Array, shape: tuple[int, ...]) -> Array:
+            return self.kernel_init(key, (shape[0], math.prod(shape[1:]))).reshape(shape)
+
+        def weight(name: str, axis: str, *, rows: int) -> Array:
+            init = nn.with_logical_partitioning(kernel, (axis, "heads", "kv"))
+            return self.param(name, init, (rows, self.heads, self.width))
+
+        def bias(name: str) -> Array:
+            # Initialized and decayed as matrices are: by its axes it does not count as a bias.
+            init = nn.with_logical_partitioning(self.kernel_init, ("heads", "query"))
+            return self.param(name, init, (self.heads, self.width))
+
+        self.distance_kernel = weight("distance_kernel", "embed", rows=self.features)
+        self.segments = weight("segments", "types", rows=2)
+        self.content_bias = bias("content_bias")
+        self.distance_bias = bias("distance_bias")
+        self.segment_bias = bias("segment_bias")
+
+    def prepare_scores(
+        self,
+        query: Float[Array, "B T H K"],
+        keys_values: KeyValues,
+        bias: Float[Array, "B H T S"] | None,
+        *,
+        mask: AttentionMask,
+        extra: PyTree,
+    ) -> tuple[Float[Array, "B T H K"], Float[Array, "B H T S"]]:
+        """The query plus u, and the scaled scores of distances and segments plus `bias`."""
+        del mask
+        sides: Sides = extra
+        scores = self._distance_scores(query, sides, keys=keys_values.length)
+        if sides.query_types is not None and sides.key_types is not None:
+            differ = sides.query_types[:, :, None] != sides.key_types[:, None, :]
+            scores = scores + self._segment_scores(query, differ)
+        content = query + self.content_bias.astype(query.dtype)
+        return content, scores if bias is None else bias + scores
+
+    def _distance_scores(
+        self, query: Float[Array, "B T H K"], sides: Sides, *, keys: int
+    ) -> Float[Array, "B H T S"]:
+        # Of a row of L tokens after M of memory: from that of its last token to the first key, to
+        # that of its first token to the last key, M + 2 L - 1 in all.
+        distances = jnp.arange(keys - 1, sides.memory - keys, -1)
+        query = (query + self.distance_bias.astype(query.dtype)) * self.scale_factor
+        table = self._table(distances, sides.backward)
+        equation = "BTHK,RHK->BHTR" if sides.backward is None else "BTHK,BRHK->BHTR"
+        scores = product(equation, query, table)
+        if sides.slots is None:
+            return align_distances(scores, keys=keys)
+        # Column r is the distance keys - 1 - r.
+        columns = keys - 1 - (sides.slots[..., None] - jnp.arange(keys))
+        return jnp.take_along_axis(scores, columns[:, None], axis=-1)
+
+    def _table(
+        self, distances: Int[Array, " R"], backward: Bool[Array, " B"] | None
+    ) -> Float[Array, "R H K"] | Float[Array, "B R H K"]:
+        """W R_d of each distance, for each row where some run backward."""
+        # In float32 for every model.dtype, as sinusoidal positions are.
+        exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
+        angles = distances[:, None].astype(jnp.float32) * 10_000.0**-exponents
+        waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)]).astype(self.dtype)
+        kernel = self.distance_kernel.astype(self.dtype)
+        halves = kernel.reshape(2, self.features // 2, self.heads, self.width)
+        sines, cosines = jnp.einsum("PRD,PDHK->PRHK", waves, halves)
+        if backward is None:
+            return sines + cosines
+        # sin(-x) = -sin(x), cos(-x) = cos(x)
+        sign = jnp.where(backward, -1, 1).astype(self.dtype)
+        return sign[:, None, None, None] * sines + cosines
+
+    def _segment_scores(
+        self, query: Float[Array, "B T H K"], differ: Bool[Array, "B T S"]
+    ) -> Float[Array, "B H T S"]:
+        query = (query + self.segment_bias.astype(query.dtype)) * self.scale_factor
+        same, other = product("BTHK,NHK->NBHT", query, self.segments.astype(query.dtype))
+        return jnp.where(differ[:, None], other[..., None], same[..., None])
+
+
+# ---- A layer of two streams with one set of weights, and a memory of the text before.
+
+
+@flax.struct.dataclass
+class Streams:
+    """What the streams attend to, for `Shared.extra`.
+
+    Attributes:
+        masks: by stream, over the keys of the memory and then those of the row.
+        extras: by stream, the `extra` of its attention.
+        blind: queries of the stream "query" that attend to nothing, or None. A softmax over
+            nothing is the mean of all values, their own among them.
+        reused: tokens at the beginning of each row that the next one goes on from; None: all.
+    """
+
+    masks: Mapping[str, AttentionMask]
+    extras: Mapping[str, PyTree]
+    blind: Bool[Array, "B P"] | None = None
+    reused: Int[Array, " B"] | None = None
+
+
+class TwoStreamBlock(PostNormBlock):
+    """norm(x + sublayer(x)) for two streams (Yang et al. 2019, section 2.3 and appendix A.2).
+
+    The carry has the stream "content", [B, T, D], and perhaps a stream "query", [B, P, D]: places
+    to predict, which do not see their own tokens. Both have the same weights, and both attend to
+    the keys and values of the content alone, with those of the memory before them.
+
+    `Shared.extra` is a `Streams`. There is no cross-attention.
+    """
+
+    def setup(self) -> None:
+        refuse_cross_attention(self)
+        super().setup()
+
+    def __call__(  # type: ignore[override]
+        self, carry: dict[str, Array], shared: Shared, memory: Float[Array, "B M D"] | None
+    ) -> tuple[dict[str, Array], Any]:
+        """The layer's output by stream, and the next memory if one was given.
+
+        Where `shared.collect` is not empty, a `Collected` takes the place of the memory; its
+        scores are by stream.
+        """
+        streams: Streams = shared.extra
+        content = carry["content"]
+        context = content if memory is None else jnp.concatenate([memory, content], axis=1)
+        keys_values = self.self_attention.keys_values(context)
+        after: dict[str, Array] = {}
+        scores: Any = {}
+        for name, x in carry.items():
+            y, scores[name] = self.self_attention.attend(
+                x,
+                keys_values,
+                mask=streams.masks[name],
+                extra=streams.extras[name],
+                deterministic=shared.deterministic,
+                with_scores=shared.with_scores,
+            )
+            if name == "query" and streams.blind is not None:
+                y = jnp.where(streams.blind[..., None], 0, y)
+            x = self._sublayer_output(x, y, self.self_attention_norm, shared)
+            y = self.feed_forward(x, deterministic=shared.deterministic)
+            after[name] = self._sublayer_output(x, y, self.feed_forward_norm, shared)
+        if shared.collect:
+            return after, shared.collected(after, scores if shared.with_scores else None)
+        if memory is None:
+            return after, None
+        kept = remembered(context, streams.reused, size=memory.shape[1])
+        return after, jax.lax.stop_gradient(kept)
+
+
+def remembered(
+    context: Float[Array, "B S *D"], reused: Int[Array, " B"] | None, *, size: int
+) -> Float[Array, "B M *D"]:
+    """The last M before the text that the next row begins with.
+
+    Args:
+        context: the memory, M, and then the row.
+        reused: tokens at the beginning of each row that the next one goes on from; None: all.
+        size: M.
+    """
+    if reused is None:
+        return context[:, context.shape[1] - size :]
+    places = reused[:, None] + jnp.arange(size)
+    places = places.reshape(*places.shape, *[1] * (context.ndim - 2))
+    return jnp.take_along_axis(context, places, axis=1)
+
+
+# ---- An encoder that predicts tokens in any order, by a second stream of queries: XLNet's.
+
+
+CONTENT, QUERY = "content", "query"
+
+
+class PermutedEncoder(Encoder):
+    """An encoder whose tokens are predicted in an order (Yang et al. 2019, section 2.3).
+
+    Where the batch has `predicted_positions`, the head reads the stream of queries at these; else
+    it reads the stream of contents, as in fine-tuning.
+
+    A batch has the fields of `Encoder`'s, and perhaps
+
+        encoder_order        int32 [B, L], the rank of each token in the order of prediction, from
+                             0: it sees those of its rank and of lower ones, its query those of
+                             lower ones alone; without ranks all see all
+        predicted_positions  int32 [B, P], the places of the queries
+        encoder_token_types  int32 [B, L], segments
+        reversed             int32 [B], 1 where a row's text runs from its end to its beginning
+        memory               from the outputs for the batch before, or from `first_memory`
+        continued            int32 [B], 0 where a row does not go on from the row before
+        reused               int32 [B], how many of its first tokens the next row goes on from
+
+    Attributes:
+        make_embeddings: factory of a `TokenEmbed`.
+        make_encoder: factory of a tower of `TwoStreamBlock`s.
+        layers: N.
+        memory: M, the tokens of the text before that a row attends to; 0 for none.
+        query_init: initializer of w, the first vector of all queries.
+        dropout: rate for what the head reads.
+    """
+
+    layers: int = dataclasses.field(kw_only=True)
+    memory: int = dataclasses.field(kw_only=True)
+    query_init: Initializer = dataclasses.field(kw_only=True)
+    dropout: float = 0.0
+
+    def setup(self) -> None:
+        super().setup()
+        init = nn.with_logical_partitioning(self.query_init, ("embed",))
+        self.first_query = self.param("first_query", init, (self.embeddings.features,))
+        self.drop = nn.Dropout(self.dropout)
+
+    def table(self) -> Float[Array, "V D"]:
+        """The token embeddings, for a head that is tied to them."""
+        return self.embeddings.embedding
+
+    def first_memory(self, batch: Batch) -> PyTree:
+        """The memory before the first batch, in which nothing is real; empty without memory.
+
+        `hidden` [B, N, M, D] are the inputs of the N layers, `real` bool [B, M] where there is one.
+        """
+        if not self.memory:
+            return {}
+        rows = len(batch["encoder_input_tokens"])
+        embeddings = self.make_embeddings(parent=None)
+        shape = (rows, self.layers, self.memory, embeddings.features)
+        return {
+            "hidden": jnp.zeros(shape, embeddings.dtype),
+            "real": jnp.zeros((rows, self.memory), bool),
+        }
+
+    def _encode(
+        self, batch: Batch, *, deterministic: bool, collect: tuple[str, ...]
+    ) -> tuple[Float[Array, "B L D"], dict[str, Any]]:
+        carry = {CONTENT: self.embeddings(batch["encoder_input_tokens"])}
+        if "predicted_positions" in batch:
+            rows = batch["predicted_positions"].shape
+            query = self.first_query.astype(carry[CONTENT].dtype)
+            carry[QUERY] = jnp.broadcast_to(query, (*rows, len(query)))
+        memory = batch.get("memory")
+        real = None if memory is None else _real(memory, batch)
+        streams = _streams(batch, real)
+        shared = Shared(
+            mask=streams.masks[CONTENT],
+            tokens=batch["encoder_input_tokens"],
+            extra=streams,
+            deterministic=deterministic,
+            collect=collect,
+        )
+        per_layer = None
+        if memory is not None:
+            per_layer = self.encoder.layers.split(jnp.swapaxes(memory["hidden"], 0, 1))
+        last, per_layer = self.encoder(carry, shared, per_layer)
+        hidden = self.drop(last[QUERY if QUERY in last else CONTENT], deterministic)
+        if collect and QUERY not in last:
+            per_layer = _of_content(per_layer)
+        return hidden, {"encoder": per_layer}
+
+    def predict(self, batch: Batch, *, deterministic: bool = True) -> tuple[Outputs, PyTree]:
+        """The outputs of the head, and the memory after the batch; empty without one before it."""
+        hidden, found = self._encode(batch, deterministic=deterministic, collect=())
+        outputs = self.head(hidden, self.table(), batch, deterministic=deterministic)
+        if "memory" not in batch:
+            return outputs, {}
+        layers = found["encoder"]
+        after = jnp.stack(layers, axis=1) if isinstance(layers, tuple) else layers.swapaxes(0, 1)
+        real = jnp.concatenate(
+            [_real(batch["memory"], batch), batch["encoder_segment_ids"] > 0], axis=1
+        )
+        real = remembered(real, batch.get("reused"), size=self.memory)
+        return outputs, {"hidden": after, "real": real}
+
+
+def _real(memory: PyTree, batch: Batch) -> Array:
+    """Where there is a memory that a row goes on from."""
+    real = memory["real"]
+    return real & (batch["continued"] > 0)[:, None] if "continued" in batch else real
+
+
+def _of_content(collected: Collected) -> Collected:
+    """What is collected of the only stream."""
+
+    def content(found: PyTree) -> PyTree:
+        return None if found is None else found[CONTENT]
+
+    return Collected(
+        hidden_states=content(collected.hidden_states),
+        attention_scores=content(collected.attention_scores),
+    )
+
+
+def _streams(batch: Batch, real: Array | None) -> Streams:
+    """What the streams attend to.
+
+    Args:
+        real: where there is a memory, bool [B, M], or None.
+
+    Raises:
+        ValueError: places to predict, and no order.
+    """
+    places: dict[str, Array | None] = {CONTENT: None}
+    masks = {CONTENT: _mask(batch, real, None)}
+    blind = None
+    if "predicted_positions" in batch:
+        if "encoder_order" not in batch:
+            raise ValueError(
+                "this head predicts tokens in an order, and the batch has none: set "
+                "data.objective='xlnet', or model.head to one for the labels"
+            )
+        places[QUERY] = at = batch["predicted_positions"]
+        masks[QUERY] = _mask(batch, real, at)
+        keys = batch["encoder_segment_ids"].shape[1] + (0 if real is None else real.shape[1])
+        seen: Any = masks[QUERY].dense(queries=at.shape[1], keys=keys)
+        blind = ~jnp.any(seen, axis=(1, -1))
+    return Streams(
+        masks=masks,
+        extras={name: _sides(batch, real, at) for name, at in places.items()},
+        blind=blind,
+        reused=batch.get("reused"),
+    )
+
+
+def _mask(batch: Batch, real: Array | None, at: Array | None) -> OrderMask:
+    """The mask of the contents, or of the queries at some places."""
+    segments, order = batch["encoder_segment_ids"], batch.get("encoder_order")
+    return OrderMask(
+        # With one document in a row, padding may attend to it: no segments to compare.
+        query_segments=_take(segments, at) if "encoder_positions" in batch else None,
+        key_segments=_after(real, segments, real),
+        query_ranks=None if order is None else _take(order, at),
+        key_ranks=None if order is None else _after(real, order, -1),
+        own=at is None,
+    )
+
+
+def _sides(batch: Batch, real: Array | None, at: Array | None) -> Sides:
+    """Slots and segments of the contents, or of the queries at some places."""
+    size = 0 if real is None else real.shape[1]
+    types = batch.get("encoder_token_types")
+    return Sides(
+        memory=size,
+        slots=None if at is None else at + size,
+        query_types=None if types is None else _take(types, at),
+        # In the code a memory is of the first segment.
+        key_types=None if types is None else _after(real, types, 0),
+        backward=batch["reversed"] > 0 if "reversed" in batch else None,
+    )
+
+
+def _take(row: Array, at: Array | None) -> Array:
+    return row if at is None else jnp.take_along_axis(row, at, axis=1)
+
+
+def _after(real: Array | None, row: Array, before: Any) -> Array:
+    """A row of numbers, with other ones for the memory before it."""
+    if real is None:
+        return row
+    before = jnp.broadcast_to(jnp.asarray(before, row.dtype), real.shape)
+    return jnp.concatenate([before, row], axis=1)
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:

@@ -14,11 +14,11 @@ from t5x_like.models.blocks import stack
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.shared import Shared
-from t5x_like.models.blocks.shared_stack import SharedStack
 from t5x_like.models.blocks.stack import Stack, unstack_layers
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
+from t5x_like.systems.albert import SharedStack
 
 LENGTH, WIDTH = 5, 8
 X = jnp.asarray(np.random.default_rng(0).standard_normal((2, LENGTH, WIDTH)), jnp.float32)

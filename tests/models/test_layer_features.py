@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from t5x_like.losses import fine_tuning
-from t5x_like.models.heads.layer_features import LAYERS, LayerFeatures
 from t5x_like.systems import bart, bert
+from t5x_like.systems.bert import LAYERS, LayerFeatures
 
 TINY = {
     "vocab_size": 32,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like.models.attention.relative_buckets import relative_position_bucket
-from t5x_like.models.attention.relative_position_bias import RelativePositionBias
+from t5x_like.systems.t5 import RelativePositionBias
 
 
 def buckets(distances, *, bidirectional):

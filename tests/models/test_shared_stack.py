@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.models.blocks.shared_stack import SharedStack
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.linear import Linear
+from t5x_like.systems.albert import SharedStack
 
 LAYERS, GROUPS, INNER = 4, 2, 2
 BLOCKS = LAYERS * INNER

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x_like.models.heads import stochastic_answer
-from t5x_like.models.heads.stochastic_answer import StochasticAnswer, kept_steps
+from t5x_like.systems.mt_dnn import StochasticAnswer, kept_steps
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "stochastic_answer.npz"
 # A gate after the other in PyTorch, [3 D, D]; here [D, 3, D].

@@ -10,7 +10,6 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.attention.transformer_xl import TransformerXLAttention
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
@@ -18,6 +17,7 @@ from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
+from t5x_like.systems.gopher import TransformerXLAttention
 
 FEATURES, HEADS, WIDTH = 6, 2, 5
 # Float32 sums of some tens of terms of order 1, in another order.

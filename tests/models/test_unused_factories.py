@@ -7,15 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like.models.attention.global_local import GlobalLocalAttention
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.mask_decoder import MaskDecoderBlock
 from t5x_like.models.blocks.parallel import TwoNormParallelBlock
 from t5x_like.models.blocks.shared import Shared
-from t5x_like.models.blocks.two_stream import TwoStreamBlock
 from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.networks.token_encoder import TokenEncoder
+from t5x_like.systems.bigbird_etc import GlobalLocalAttention
+from t5x_like.systems.deberta import MaskDecoderBlock
 from t5x_like.systems.deberta_v2 import GradientDisentangledPair
+from t5x_like.systems.t5 import TokenEncoder
+from t5x_like.systems.xlnet import TwoStreamBlock
 
 ATTENTION = functools.partial(Attention, heads=2, width=4)
 

@@ -12,11 +12,11 @@ from jax.extend.core import jaxprs_in_params
 
 from t5x_like import convert, partitioning
 from t5x_like.losses import forward
-from t5x_like.models.attention.global_local import GlobalLocalAttention, SentenceMask
 from t5x_like.pretrained.loading import load
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.systems import bigbird_etc, roberta
+from t5x_like.systems.bigbird_etc import GlobalLocalAttention, SentenceMask
 
 TINY = bigbird_etc.SIZES["base"] | {
     "vocab_size": 32,

@@ -14,11 +14,11 @@ from configs import deberta as configs
 from t5x_like import config as run_config
 from t5x_like import partitioning
 from t5x_like.losses import forward
-from t5x_like.models.attention.disentangled import relative_rows
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import deberta, deberta_v2
+from t5x_like.systems.deberta import relative_rows
 
 # Hugging Face's counts for `microsoft/deberta-base`, `-large` and `microsoft/deberta-v3-*`.
 PUBLISHED = {

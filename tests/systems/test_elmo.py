@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from t5x_like import from_pretrained, losses
-from t5x_like.losses import sampled_softmax
-from t5x_like.models.heads.layer_mix import LayerMix
 from t5x_like.systems import elmo
+from t5x_like.systems.elmo.network import LayerMix
 from t5x_like.vocabularies.words import spell_all, spell_texts
 from tests.golden import drawn_elmo, drawn_weights
 
@@ -240,14 +239,14 @@ def test_padding_of_a_text_changes_no_other_state():
 
 def test_a_word_is_drawn_as_often_as_its_probability():
     vocabulary, number, draws = 50, 10, 4000
-    draw = functools.partial(sampled_softmax.draw, vocabulary=vocabulary, number=number)
+    draw = functools.partial(elmo.draw, vocabulary=vocabulary, number=number)
     words, times = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), draws))
     assert all(len({*row}) == number for row in np.asarray(words[:100]).tolist())
     counts = np.bincount(np.ravel(words), minlength=vocabulary) / draws
     assert counts[0] > 5 * counts[-1]
     # A sum over the drawn words, each divided by its probability, estimates the whole sum.
     values = np.exp(np.random.default_rng(0).normal(size=vocabulary))
-    log_q = sampled_softmax.log_expected(words, times[:, None], vocabulary=vocabulary)
+    log_q = elmo.log_expected(words, times[:, None], vocabulary=vocabulary)
     estimates = np.sum(values[words] / np.exp(log_q), axis=1)
     error = estimates.std() / draws**0.5
     assert abs(estimates.mean() - values.sum()) < 4 * error < 0.05 * values.sum()
@@ -262,14 +261,14 @@ def test_the_sampled_loss_approaches_the_loss_over_all_words():
     targets = jax.random.randint(keys[3], (4, 5), 0, vocabulary)
     weights = jnp.ones((4, 5)).at[1, 2].set(0)
     inputs = hidden, targets, weights, kernel, bias
-    whole, weight, sums = sampled_softmax.full(*inputs)
+    whole, weight, sums = elmo.full_softmax(*inputs)
     assert weight == 19
     expected, _, by_hand = losses.cross_entropy(hidden @ kernel.T + bias, targets, weights)
     np.testing.assert_allclose(whole, expected, rtol=1e-6)
     assert sums["accuracy"] == by_hand["accuracy"]
 
     def mean_loss(number):
-        one = functools.partial(sampled_softmax.sampled, number=number)
+        one = functools.partial(elmo.sampled_softmax, number=number)
         keys = jax.random.split(jax.random.key(number), 50)
         found = jax.jit(jax.vmap(lambda key: one(key, *inputs)[0]))(keys)
         return abs(np.mean(found) / weight - whole / weight)
@@ -279,7 +278,7 @@ def test_the_sampled_loss_approaches_the_loss_over_all_words():
     print(far, near, all_but_one)
     assert all_but_one < 0.01 < near < far
     with pytest.raises(ValueError, match=r"loss.sampled=300 must be below model.vocab_size=300"):
-        sampled_softmax.sampled(keys[0], *inputs, number=300)
+        elmo.sampled_softmax(keys[0], *inputs, number=300)
 
 
 def test_the_mix_is_a_scaled_mean_at_first():

@@ -11,10 +11,10 @@ import pytest
 
 from t5x_like.hf.folder import read_json
 from t5x_like.losses import forward
-from t5x_like.models.heads.span_boundary import SpanBoundary
 from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.encoder_model import PretrainedEncoder
 from t5x_like.systems import bert, spanbert
+from t5x_like.systems.spanbert import SpanBoundary
 
 # Hugging Face's counts of cased BERTs, which `SpanBERT/spanbert-base-cased` and `-large-cased` are;
 # the authors round them to 110M and 340M.

@@ -13,8 +13,8 @@ import pytest
 import t5x_like
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.narrow_keys import NarrowKeysAttention
 from t5x_like.systems import transformer
+from t5x_like.systems.transformer import NarrowKeysAttention
 
 EXACT = {"base": 63_045_632, "big": 214_171_648}
 # Table 3, in millions.

@@ -10,9 +10,9 @@ import pytest
 
 from t5x_like import losses
 from t5x_like.losses import forward
-from t5x_like.models.networks.unified_encoder import SEGMENTS
 from t5x_like.preprocessing.objectives.masked import formats
 from t5x_like.systems import bert, unilm
+from t5x_like.systems.unilm import SEGMENTS
 from tests.tiny_unilm import TINY, make, read, shapes, under
 
 

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from t5x_like import decoding
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.models.networks.unified_encoder import SEGMENTS
 from t5x_like.pretrained import from_pretrained
+from t5x_like.systems.unilm import SEGMENTS
 from tests.tiny_unilm import TINY, make, outputs, under
 
 GOLDEN = dict(np.load(Path(__file__).resolve().parents[1] / "golden" / "unilm.npz"))

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like.losses import policy_gradient as pg
+from t5x_like.systems import policy_optimization as pg
 
 NAN = np.nan
 MASK = np.float32([[1, 1, 1], [1, 1, 0]])
-advantages = jax.jit(pg.advantages, static_argnames=("discount", "decay"))
+advantages = jax.jit(pg.generalized_advantages, static_argnames=("discount", "decay"))
 whiten = jax.jit(pg.whiten, static_argnames="shift")
 
 

@@ -1,0 +1,474 @@
+"""ELMo's network: LSTMs with projections, the bidirectional language model, heads, the mix."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from t5x_like.models.blocks.shared import Collected
+from t5x_like.models.dropout import make_dropout
+from t5x_like.models.embeddings.character_cnn import symmetric
+from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.linear import Initializer
+from t5x_like.models.matrix_product import product
+from t5x_like.models.types import Batch, Outputs
+from t5x_like.names import choose
+
+# ---- LSTMs with a projection, for both directions at once.
+
+
+DIRECTIONS = 2  # forward and backward
+
+
+class State(NamedTuple):
+    """What an LSTM remembers of the words before; with N layers, [B, N, 2, ...] between batches.
+
+    Attributes:
+        memory: the cells [..., C], float32.
+        output: the projected outputs [..., P].
+    """
+
+    memory: Float[Array, "... C"]
+    output: Float[Array, "... P"]
+
+
+class ProjectedLSTM(nn.Module):
+    """One layer of two LSTMs, one for each direction, that do not read each other.
+
+    With the output h of the step before and the input x (Sak et al. 2014, without peepholes):
+
+        i, g, f, o = W x + U h + b
+        c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g));  h = clip(V (sigmoid(o) * tanh(c)))
+
+    The forget gate's bias starts at 1. A step over padding leaves the state as it is, and its
+    output is 0.
+
+    Attributes:
+        cell: C, numbers in a cell.
+        features: P, numbers in an output; V is left out where it is None, and P = C.
+        cell_clip, projection_clip: the largest absolute values; 0 for no limit.
+    """
+
+    cell: int
+    features: int | None
+    cell_clip: float = 0.0
+    projection_clip: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "2 B T D"], real: Bool[Array, "2 B T"], state: State
+    ) -> tuple[Float[Array, "2 B T P"], State]:
+        """The outputs of all steps, in the order in which each direction reads, and the state.
+
+        Args:
+            state: before the first step, [2, B, C] and [2, B, P].
+        """
+        inputs, width = x.shape[-1], self.features or self.cell
+        limit = symmetric((6 / (inputs + width + 4 * self.cell)) ** 0.5)
+        matrix = ("directions", "embed", "gates", "mlp")
+        kernel = self._matrix("input", limit, (inputs, 4, self.cell), matrix)
+        recurrent = self._matrix("recurrent", limit, (width, 4, self.cell), matrix)
+        bias = nn.with_logical_partitioning(_forget_at_first, ("directions", "gates", "mlp"))
+        b = self.param("bias", bias, (DIRECTIONS, 4, self.cell))
+        project = None
+        if self.features is not None:
+            limit = symmetric((6 / (self.cell + width)) ** 0.5)
+            axes = ("directions", "mlp", "embed")
+            project = self._matrix("projection", limit, (self.cell, width), axes)
+        # The inputs of all steps at once: only what depends on the step before is in the loop.
+        gates = jnp.einsum("zbti,zigc->tzbgc", x.astype(self.dtype), kernel) + b[:, None]
+
+        def step(state: State, now: tuple[Array, Array]) -> tuple[State, Array]:
+            gates, real = now
+            z = gates + jnp.einsum("zbp,zpgc->zbgc", state.output.astype(self.dtype), recurrent)
+            i, g, f, o = (z[:, :, gate].astype(jnp.float32) for gate in range(4))
+            memory = nn.sigmoid(f) * state.memory + nn.sigmoid(i) * nn.tanh(g)
+            memory = _clip(memory, self.cell_clip)
+            output = (nn.sigmoid(o) * nn.tanh(memory)).astype(self.dtype)
+            if project is not None:
+                output = jnp.einsum("zbc,zcp->zbp", output, project)
+            output = _whole(_clip(output, self.projection_clip))
+            real = real[..., None]
+            after = State(
+                jnp.where(real, memory, state.memory),
+                jnp.where(real, output, state.output).astype(state.output.dtype),
+            )
+            return after, jnp.where(real, output, 0)
+
+        state, outputs = jax.lax.scan(step, state, (gates, jnp.moveaxis(real, 2, 0)))
+        return jnp.moveaxis(outputs, 0, 2), state
+
+    def _matrix(
+        self, name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]
+    ) -> Array:
+        init = nn.with_logical_partitioning(init, axes)
+        return self.param(name, init, (DIRECTIONS, *shape)).astype(self.dtype)
+
+
+def _forget_at_first(key: Array, shape: tuple[int, ...]) -> Array:
+    del key
+    return jnp.zeros(shape).at[:, 2].set(1.0)
+
+
+def _clip(x: Array, limit: float) -> Array:
+    return jnp.clip(x, -limit, limit) if limit else x
+
+
+def _whole(x: Float[Array, "2 B P"]) -> Any:
+    """Keep the last axis whole on every device: see `linear.keep_whole`."""
+    return nn.with_logical_constraint(x, (None, "activation_batch", "activation_embed"))
+
+
+class StackedLSTM(nn.Module):
+    """N layers of LSTMs in both directions: Peters et al. 2018, section 3.4.
+
+    Every layer but the first adds its input to its output.
+
+    Attributes:
+        cell, features, cell_clip, projection_clip: see `ProjectedLSTM`.
+        dropout: of the input of each layer, before it is added, too.
+        dropout_broadcast: all steps have the same mask.
+    """
+
+    layers: int
+    cell: int
+    features: int | None
+    cell_clip: float = 0.0
+    projection_clip: float = 0.0
+    dropout: float = 0.0
+    dropout_broadcast: bool = False
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "2 B T D"],
+        real: Bool[Array, "2 B T"],
+        state: State | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "N 2 B T P"], State]:
+        """The outputs of all layers, in the order in which each direction reads, and the state.
+
+        Args:
+            real: False on padding.
+            state: before the first step, [B, N, 2, ...]; None for zeros.
+        """
+        state = self.first_state(x.shape[1]) if state is None else state
+        outputs, states = [], []
+        for number in range(self.layers):
+            layer = ProjectedLSTM(
+                cell=self.cell,
+                features=self.features,
+                cell_clip=self.cell_clip,
+                projection_clip=self.projection_clip,
+                dtype=self.dtype,
+                name=f"layer_{number}",
+            )
+            x = make_dropout(self.dropout, broadcast=self.dropout_broadcast)(x, deterministic)
+            before = jax.tree.map(lambda s, n=number: jnp.moveaxis(s[:, n], 0, 1), state)
+            y, after = layer(x, real, before)
+            x = x + y if number else y
+            outputs.append(x)
+            states.append(jax.tree.map(lambda s: jnp.moveaxis(s, 1, 0), after))
+        return jnp.stack(outputs), jax.tree.map(lambda *s: jnp.stack(s, axis=1), *states)
+
+    def first_state(self, rows: int) -> State:
+        """The state before the first word: zeros [B, N, 2, ...]."""
+        shape = (rows, self.layers, DIRECTIONS)
+        width = self.features or self.cell
+        return State(jnp.zeros((*shape, self.cell)), jnp.zeros((*shape, width)))
+
+
+# ---- The mix of a bidirectional language model's layers that a task learns.
+
+
+# Of the vectors of the words and the outputs of the layers after them.
+LAYERS: Mapping[str, slice] = {
+    "all": slice(None),
+    "words": slice(0, 1),
+    "first": slice(1, 2),
+    "last": slice(-1, None),
+}
+
+
+class LayerMix(nn.Module):
+    """gamma * sum_j softmax(weights)_j h_j: Peters et al. 2018, equation 1.
+
+    The weights start at 0 and gamma at 1. One layer alone has gamma, too, and a weight of 1.
+
+    Attributes:
+        kind: one of LAYERS.
+        norm: bring the numbers of each h_j to mean 0 and variance 1 first, over the features of a
+            word. (The paper names layer normalization; the authors' code takes the mean and
+            the variance of all words of a batch, so that a word depends on its batch.)
+        dropout: rate after the sum.
+    """
+
+    kind: str = "all"
+    norm: bool = False
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, states: Float[Array, "N+1 B L D"], *, deterministic: bool = True
+    ) -> Float[Array, "B L D"]:
+        """The mix."""
+        chosen = states[LAYERS[self.kind]]
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("layers",))
+        weights = jax.nn.softmax(self.param("weights", zeros, (len(chosen),)))
+        gamma = self.param("gamma", nn.initializers.ones, ())
+        if self.norm:
+            chosen = jax.nn.standardize(chosen.astype(jnp.float32), axis=-1, epsilon=1e-12)
+        mixed = gamma * jnp.einsum("n,nbld->bld", weights, chosen)
+        return nn.Dropout(self.dropout)(mixed.astype(states.dtype), deterministic)
+
+
+def select_mix(kind: str, *, norm: bool, dropout: float) -> Callable[..., nn.Module]:
+    """The factory of a `LayerMix`.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    choose("model.mix", kind, LAYERS)
+    return functools.partial(LayerMix, kind=kind, norm=norm, dropout=dropout)
+
+
+# ---- Heads of a bidirectional language model: the words before and after, and classes of a text.
+
+
+class BothDirections(nn.Module):
+    """One softmax over V words for both directions: Peters et al. 2018, section 3.1.
+
+    Attributes:
+        dropout: rate of its input.
+    """
+
+    vocab_size: int
+    features: int
+    dropout: float = 0.0
+
+    def setup(self) -> None:
+        init = nn.initializers.normal(self.features**-0.5)
+        matrix = nn.with_logical_partitioning(init, ("vocab", "embed"))
+        self.kernel = self.param("kernel", matrix, (self.vocab_size, self.features))
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+        self.bias = self.param("bias", zeros, (self.vocab_size,))
+        self.drop = nn.Dropout(self.dropout)
+
+    def __call__(
+        self, hidden: Float[Array, "B L 2*P"], batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`forward_logits` of the word after each, `backward_logits` of the word before it.
+
+        Both are float32 [B, L, V].
+        """
+        halves = jnp.split(self.drop(hidden, deterministic), 2, axis=-1)
+        forward, backward = (to_vocabulary(half, self.kernel, self.bias) for half in halves)
+        return {"forward_logits": forward, "backward_logits": backward}
+
+    def inputs(self, hidden: Float[Array, "2 B T P"], *, deterministic: bool) -> Outputs:
+        """What a loss needs to compute logits itself: `hidden`, `kernel` and `bias`."""
+        hidden = self.drop(hidden, deterministic)
+        return {"hidden": hidden, "kernel": self.kernel, "bias": self.bias}
+
+
+def to_vocabulary(
+    x: Float[Array, "*batch P"], kernel: Float[Array, "V P"], bias: Float[Array, " V"]
+) -> Float[Array, "*batch V"]:
+    """Float32 logits."""
+    rows = product("np,vp->nv", x.reshape(-1, x.shape[-1]), kernel.astype(x.dtype))
+    return rows.reshape(*x.shape[:-1], -1) + bias.astype(jnp.float32)
+
+
+class WordsHead(nn.Module):
+    """The hidden states of all layers, for other uses."""
+
+    def __call__(self, hidden: Array, batch: Batch, *, deterministic: bool = True) -> Outputs:
+        """`hidden` [B, L, F], the last layer's."""
+        return {"hidden": hidden}
+
+
+class WordTagger(nn.Module):
+    """Predict a tag for each word."""
+
+    outputs: int
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "B L F"], batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, L, outputs]."""
+        return {"logits": output_layer(self.outputs, self.kernel_init, "tagger")(hidden)}
+
+
+class TextClassifier(nn.Module):
+    """Predict a class of a text from the largest value of each feature over its words."""
+
+    outputs: int
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "B L F"], batch: Batch, *, deterministic: bool = True
+    ) -> Outputs:
+        """`logits`, float32 [B, outputs]; of a row of padding those of zeros."""
+        real = batch["encoder_segment_ids"] > 0
+        # A finite number, so that a row of padding has a finite gradient.
+        lowest: Any = jnp.finfo(hidden.dtype).min
+        pooled = jnp.max(jnp.where(real[..., None], hidden, lowest), axis=1)
+        pooled = jnp.where(jnp.any(real, axis=1)[:, None], pooled, 0)
+        return {"logits": output_layer(self.outputs, self.kernel_init, "classifier")(pooled)}
+
+
+# ---- A bidirectional language model over characters, and networks of tasks on top of it.
+
+
+class BidirectionalLM(nn.Module):
+    """Two language models over the same vectors of words: Peters et al. 2018, section 3.1.
+
+    One reads forward, one backward; they share the vectors and the softmax, and no LSTM.
+
+    Attributes:
+        make_words: factory of the map from characters to vectors, `CharacterCNN`.
+        make_lstm: factory of the layers, `StackedLSTM`.
+        make_head: factory of `head(hidden, batch, deterministic=) -> outputs`.
+        sides: the sides of a batch that it reads.
+        generates: it does not.
+    """
+
+    sides: ClassVar[tuple[str, ...]] = ("encoder",)
+    generates: ClassVar[bool] = False
+
+    make_words: Callable[..., nn.Module]
+    make_lstm: Callable[..., nn.Module]
+    make_head: Callable[..., nn.Module]
+
+    def setup(self) -> None:
+        self.words, self.lstm, self.head = self.make_words(), self.make_lstm(), self.make_head()
+
+    def __call__(
+        self, batch: Batch, *, deterministic: bool = True, collect: tuple[str, ...] = ()
+    ) -> Outputs | tuple[Outputs, dict[str, Collected]]:
+        """The outputs of the head for texts, each a row that begins and ends with a mark.
+
+        Args:
+            batch: `encoder_characters` [B, L, K] and `encoder_segment_ids` [B, L], 0 on padding.
+            collect: ("hidden_states",) for those of the words and all layers.
+
+        Returns:
+            The outputs; with `collect` also {"lstm": Collected}.
+        """
+        for name in collect:
+            choose("collect", name, {"hidden_states": None})
+        states = self.states(batch, deterministic=deterministic)
+        outputs = self.read_out(states, batch, deterministic=deterministic)
+        return (outputs, {"lstm": Collected(hidden_states=states)}) if collect else outputs
+
+    def states(self, batch: Batch, *, deterministic: bool = True) -> Float[Array, "N+1 B L 2*P"]:
+        """h_j of all words: [x; x], then of each layer the outputs of both directions.
+
+        A row begins without memory, and padding is at its end.
+        """
+        x, real = self.words(batch["encoder_characters"]), batch["encoder_segment_ids"] > 0
+        layers = _read_both_ways(self.lstm, x, real, deterministic=deterministic)
+        return jnp.concatenate([jnp.concatenate([x, x], axis=-1)[None], layers])
+
+    def read_out(
+        self, states: Float[Array, "N+1 B L 2*P"], batch: Batch, *, deterministic: bool
+    ) -> Outputs:
+        """The outputs of the head, which reads the last layer."""
+        return self.head(states[-1], batch, deterministic=deterministic)
+
+    def read_on(
+        self, batch: Batch, state: State | None = None, *, deterministic: bool = True
+    ) -> tuple[Outputs, State]:
+        """Read two streams, of texts forward and of texts backward, from where they stopped.
+
+        Args:
+            batch: `encoder_characters` and `encoder_backward_characters` [B, T, K], each in the
+                order of reading; `encoder_segment_ids` [B, T] of both.
+            state: after the batch before; None for the beginning.
+
+        Returns:
+            What the head needs for its logits, see `BothDirections.inputs`, and the next state.
+        """
+        names = ("encoder_characters", "encoder_backward_characters")
+        x = self.words(jnp.concatenate([batch[name] for name in names]))
+        real = batch["encoder_segment_ids"] > 0
+        outputs, state = self.lstm(
+            jnp.reshape(x, (2, -1, *x.shape[1:])),
+            jnp.stack([real, real]),
+            state,
+            deterministic=deterministic,
+        )
+        return self.head.inputs(outputs[-1], deterministic=deterministic), state
+
+    def first_state(self, rows: int) -> State:
+        """What it remembers before the first word of a stream: zeros."""
+        return self.make_lstm(parent=None).first_state(rows)
+
+    @staticmethod
+    def example_batch(*, batch: int = 1, length: int = 8, characters: int = 50) -> Batch:
+        """A batch of zeros of the fields that `__call__` needs, to shape the parameters."""
+        ids = jnp.zeros((batch, length, characters), jnp.int32)
+        return {"encoder_characters": ids, "encoder_segment_ids": ids[..., 0] + 1}
+
+
+PLACES = ("input", "output", "both", "none")
+
+
+class TaskOverLM(BidirectionalLM, kw_only=True):  # type: ignore[call-arg]  # flax has it
+    """A task's own biLSTM over a bidirectional language model: Peters et al. 2018, section 3.3.
+
+    It reads [x_k; ELMo_k] for each word k, and the head [h_k; ELMo_k]: with x_k the vector of the
+    word without its context, h_k the biLSTM's output, and ELMo_k a mix of the language model's
+    layers, of its own weights at each of the two places.
+
+    Attributes:
+        make_task_lstm: factory of the task's biLSTM, a `StackedLSTM`.
+        make_mix: factory of `LayerMix`.
+        places: where ELMo_k is included, one of PLACES.
+    """
+
+    make_task_lstm: Callable[..., nn.Module]
+    make_mix: Callable[..., nn.Module]
+    places: str = "input"
+
+    def setup(self) -> None:
+        super().setup()
+        self.task_lstm = self.make_task_lstm()
+        if self.places in ("input", "both"):
+            self.mix_input = self.make_mix()
+        if self.places in ("output", "both"):
+            self.mix_output = self.make_mix()
+
+    def read_out(
+        self, states: Float[Array, "N+1 B L 2*P"], batch: Batch, *, deterministic: bool
+    ) -> Outputs:
+        """The outputs of the head, which reads the task's biLSTM."""
+        x = jnp.split(states[0], 2, axis=-1)[0]
+        if self.places in ("input", "both"):
+            mixed = self.mix_input(states, deterministic=deterministic)
+            x = jnp.concatenate([x, mixed], axis=-1)
+        real = batch["encoder_segment_ids"] > 0
+        hidden = _read_both_ways(self.task_lstm, x, real, deterministic=deterministic)[-1]
+        if self.places in ("output", "both"):
+            mixed = self.mix_output(states, deterministic=deterministic)
+            hidden = jnp.concatenate([hidden, mixed], axis=-1)
+        return self.head(hidden, batch, deterministic=deterministic)
+
+
+def _read_both_ways(
+    lstm: nn.Module, x: Float[Array, "B L D"], real: Bool[Array, "B L"], *, deterministic: bool
+) -> Float[Array, "N B L 2*P"]:
+    """The outputs of all layers for texts without anything before or after them."""
+    both, real_both = (jnp.stack([one, jnp.flip(one, axis=1)]) for one in (x, real))
+    outputs, _ = lstm(both, real_both, deterministic=deterministic)
+    return jnp.concatenate([outputs[:, 0], jnp.flip(outputs[:, 1], axis=2)], axis=-1)
