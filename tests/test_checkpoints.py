@@ -59,7 +59,6 @@ def test_gives_back_everything(two):
         assert_same(state, make_state(seed=20))
         assert position == POSITION
         assert_same(reader.restore(abstract_of(make_state()), step=10)[0], make_state(seed=10))
-        assert reader.latest_step == 20
     metadata = checkpoints.read_metadata(two)
     assert metadata["config"] == {"a": [1, 2]}
     assert metadata["versions"]["jax"] == jax.__version__
@@ -104,7 +103,6 @@ def test_the_positions_of_an_older_checkpoint_are_read(copy):
 def test_empty_folder_has_nothing_to_restore(tmp_path):
     with Checkpoints(tmp_path / "new" / "folder") as reader:
         assert reader.restore_latest(abstract_of(make_state())) is None
-        assert reader.latest_step is None
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,13 @@ class TextRows:
 
     tokens: Int[np.ndarray, "B L"]
     token_types: Int[np.ndarray, "B L"]
-    sizes: Int[np.ndarray, "B"]
+    sizes: Int[np.ndarray, " B"]
     text: Bool[np.ndarray, "B L"]
-    firsts: Int[np.ndarray, "B"]
+    firsts: Int[np.ndarray, " B"]
 
 
 def lay_out(
-    tokens: Int[np.ndarray, "T"],
+    tokens: Int[np.ndarray, " T"],
     rows: Sequence[Planned],
     *,
     length: int,
@@ -111,7 +111,9 @@ def lay_out(
     return TextRows(out, types, row_sizes.astype(np.int32), text, starts[row_ends - counts])
 
 
-def _ranges(starts: Int[np.ndarray, "N"], sizes: Int[np.ndarray, "N"]) -> Int[np.ndarray, "total"]:
+def _ranges(
+    starts: Int[np.ndarray, " N"], sizes: Int[np.ndarray, " N"]
+) -> Int[np.ndarray, " total"]:
     """The numbers start, start + 1, ... of each range, one range after the other."""
     before = np.cumsum(sizes) - sizes
     return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
@@ -131,7 +133,7 @@ class Units:
 
     sizes: Int[np.ndarray, "B W"]
     runs: Int[np.ndarray, "B W"]
-    counts: Int[np.ndarray, "B"]
+    counts: Int[np.ndarray, " B"]
     of_token: Int[np.ndarray, "B L"]
     text: Bool[np.ndarray, "B L"]
 

@@ -26,8 +26,8 @@ class Row:
         token_types: 1 in the second segment, for a vocabulary like BERT's; else 0.
     """
 
-    tokens: Int[np.ndarray, "L"]
-    token_types: Int[np.ndarray, "L"]
+    tokens: Int[np.ndarray, " L"]
+    token_types: Int[np.ndarray, " L"]
 
     @property
     def features(self) -> dict[str, np.ndarray]:
@@ -50,7 +50,7 @@ class Window:
     offsets: Int[np.ndarray, "C 2"]
 
     @property
-    def context(self) -> Int[np.ndarray, "C"]:
+    def context(self) -> Int[np.ndarray, " C"]:
         """The places in the row of the part's tokens."""
         return np.arange(self.first, self.first + len(self.offsets))
 
@@ -118,7 +118,7 @@ class RowWriter:
         before = [] if second is None else [second]
         return [self.of_text(text, " ".join([*before, choice])) for choice in choices]
 
-    def of_words(self, words: Sequence[str]) -> tuple[Row, Int[np.ndarray, "W"]]:
+    def of_words(self, words: Sequence[str]) -> tuple[Row, Int[np.ndarray, " W"]]:
         """The row of a text of words, and the place of each word's first token; 0 without one.
 
         A word has none if the row ends before it, or if the vocabulary's cleaning removes it.

@@ -35,10 +35,10 @@ class TreeRow(Row):
         trunk: the places in this row of the tokens of the row without branches.
     """
 
-    soft_positions: Int[np.ndarray, "L"]
-    branches: Int[np.ndarray, "L"]
-    entities: Int[np.ndarray, "L"]
-    trunk: Int[np.ndarray, "N"]
+    soft_positions: Int[np.ndarray, " L"]
+    branches: Int[np.ndarray, " L"]
+    entities: Int[np.ndarray, " L"]
+    trunk: Int[np.ndarray, " N"]
 
     @property
     def features(self) -> dict[str, np.ndarray]:
@@ -61,7 +61,7 @@ class TreeWindow(Window):
     row: TreeRow
 
     @property
-    def context(self) -> Int[np.ndarray, "C"]:
+    def context(self) -> Int[np.ndarray, " C"]:
         """The places in the row of the part's tokens."""
         return self.row.trunk[super().context]
 
@@ -118,7 +118,7 @@ class TreeWriter(RowWriter):
         """The row of one text or of two, with branches."""
         return self.graft(super().of_text(text, second))
 
-    def of_words(self, words: Sequence[str]) -> tuple[TreeRow, Int[np.ndarray, "W"]]:
+    def of_words(self, words: Sequence[str]) -> tuple[TreeRow, Int[np.ndarray, " W"]]:
         """The row of a text of words, with branches, and the place of each word's first token."""
         row, first = super().of_words(words)
         tree = self.graft(row)
@@ -172,8 +172,8 @@ class TreeWriter(RowWriter):
 
 def _flatten(
     row: Row,
-    own: Int[np.ndarray, "N"],
-    of_entity: Int[np.ndarray, "N"],
+    own: Int[np.ndarray, " N"],
+    of_entity: Int[np.ndarray, " N"],
     pieces: list[tuple[int, int, list[int]]],
 ) -> TreeRow:
     """Write each branch behind the last token of its entity."""

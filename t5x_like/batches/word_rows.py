@@ -41,7 +41,7 @@ class WordRowWriter:
             words += [END, *self._vocabulary.words(second)]
         return self._write(words)
 
-    def of_words(self, words: Sequence[str]) -> tuple[WordRow, Int[np.ndarray, "W"]]:
+    def of_words(self, words: Sequence[str]) -> tuple[WordRow, Int[np.ndarray, " W"]]:
         """The row of some words, and the place of each; 0 for those after the end of the row."""
         places = np.arange(1, len(words) + 1, dtype=np.int32)
         return self._write(words), np.where(places < self._length - 1, places, 0)

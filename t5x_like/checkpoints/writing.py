@@ -109,12 +109,6 @@ class Checkpoints:
         """Whether to save at this step."""
         return bool(self._every) and step % self._every == 0
 
-    @property
-    def latest_step(self) -> int | None:
-        """The newest step saved, or being saved; None for none."""
-        saving = [] if self._saving is None else [self._saving]
-        return max([*checkpoint_steps(self.folder), *saving], default=None)
-
     def save(
         self,
         step: int,

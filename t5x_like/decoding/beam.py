@@ -84,8 +84,8 @@ class _Ranking(flax.struct.PyTreeNode):
         stop_when_full: whether a prompt is finished as soon as K of its hypotheses have ended.
     """
 
-    penalties: Float[Array, "N"]
-    bounds: Float[Array, "N"]
+    penalties: Float[Array, " N"]
+    bounds: Float[Array, " N"]
     stop_when_full: Bool[Array, ""]
 
 
@@ -109,7 +109,7 @@ class _State(flax.struct.PyTreeNode):
     finished_tokens: Int[Array, "B K N"]
     finished_lengths: Int[Array, "B K"]
     finished_scores: Float[Array, "B K"]
-    improvable: Bool[Array, "B"]
+    improvable: Bool[Array, " B"]
     prompt: Int[Array, "BK P"] | None
 
 
@@ -255,7 +255,7 @@ def _start(prompts: int, prompt: Array | None, *, plan: _Plan) -> _State:
 
 def _advance(
     state: _State, logits: Float[Array, "BK V"], ranking: _Ranking, *, plan: _Plan
-) -> tuple[_State, Int[Array, "BK"]]:
+) -> tuple[_State, Int[Array, " BK"]]:
     """Append a token to every running hypothesis; also return the row that each one extends."""
     tokens, scores, parents = _candidates(state, logits, plan=plan)
     last_step = state.step + 1 == plan.max_new_tokens

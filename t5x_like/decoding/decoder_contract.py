@@ -14,7 +14,7 @@ class Cache(Protocol):
     def repeat(self, times: int) -> Any:
         """A cache with each row so many times, side by side: the beams or samples of a prompt."""
 
-    def reorder(self, rows: Int[Array, "B"]) -> Any:
+    def reorder(self, rows: Int[Array, " B"]) -> Any:
         """A cache whose row i is row `rows[i]` of this one, which is of the same prompt."""
 
 

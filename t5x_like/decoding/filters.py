@@ -29,16 +29,16 @@ class Progress(NamedTuple):
 
 
 Filter = Callable[[Float[Array, "B V"], Progress], Float[Array, "B V"]]
-Chooser = Callable[[Float[Array, "B V"], PRNGKeyArray | None], Int[Array, "B"]]
+Chooser = Callable[[Float[Array, "B V"], PRNGKeyArray | None], Int[Array, " B"]]
 
 
-def greedy(logits: Float[Array, "B V"], rng: PRNGKeyArray | None = None) -> Int[Array, "B"]:
+def greedy(logits: Float[Array, "B V"], rng: PRNGKeyArray | None = None) -> Int[Array, " B"]:
     """The most likely token of each row; among equally likely ones, the lowest id."""
     del rng  # only part of a chooser's signature
     return jnp.argmax(logits, axis=-1)
 
 
-def sample(logits: Float[Array, "B V"], rng: PRNGKeyArray | None) -> Int[Array, "B"]:
+def sample(logits: Float[Array, "B V"], rng: PRNGKeyArray | None) -> Int[Array, " B"]:
     """Sample a token per row from softmax(logits).
 
     Raises:

@@ -29,7 +29,7 @@ class Generated:
     """
 
     tokens: Int[Array, "B N"]
-    lengths: Int[Array, "B"]
+    lengths: Int[Array, " B"]
     log_probs: Float[Array, "B N"] | None
     cache: Any = None
 
@@ -66,8 +66,8 @@ class _Plan:
 class _State(flax.struct.PyTreeNode):
     step: Int[Array, ""]
     tokens: Int[Array, "B N"]
-    lengths: Int[Array, "B"]
-    ended: Bool[Array, "B"]
+    lengths: Int[Array, " B"]
+    ended: Bool[Array, " B"]
     log_probs: Float[Array, "B N"] | None
     cache: Any
     prompt: Int[Array, "B P"] | None
@@ -230,7 +230,7 @@ def _run(
 @functools.partial(jax.jit, static_argnames="plan", donate_argnames="state")
 def _step(
     extend: Extend, state: _State, logits: Array | None, rng: PRNGKeyArray | None, *, plan: _Plan
-) -> tuple[_State, Int[Array, "B"], Float[Array, "B V"]]:
+) -> tuple[_State, Int[Array, " B"], Float[Array, "B V"]]:
     if logits is None:
         state, logits = _extend(extend, state)
     state = _append(state, logits, rng, plan=plan)

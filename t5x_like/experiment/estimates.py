@@ -16,9 +16,9 @@ class Estimate(float):
         samples: the number on each of many resampled sets, NaN where it is not defined.
     """
 
-    samples: Float[np.ndarray, "R"]
+    samples: Float[np.ndarray, " R"]
 
-    def __new__(cls, value: float, samples: Float[np.ndarray, "R"]) -> "Estimate":
+    def __new__(cls, value: float, samples: Float[np.ndarray, " R"]) -> "Estimate":
         """Make a number of its value and its samples."""
         made = super().__new__(cls, value)
         made.samples = samples

@@ -384,10 +384,8 @@ def _optimizer(
     config: ml_collections.ConfigDict, axes: PyTree, *, tasks: Collection[str]
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     """The optimizer and schedule of a run; `tasks` are those with heads of their own."""
-    owners, folder = None, systems.find(config.system).heads
-    if tasks:
-        owners = task_parameters.owners(axes, tasks=tasks, heads=folder)
-    return optimizers.build(config.optimizer.to_dict(), axes=axes, owners=owners, heads=folder)
+    owners = task_parameters.owners(axes, tasks=tasks) if tasks else None
+    return optimizers.build(config.optimizer.to_dict(), axes=axes, owners=owners)
 
 
 def _read_only(state: TrainState) -> TrainState:

@@ -118,7 +118,7 @@ class SpanCorruption(ChunkObjective):
         targets = np.concatenate([slots, np.array(last, np.int32), end])
         return {"inputs": np.concatenate([inputs, end]), "targets": targets}
 
-    def _mask(self, length: int, draws: Draws) -> Bool[np.ndarray, "length"]:
+    def _mask(self, length: int, draws: Draws) -> Bool[np.ndarray, " length"]:
         """True on noise: kept and noise spans alternate, first a kept one, last a noise one."""
         noise, spans = span_counts(length, rate=self.rate, mean_span=self.mean_span)
         totals = (length - noise, noise)
@@ -131,7 +131,7 @@ class SpanCorruption(ChunkObjective):
         return mask
 
 
-def _sizes(total: int, parts: int, draws: np.ndarray) -> Int[np.ndarray, "parts"]:
+def _sizes(total: int, parts: int, draws: np.ndarray) -> Int[np.ndarray, " parts"]:
     """The sizes of a random partition of `total` tokens: of the draws, the largest are cuts."""
     chosen = np.argsort(-draws, kind="stable")[: max(parts - 1, 0)]
     return np.diff([0, *np.sort(chosen + 1), total])

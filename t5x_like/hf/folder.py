@@ -17,12 +17,6 @@ _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat
 _OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5")
 
 
-def is_hugging_face(folder: pathlib.Path) -> bool:
-    """Whether Hugging Face wrote a folder: its config.json names a model_type."""
-    config = folder / CONFIG
-    return config.is_file() and "model_type" in read_json(config)
-
-
 def read_json(path: pathlib.Path) -> dict[str, Any]:
     """The settings in a JSON file.
 

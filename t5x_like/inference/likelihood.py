@@ -35,7 +35,7 @@ class Score:
         greedy: whether each token is the likeliest, so that greedy decoding generates them.
     """
 
-    log_probs: Float[np.ndarray, "n"]
+    log_probs: Float[np.ndarray, " n"]
     greedy: bool
 
     @property

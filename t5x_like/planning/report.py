@@ -66,8 +66,7 @@ def arithmetic(config: ml_collections.ConfigDict, *, task: str = "") -> Plan:
 def _parameters(model: Experiment, config: ml_collections.ConfigDict) -> list[Parameter]:
     """The parameters of a run's model; the heads of other tasks of the run are not active."""
     found = counting.parameters(model.shapes.params, model.axes.params, config=config)
-    folder = systems.find(config.system).heads
-    owners = task_parameters.owners(model.axes.params, tasks=heads(config), heads=folder)
+    owners = task_parameters.owners(model.axes.params, tasks=heads(config))
     return [
         one
         if owner in (task_parameters.SHARED, model.name)

@@ -19,7 +19,7 @@ from t5x_like.hf.head_labels import Labels
 from t5x_like.pretrained.encoder_model import PretrainedEncoder, PretrainedWords
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.pretrained.weight_source import Leaves, Source, open_source
-from t5x_like.systems.system import System
+from t5x_like.systems.system import Adaptation
 
 _HEAD = "head/"  # parameters of a head may be new where the folder has another head
 
@@ -123,7 +123,7 @@ def load(
     """Read the parameters of a module; those of a head that the source lacks may be new.
 
     New parameters are randomly initialized, and so are the additional rows of an embedding table
-    that is longer than the source's, where the system allows it (`System.new_rows`).
+    that is longer than the source's, where the system allows it (`System.adapt`).
 
     Args:
         system, config: the module's system and settings.
@@ -136,17 +136,15 @@ def load(
     shapes = parameter_shapes(module, dtype=dtype, mesh=mesh)
     shapes = {name: part for name, part in shapes.items() if name not in without}
     wanted = flax.traverse_util.flatten_dict(shapes, sep="/")
-    if _kind(source.system, source.config) == _kind(system, config):
-        found = _read(source, wanted, system=system, whole=not without)
+    how = systems.find(system).adapt(
+        {**source.config, "system": source.system}, {**config, "system": system}
+    )
+    if how.complete:
+        found = _read(source, wanted, how, whole=not without)
     else:
         _check_vocabulary(source, system, config)
-        found = _read_known(source, module, wanted, system=system, mesh=mesh, seed=seed)
+        found = _read_known(source, module, wanted, how, mesh=mesh, seed=seed)
     return flax.traverse_util.unflatten_dict(found, sep="/")
-
-
-def _kind(system: str, config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The settings that decide which parameters a model has, apart from their shapes."""
-    return system, *(config.get(name) for name in systems.find(system).structure)
 
 
 def _check_vocabulary(source: Source, system: str, config: Mapping[str, Any]) -> None:
@@ -160,31 +158,37 @@ def _check_vocabulary(source: Source, system: str, config: Mapping[str, Any]) ->
 
 
 def _read_known(
-    source: Source, module: nn.Module, wanted: Leaves, *, system: str, mesh: Mesh | None, seed: int
+    source: Source,
+    module: nn.Module,
+    wanted: Leaves,
+    how: Adaptation,
+    *,
+    mesh: Mesh | None,
+    seed: int,
 ) -> Leaves:
     """Read the parameters that the source has, and initialize the others."""
-    declared, available = systems.find(system), source.available(wanted)
+    available = source.available(wanted)
     new = {
         path: leaf
         for path, leaf in wanted.items()
-        if path not in available and _may_be_new(path, declared)
+        if path not in available and _may_be_new(path, how)
     }
     shorter = {
-        path: _first_rows(wanted[path], rows=sum(source.config[name] for name in names), mesh=mesh)
-        for path, names in declared.new_rows.items()
-        if path in wanted and path not in available and source.system == system
+        path: _first_rows(wanted[path], rows=rows, mesh=mesh)
+        for path, rows in how.first_rows.items()
+        if path in wanted and path not in available
     }
     known = {path: leaf for path, leaf in wanted.items() if path not in new} | shorter
     initial = _initialize(module, new | {path: wanted[path] for path in shorter}, seed=seed)
-    found = initial | _read(source, known, system=system, whole=False)
+    found = initial | _read(source, known, how, whole=False)
     for path, leaf in shorter.items():
         table = jnp.concatenate([found[path], initial[path][leaf.shape[0] :]])
         found[path] = jax.device_put(table, wanted[path].sharding)
     return found
 
 
-def _may_be_new(path: str, declared: System) -> bool:
-    beginnings = (_HEAD, *declared.new_parameters)
+def _may_be_new(path: str, how: Adaptation) -> bool:
+    beginnings = (_HEAD, *how.new)
     return any(fnmatch.fnmatchcase(path, f"{beginning}*") for beginning in beginnings)
 
 
@@ -194,28 +198,23 @@ def _first_rows(leaf: Any, *, rows: int, mesh: Mesh | None) -> jax.ShapeDtypeStr
     return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype, sharding=replicated)
 
 
-def _read(source: Source, wanted: Leaves, *, system: str, whole: bool) -> Leaves:
-    """Read parameters.
-
-    Where the source's table has fewer rows, the `System.copied_rows` are copied, and where it lacks
-    a parameter that is one of the `System.sums`, its terms are added up.
-    """
-    declared, fewer, rows, sums = systems.find(system), {}, {}, {}
-    for path in declared.copied_rows.keys() & wanted.keys():
+def _read(source: Source, wanted: Leaves, how: Adaptation, *, whole: bool) -> Leaves:
+    """Read parameters; make those that the source lacks of copied rows or of sums."""
+    fewer, sums = {}, {}
+    for path in how.copied_rows.keys() & wanted.keys():
         leaf = wanted[path]
         if path not in source.available({path: leaf}):
-            rows[path] = declared.copied_rows[path](source.config, leaf.shape[0])
-            shape = (max(rows[path]) + 1, *leaf.shape[1:])
+            shape = (max(how.copied_rows[path]) + 1, *leaf.shape[1:])
             fewer[path] = jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=leaf.sharding)
-    for path in declared.sums.keys() & wanted.keys():
+    for path in how.sums.keys() & wanted.keys():
         if path in source.available({path: wanted[path]}):
             continue  # such a network's own folder may have the terms, too
-        terms = dict.fromkeys(declared.sums[path], wanted[path])
+        terms = dict.fromkeys(how.sums[path], wanted[path])
         if source.available(terms) == terms.keys():
             sums[path] = terms
     direct = {path: leaf for path, leaf in wanted.items() if path not in sums} | fewer
     found = source.read(functools.reduce(operator.or_, sums.values(), direct), whole=whole)
-    made = {path: found[path][jnp.array(rows[path])] for path in fewer}
+    made = {path: found[path][jnp.array(how.copied_rows[path])] for path in fewer}
     made |= {path: sum(found[term] for term in terms) for path, terms in sums.items()}
     found = {path: x for path, x in found.items() if path in wanted}
     return found | {path: jax.device_put(x, wanted[path].sharding) for path, x in made.items()}

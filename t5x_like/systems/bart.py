@@ -32,7 +32,7 @@ from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -380,5 +380,5 @@ SYSTEM = System(
         "pad_token_id": "padding",
     },
     # The parameters of the head for translation, and the bias of the logits.
-    new_parameters=("source/", "lm_head/bias"),
+    adapt=functools.partial(adaptation, new=("source/", "lm_head/bias")),
 )

@@ -31,7 +31,7 @@ from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Activation, Batch
 from t5x_like.names import choose
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -59,7 +59,6 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
 SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 LATER = {"dropout_broadcast": True, "layer_features": "last"}
-NEW_PARAMETERS = ("features/",)
 
 GELU = functools.partial(nn.gelu, approximate=False)
 INIT = nn.initializers.truncated_normal(0.02)
@@ -313,7 +312,7 @@ SYSTEM = System(
     sizes=SIZES,
     build=build,
     later=LATER,
-    new_parameters=NEW_PARAMETERS,
+    adapt=functools.partial(adaptation, new=("features/",)),
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

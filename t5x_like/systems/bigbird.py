@@ -28,7 +28,7 @@ from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import Adaptation, System, Task, adaptation
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -235,9 +235,21 @@ def _repeated_positions(folder: Mapping[str, Any], rows: int) -> tuple[int, ...]
     return tuple(first + row % folder["positions"] for row in range(rows))
 
 
-def _repeated_token_types(folder: Mapping[str, Any], rows: int) -> tuple[int, ...]:
-    """RoBERTa's only segment, for each of ours."""
-    return tuple(row % folder["token_types"] for row in range(rows))
+def adapt(source: Mapping[str, Any], config: Mapping[str, Any]) -> Adaptation:
+    """Return how to initialize from a RoBERTa or a BERT; see `System.adapt`.
+
+    Raises:
+        ValueError: the last copy of the positions would not be complete.
+    """
+    rows = {}
+    if source["positions"] != config["positions"]:
+        rows["embeddings/position/embedding"] = _repeated_positions(source, config["positions"])
+    types = source["token_types"]  # RoBERTa has one, for each of ours
+    if types != config["token_types"]:
+        rows["embeddings/token_type/embedding"] = tuple(
+            row % types for row in range(config["token_types"])
+        )
+    return adaptation(source, config, copied_rows=rows)
 
 
 SYSTEM = System(
@@ -249,8 +261,5 @@ SYSTEM = System(
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
-    copied_rows={
-        "embeddings/position/embedding": _repeated_positions,
-        "embeddings/token_type/embedding": _repeated_token_types,
-    },
+    adapt=adapt,
 )

@@ -35,7 +35,7 @@ from t5x_like.models.networks.tower import Tower
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert, bigbird
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 _SIDES = ("text", "global")  # whose relative positions differ
 
@@ -588,11 +588,14 @@ SYSTEM = System(
     name="bigbird_etc",
     sizes=SIZES,
     build=build,
-    new_parameters=(
-        "embeddings/kinds/",
-        *(f"{layer}/self_attention/{side}_relative" for layer in _LAYERS for side in _SIDES),
+    adapt=functools.partial(
+        adaptation,
+        new=(
+            "embeddings/kinds/",
+            *(f"{layer}/self_attention/{side}_relative" for layer in _LAYERS for side in _SIDES),
+        ),
+        sums=_copies(),
     ),
-    sums=_copies(),
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),

@@ -21,7 +21,7 @@ from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.systems import bert, bigbird
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 # Appendix E.5, table 17; the vocabulary, the start token and the missing biases are the released
 # code's.
@@ -177,5 +177,5 @@ SYSTEM = System(
         "eos_token_id": "end_id",
         "pad_token_id": "padding",
     },
-    new_parameters=("lm_head/bias",),
+    adapt=functools.partial(adaptation, new=("lm_head/bias",)),
 )

@@ -33,7 +33,7 @@ from t5x_like.models.types import Activation, Batch
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -62,6 +62,8 @@ def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
 SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 # What versions 2 and 3 of the released code can change: see systems/deberta_v2.py.
+POSITIONS = ("encoder/layers/position/",)  # of the mask decoder, which a BERT lacks
+
 VERSION_1 = {
     "relative_buckets": 0,
     "relative_norm": False,
@@ -548,5 +550,5 @@ SYSTEM = System(
         **ENCODER_TASKS,
     },
     # The mask decoder's positions, which published folders lack.
-    new_parameters=("encoder/layers/position/",),
+    adapt=functools.partial(adaptation, new=POSITIONS),
 )

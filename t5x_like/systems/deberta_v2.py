@@ -18,7 +18,7 @@ from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems import bert, deberta, electra
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 
 def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
@@ -173,11 +173,15 @@ SYSTEM = System(
         "masked_lm": Task(loss=losses.masked_lm.loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
-    new_parameters=deberta.SYSTEM.new_parameters,
-    sums={
-        "embeddings/token/embedding": (
-            "generator/embeddings/token/embedding",
-            "embeddings/change/embedding",
-        )
-    },
+    adapt=functools.partial(
+        adaptation,
+        new=deberta.POSITIONS,
+        # A discriminator alone, from the generator and discriminator that were trained together.
+        sums={
+            "embeddings/token/embedding": (
+                "generator/embeddings/token/embedding",
+                "embeddings/change/embedding",
+            )
+        },
+    ),
 )

@@ -27,7 +27,7 @@ from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import Adaptation, System, Task, adaptation
 
 # Section 4.1. Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
 SIZES: dict[str, dict[str, Any]] = {
@@ -291,6 +291,14 @@ def fine_tuning_loss(
     return total + auxiliary * text, weight, metrics
 
 
+def adapt(source: Mapping[str, Any], config: Mapping[str, Any]) -> Adaptation:
+    """Return how to initialize from a GPT with fewer added tokens; see `System.adapt`."""
+    rows = {}
+    if source["system"] == config["system"]:
+        rows = {"token_embedder/embedding": source["vocab_size"] + source["added_tokens"]}
+    return adaptation(source, config, first_rows=rows)
+
+
 SYSTEM = System(
     name="gpt",
     sizes=SIZES,
@@ -308,5 +316,5 @@ SYSTEM = System(
             loss=fine_tuning_loss, prediction="choices", measures=("predictions",)
         ),
     },
-    new_rows={"token_embedder/embedding": ("vocab_size", "added_tokens")},
+    adapt=adapt,
 )

@@ -109,7 +109,7 @@ SYSTEM = System(
     name="k_bert",
     sizes=SIZES,
     build=build,
-    new_parameters=bert.NEW_PARAMETERS,
+    adapt=bert.SYSTEM.adapt,
     tasks={
         **{name: bert.SYSTEM.tasks[name] for name in ("pretraining", "masked_lm")},
         **ENCODER_TASKS,

@@ -32,7 +32,7 @@ from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.norms import RMSNorm
 from t5x_like.names import choose
 from t5x_like.systems import t5
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 ARCHITECTURES = ("encoder_decoder", "encoder")
 
@@ -329,7 +329,8 @@ SYSTEM = System(
     name="longt5",
     sizes=SIZES,
     build=build,
-    structure=(*t5.SYSTEM.structure, "encoder_attention"),
-    new_parameters=t5.SYSTEM.new_parameters,
+    adapt=functools.partial(
+        adaptation, structure=("d_adapter", "encoder_attention"), new=t5.ADAPTERS
+    ),
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
 )

@@ -23,7 +23,7 @@ from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.names import choose
 from t5x_like.systems import bart
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 # Section 6: 16 + 16 layers, 96,000 pieces and 103 ids that the released code puts before them; the
 # scale and the positions are that code's.
@@ -153,7 +153,7 @@ def declare(
             "eos_token_id": "end_id",
             "pad_token_id": "padding",
         },
-        new_parameters=("lm_head/bias",),
+        adapt=functools.partial(adaptation, new=("lm_head/bias",)),
     )
 
 

@@ -97,7 +97,7 @@ SYSTEM = System(
     sizes=SIZES,
     build=build,
     later=bert.LATER,
-    new_parameters=bert.NEW_PARAMETERS,
+    adapt=bert.SYSTEM.adapt,
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),

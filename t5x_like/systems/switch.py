@@ -213,8 +213,7 @@ SYSTEM = System(
     sizes=SIZES,
     build=build,
     later={name: t5.SYSTEM.later[name] for name in t5.SYSTEM.later if name not in _EXACT},
-    structure=t5.SYSTEM.structure,
-    new_parameters=t5.SYSTEM.new_parameters,
+    adapt=t5.SYSTEM.adapt,
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

@@ -70,6 +70,48 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Adaptation:
+    """How a network is initialized from a folder that lacks some of its parameters.
+
+    Attributes:
+        complete: whether the folder has the same parameters: all are read, and none may be left
+            over. Otherwise parameters may be new, and others of the folder are not read.
+        new: patterns of paths. If the folder lacks a parameter that begins like this, it is
+            randomly initialized ("*" matches any text). `head/` need not be listed.
+        first_rows: embedding tables by path -> the number of rows that they have in the folder, if
+            it is smaller. The other rows are randomly initialized.
+        copied_rows: embedding tables by path -> for each row here, the row of the folder's table
+            that it is a copy of, if the folder's table has another number of rows.
+        sums: {path: (path, ...)}. If the folder lacks a parameter, it is the sum of the listed
+            parameters of the folder (a copy, if only one is listed).
+    """
+
+    complete: bool
+    new: tuple[str, ...] = ()
+    first_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    copied_rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    sums: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+def adaptation(
+    source: Config,
+    config: Config,
+    *,
+    structure: tuple[str, ...] = ("head", "labels"),
+    **made: Any,
+) -> Adaptation:
+    """Return the `Adaptation` of a system of which a folder is complete or lacks its head.
+
+    Args:
+        source, config: see `System.adapt`.
+        structure: the settings that decide which parameters a network has, apart from their shapes.
+        made: attributes of the `Adaptation`.
+    """
+    complete = all(source.get(name) == config.get(name) for name in ("system", *structure))
+    return Adaptation(complete=complete, **made)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
     """The declaration of a paper's model.
 
@@ -83,25 +125,14 @@ class System:
             its `example_batch()` is a batch to initialize it with.
         later: settings that were added to the system later -> the value that describes earlier
             runs, whose config.json lacks the setting. `systems.complete` adds them.
-        tasks: by the `head` of the settings; a system without heads has one, "".
+        tasks: by the `head` of the settings; a system without heads has one, "". In a run of
+            several tasks, `build` gets as `head` a mapping of them, x -> {"head", "labels"}, and
+            makes all heads, with the parameters of task x under head/x; the network then has a
+            field `task`, and `module.clone(task=x)` runs the head of x.
         generation: generation settings that follow from the model's settings: `eos_token_id` ->
             the model setting with this id.
-        structure: the settings that decide which parameters a network has, apart from their shapes.
-        new_parameters: beginnings of the paths of parameters that are randomly initialized where
-            the folder that a run starts from lacks them, "*" for any text; `head/` need not be
-            listed. It needs another `structure`: a folder of the same is complete.
-        new_rows: embedding tables, by path, that may have fewer rows in that folder -> the
-            settings of its model whose sum is the number of rows. The rest is randomly initialized.
-        copied_rows: embedding tables, by path, that may have fewer rows in that folder -> a
-            function of the settings of its model and the number of rows here: for each row here
-            the row there that it is a copy of.
-        sums: parameters, by path, that a folder may lack -> those there whose sum they are: of a
-            network of two that were trained together, and share parameters in part; or one
-            alone, of which they begin as a copy.
-        heads: for runs of several tasks, the path of the heads in the parameters: the head of task
-            x is <heads>/x, and no other task reads it. The network then has a field `task`,
-            and `module.clone(task=x)` runs the head of x; `build` gets as `head` a mapping of the
-            tasks, x -> {"head", "labels"}, and initialization makes all heads.
+        adapt: (settings of the folder that a run starts from, settings of the run) -> how to make
+            the parameters that the folder lacks. Both have the name of the system as `system`.
         policy: the submodule for which the others are there in training alone. The folder of a run
             is read as a model of this network, whose `system` and settings the setting of the same
             name has.
@@ -114,14 +145,7 @@ class System:
     tasks: Mapping[str, Task]
     later: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     generation: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    structure: tuple[str, ...] = ("head", "labels")
-    new_parameters: tuple[str, ...] = ()
-    new_rows: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    copied_rows: Mapping[str, Callable[[Config, int], tuple[int, ...]]] = dataclasses.field(
-        default_factory=dict
-    )
-    sums: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    heads: str = "head"
+    adapt: Callable[[Config, Config], Adaptation] = adaptation
     policy: str = ""
     average: str = ""
 

@@ -37,7 +37,7 @@ from t5x_like.models.norms import RMSNorm
 from t5x_like.models.quantized_product import select_product
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 _COMMON: dict[str, Any] = {
     "architecture": "encoder_decoder",
@@ -57,6 +57,8 @@ _COMMON: dict[str, Any] = {
 }
 
 loss = autoregressive.loss
+
+ADAPTERS = ("*/adapter/", "*/adapter_norm/")  # parameters that a pretrained T5 lacks
 
 MakeInit = Callable[[float], Initializer]  # standard deviation -> initializer
 
@@ -435,8 +437,7 @@ SYSTEM = System(
         "d_adapter": 0,
         "quantization": "none",
     },
-    structure=("d_adapter",),
-    new_parameters=("*/adapter/", "*/adapter_norm/"),
+    adapt=functools.partial(adaptation, structure=("d_adapter",), new=ADAPTERS),
     tasks={
         "": Task(loss=loss, prediction="text"),
     },

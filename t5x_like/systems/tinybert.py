@@ -20,7 +20,7 @@ from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import ReadPart, System, Task
+from t5x_like.systems.system import ReadPart, System, Task, adaptation
 
 # g(m), the layer of a teacher with N layers that layer m of M learns from (section 4.6, table 4).
 LAYER_MAPS: dict[str, Callable[[int, int, int], int]] = {
@@ -412,7 +412,7 @@ SYSTEM = System(
     name="tinybert",
     sizes=SIZES,
     build=build,
-    new_parameters=("hidden_map/", "embedding_map/"),
+    adapt=functools.partial(adaptation, new=("hidden_map/", "embedding_map/")),
     tasks={
         "pretraining": Task(loss=loss, start=start, start_required=True),
         **ENCODER_TASKS,

@@ -32,7 +32,6 @@ SYSTEM = System(
     sizes=SIZES,
     build=build,
     later={"quantization": "none"},
-    structure=t5.SYSTEM.structure,
-    new_parameters=t5.SYSTEM.new_parameters,
+    adapt=t5.SYSTEM.adapt,
     tasks={"": Task(loss=autoregressive.loss, prediction="text")},
 )

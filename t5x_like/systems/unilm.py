@@ -11,6 +11,7 @@ One encoder under the attention masks of four language models: Dong et al. 2019 
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 # The segment ids of a first and of a second text, by language model, as in the authors' code.
 SEGMENTS = {
@@ -237,13 +238,16 @@ SYSTEM = System(
     sizes=SIZES,
     build=build,
     later=bert.LATER,
-    new_parameters=bert.NEW_PARAMETERS,
+    # The authors' code initializes each language model's segments with BERT's two (section 2.4).
+    adapt=functools.partial(
+        adaptation,
+        new=("features/",),
+        copied_rows={"embeddings/token_type/embedding": (0, 1, 0, 0, 0, 1)},
+    ),
     tasks={
         "pretraining": Task(loss=loss, prediction="masked_tokens"),
         "masked_lm": Task(loss=loss, prediction="masked_tokens"),
         **ENCODER_TASKS,
     },
     generation={"eos_token_id": "sep_id"},
-    # The authors' code initializes each language model's segments with BERT's two (section 2.4).
-    copied_rows={"embeddings/token_type/embedding": lambda folder, rows: (0, 1, 0, 0, 0, 1)},
 )

@@ -10,11 +10,10 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
 from t5x_like.training.layer_places import below_top, by_path, path_of, towers
+from t5x_like.training.task_parameters import HEAD
 
 
-def scale_by_layer(
-    decay: float, *, axes: Any, heads: str, trained: Any = None
-) -> optax.GradientTransformation:
+def scale_by_layer(decay: float, *, axes: Any, trained: Any = None) -> optax.GradientTransformation:
     """Multiply the updates of layer n of N by decay^(N + 1 - n).
 
     The embeddings, their positions and their projection are layer 0, and the head is layer N + 1,
@@ -24,7 +23,6 @@ def scale_by_layer(
     Args:
         decay: above 0 and at most 1.
         axes: the logical axes of all parameters, a tree of PartitionSpecs.
-        heads: the path of the heads in the parameters.
         trained: a mask of the trained parameters, see `frozen.trainable`; None if all are. A tower
             that is frozen as a whole does not count.
 
@@ -36,16 +34,16 @@ def scale_by_layer(
     specs = by_path(axes)
     moving = dict.fromkeys(specs, True) if trained is None else by_path(trained)
     tower = _tower(specs, moving, decay=decay)
-    if not any(path.startswith(f"{heads}/") for path in specs):
+    if not any(path.startswith(f"{HEAD}/") for path in specs):
         raise ValueError(
             f"optimizer.layer_decay={decay} needs a network with a head, which is trained at the "
-            f"full rate, and no parameter is under {heads!r}: set it to 1"
+            f"full rate, and no parameter is under {HEAD!r}: set it to 1"
         )
 
     def scale(updates: Any, params: Any) -> Any:
         del params
         shapes = {path: update.shape for path, update in by_path(updates).items()}
-        factors = _factors(decay, shapes, specs, tower=tower, heads=heads)
+        factors = _factors(decay, shapes, specs, tower=tower)
         return jax.tree.map_with_path(
             lambda keys, update: update * factors[path_of(keys)].astype(update.dtype), updates
         )
@@ -71,12 +69,11 @@ def _factors(
     specs: Mapping[str, PartitionSpec],
     *,
     tower: str,
-    heads: str,
 ) -> dict[str, Float[np.ndarray, "..."]]:
     """The factors of each parameter, to be broadcast over it."""
     below = below_top(shapes, specs, tower=tower)
     embeddings = 1 + max(int(np.max(distance)) for distance in below.values())
     for path in shapes.keys() - below.keys():
         above = tower and path.startswith(tower) and not path.startswith(f"{tower}entrance/")
-        below[path] = np.array(0 if above or path.startswith(f"{heads}/") else embeddings)
+        below[path] = np.array(0 if above or path.startswith(f"{HEAD}/") else embeddings)
     return {path: np.power(decay, distance).astype(np.float32) for path, distance in below.items()}

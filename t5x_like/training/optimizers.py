@@ -50,7 +50,7 @@ _COMMON_SETTINGS = (
 
 
 def build(
-    config: Mapping[str, Any], *, axes: Any, owners: Any = None, heads: str = "head"
+    config: Mapping[str, Any], *, axes: Any, owners: Any = None
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     """Make the optimizer and its learning-rate schedule.
 
@@ -75,7 +75,6 @@ def build(
             are PartitionSpecs, as `flax.linen.get_partition_spec` makes them, or tuples.
         owners: for a run of several tasks, whose heads follow the steps of their own task (see
             `task_parameters.owners`); the optimizer's `update` then needs `task=`.
-        heads: the path of the heads in the parameters, which `layer_decay` leaves alone.
 
     Raises:
         ValueError: an unknown name or setting, or a value out of its range; from the optimizer's
@@ -105,7 +104,7 @@ def build(
     if trained is not None:
         optimizer = frozen.leave_out(optimizer, trained=trained)
     if (decay := settings.get("layer_decay", 1)) != 1:
-        by_layer = scale_by_layer(decay, axes=everything, heads=heads, trained=trained)
+        by_layer = scale_by_layer(decay, axes=everything, trained=trained)
         optimizer = optax.chain(optimizer, by_layer)
     if (steps := settings.get("unfreeze_steps", 0)) != 0:
         if type(steps) is not int or steps < 0:

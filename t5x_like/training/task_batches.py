@@ -53,7 +53,7 @@ def task_of_epoch(step: int, *, batches: Mapping[str, int], seed: int) -> str:
 
 
 @functools.lru_cache(maxsize=2)
-def _order(epoch: int, batches: tuple[int, ...], seed: int) -> Int[np.ndarray, "N"]:
+def _order(epoch: int, batches: tuple[int, ...], seed: int) -> Int[np.ndarray, " N"]:
     """The numbers of the tasks in an epoch."""
     tasks = np.repeat(np.arange(len(batches)), batches)
     return np.random.default_rng([seed, _STREAM, epoch]).permutation(tasks)

@@ -9,17 +9,18 @@ import optax
 
 from t5x_like.training import frozen
 
+HEAD = "head"  # the name of a network's head in its parameters
 SHARED = ""  # the owner of the parameters that all tasks train
 
 
-def owners(axes: Any, *, tasks: Iterable[str], heads: str) -> Any:
+def owners(axes: Any, *, tasks: Iterable[str]) -> Any:
     """The task that each parameter belongs to: a tree like `axes` of names, SHARED for all tasks.
 
     Args:
-        axes: the logical axes of the parameters, as for `optimizers.build`.
-        heads: the path of the heads in the parameters: those of task x lie under `heads`/x.
+        axes: the logical axes of the parameters, as for `optimizers.build`. The head of task x has
+            the parameters under HEAD/x.
     """
-    folders = {task: f"{heads}/{task}/" for task in tasks}
+    folders = {task: f"{HEAD}/{task}/" for task in tasks}
 
     def owner(keys: Any, _: Any) -> str:
         path = jax.tree_util.keystr(keys, simple=True, separator="/")

@@ -78,7 +78,7 @@ class SpecialTokenVocabulary(Vocabulary):
         return self.pad_id if start is None else start
 
     @functools.cached_property
-    def word_starts(self) -> Bool[np.ndarray, "V"]:
+    def word_starts(self) -> Bool[np.ndarray, " V"]:
         """Where a piece begins a word.
 
         The first token of a text begins one, too, but byte-level BPE shows a word's beginning only

@@ -142,11 +142,11 @@ class CandidateSampler:
 def _rate(
     extend: Extend,
     generated: Generated,
-    attributes: Mapping[str, Int[Array, "A"]],
+    attributes: Mapping[str, Int[Array, " A"]],
     ratings: Int[Array, "2"],
     *,
     eos_ids: tuple[int, ...],
-) -> dict[str, Float[Array, "B"]]:
+) -> dict[str, Float[Array, " B"]]:
     """P(1) of each attribute of each row, renormalized over the two ratings.
 
     Args:

@@ -82,7 +82,7 @@ class LayerCache:
         own = jax.tree.map(lambda x: jnp.repeat(x, times, axis=x.ndim - 4), self.own)
         return dataclasses.replace(self, own=own)
 
-    def reorder(self, rows: Int[Array, "B"]) -> "LayerCache":
+    def reorder(self, rows: Int[Array, " B"]) -> "LayerCache":
         """The cache of other rows of the same prompts."""
         # Layers may be stacked before the rows.
         own = jax.tree.map(lambda x: jnp.take(x, rows, axis=x.ndim - 4), self.own)
@@ -126,7 +126,7 @@ class Cache:
 
     layers: PyTree
     real: Bool[Array, "B S"]
-    starts: Int[Array, "B"]
+    starts: Int[Array, " B"]
     length: Int[Array, ""]
     memory_real: Bool[Array, "P M"] | None = None
 
@@ -139,7 +139,7 @@ class Cache:
             starts=jnp.repeat(self.starts, times),
         )
 
-    def reorder(self, rows: Int[Array, "B"]) -> "Cache":
+    def reorder(self, rows: Int[Array, " B"]) -> "Cache":
         """The cache whose row i is row `rows[i]` of this one, which is of the same prompt."""
         return dataclasses.replace(
             self,
@@ -148,7 +148,7 @@ class Cache:
             starts=self.starts[rows],
         )
 
-    def moved(self, by: Int[Array, "B"]) -> "Cache":
+    def moved(self, by: Int[Array, " B"]) -> "Cache":
         """Each row `by` slots further right: rows of several lengths then end in the same slot.
 
         Positions count from the first token of a row, so they stay, and so do distances.

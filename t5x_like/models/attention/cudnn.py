@@ -142,7 +142,7 @@ def _is_plain(mask: AttentionMask) -> bool:
 
 def _lengths(
     segments: Int[Array, "B S"], *, queries: int
-) -> tuple[Int[Array, "B"], Int[Array, "B"]]:
+) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
     """The lengths of the rows' queries, all of them, and of their keys: at least one."""
     real = jnp.maximum(jnp.sum(segments > 0, axis=1, dtype=jnp.int32), 1)
     # Divided as the rows are: the kernel of a device reads the lengths of its own rows.

@@ -35,7 +35,7 @@ class AttentionMask:
     key_segments: Int[Array, "B S"] | None = None
     prefix: Bool[Array, "B S"] | None = None
     offset: int | Int[Array, ""] | None = None
-    key_slots: Int[Array, "S"] | None = None
+    key_slots: Int[Array, " S"] | None = None
     window: int | None = flax.struct.field(pytree_node=False, default=None)
     visibility: Visibility = flax.struct.field(pytree_node=False, default="full")
     padding: Padding = flax.struct.field(pytree_node=False, default="anywhere")
@@ -49,7 +49,7 @@ class AttentionMask:
         """S, for self-attention with that many queries."""
         return queries if self.key_segments is None else self.key_segments.shape[1]
 
-    def at_slots(self, slots: Int[Array, "S"]) -> "AttentionMask":
+    def at_slots(self, slots: Int[Array, " S"]) -> "AttentionMask":
         """The mask of the keys in these slots, in this order; below 0 there is no key."""
 
         def take(rows: Array | None) -> Array | None:

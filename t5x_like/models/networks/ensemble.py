@@ -22,7 +22,7 @@ class Caches:
         """See `decoding.decoder_contract.Cache`."""
         return Caches(tuple(one.repeat(times) for one in self.members))
 
-    def reorder(self, rows: Int[Array, "B"]) -> "Caches":
+    def reorder(self, rows: Int[Array, " B"]) -> "Caches":
         """See `decoding.decoder_contract.Cache`."""
         return Caches(tuple(one.reorder(rows) for one in self.members))
 

@@ -29,7 +29,7 @@ from t5x_like.systems.elmo.network import (
     select_mix,
     to_vocabulary,
 )
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import System, Task, adaptation
 
 # Section 3.4 and the options of the released models: width in characters, number of filters.
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -65,7 +65,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "medium": _size(2048, 256, 1),
     "small": _size(1024, 128, 1),
 }
-NEW_PARAMETERS = ("mix_", "task_lstm/")
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
@@ -331,7 +330,7 @@ SYSTEM = System(
     name="elmo",
     sizes=SIZES,
     build=build,
-    new_parameters=NEW_PARAMETERS,
+    adapt=functools.partial(adaptation, new=("mix_", "task_lstm/")),
     tasks={
         "language_modeling": Task(loss=loss, carry=first_state),
         "tagging": Task(

@@ -25,16 +25,16 @@ class Documents:
         bounds: the first sentence of each document, and the number of all: D + 1 of them.
     """
 
-    tokens: Int[np.ndarray, "T"]
+    tokens: Int[np.ndarray, " T"]
     ends: list[int]
     bounds: list[int]
 
     @classmethod
     def of(
         cls,
-        tokens: Int[np.ndarray, "T"],
-        sentence_lengths: Int[np.ndarray, "S"],
-        sentences: Int[np.ndarray, "D"],
+        tokens: Int[np.ndarray, " T"],
+        sentence_lengths: Int[np.ndarray, " S"],
+        sentences: Int[np.ndarray, " D"],
         *,
         longest: int,
     ) -> "Documents":
@@ -53,7 +53,7 @@ class Documents:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def numbers(self, tokens: Int[np.ndarray, "N"]) -> Int[np.ndarray, "N"]:
+    def numbers(self, tokens: Int[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
         """Of which documents some tokens are, by their places in the group."""
         starts = np.array(self.ends)[self.bounds]
         return np.searchsorted(starts, tokens, side="right") - 1

@@ -42,11 +42,11 @@ class GroupRows(Protocol):
 
     def __call__(
         self,
-        tokens: Int[np.ndarray, "T"],
-        lengths: Int[np.ndarray, "S"],
-        counts: Int[np.ndarray, "D"],
+        tokens: Int[np.ndarray, " T"],
+        lengths: Int[np.ndarray, " S"],
+        counts: Int[np.ndarray, " D"],
         seed: Int[np.ndarray, "2"],
-    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B W"]]:
+    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, " B"], Int[np.ndarray, "B W"]]:
         """The aligned features of each row, its size in tokens, and its features as a whole.
 
         Args:
@@ -91,11 +91,11 @@ class Grouping:
 
     def __call__(
         self,
-        tokens: Int[np.ndarray, "T"],
-        lengths: Int[np.ndarray, "S"],
-        counts: Int[np.ndarray, "D"],
+        tokens: Int[np.ndarray, " T"],
+        lengths: Int[np.ndarray, " S"],
+        counts: Int[np.ndarray, " D"],
         seed: Int[np.ndarray, "2"],
-    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B W"]]:
+    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, " B"], Int[np.ndarray, "B W"]]:
         """See `GroupRows`."""
         room = self.length - self.format.special_count
         documents = Documents.of(tokens, lengths, counts, longest=room)
@@ -123,7 +123,7 @@ class Grouping:
 
     def _draws(
         self, documents: Documents, generator: np.random.Generator
-    ) -> tuple[Int[np.ndarray, "D"], list[random.Random]]:
+    ) -> tuple[Int[np.ndarray, " D"], list[random.Random]]:
         """The copy of each document at this epoch, and its random generator."""
         if not self.copies:
             one = random.Random(int(generator.integers(2**63)))
@@ -136,7 +136,7 @@ class Grouping:
         seeds = [_hash(text, copy) for text, copy in zip(texts, copies, strict=True)]
         return copies, [random.Random(seed) for seed in seeds]
 
-    def _corrupt_each(self, rows: TextRows, copies: Int[np.ndarray, "B"]) -> dict[str, np.ndarray]:
+    def _corrupt_each(self, rows: TextRows, copies: Int[np.ndarray, " B"]) -> dict[str, np.ndarray]:
         """Like `corrupt`, with random numbers that depend on a row's tokens and copy alone."""
         found = []
         for row, copy in enumerate(copies):
@@ -146,7 +146,7 @@ class Grouping:
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
-def _hash(tokens: Int[np.ndarray, "L"], copy: int) -> int:
+def _hash(tokens: Int[np.ndarray, " L"], copy: int) -> int:
     content = np.append(tokens, copy).astype(np.int32).tobytes()
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 

@@ -86,7 +86,10 @@ class _Rows:
     write: Writing
 
     def __call__(
-        self, source: Int[np.ndarray, "S"], target: Int[np.ndarray, "T"], seed: Int[np.ndarray, "2"]
+        self,
+        source: Int[np.ndarray, " S"],
+        target: Int[np.ndarray, " T"],
+        seed: Int[np.ndarray, "2"],
     ) -> Int[np.ndarray, "4 L"]:
         """The features, in order."""
         generator = np.random.default_rng(seed.astype(np.uint32))

@@ -21,14 +21,14 @@ Choose = Callable[[np.random.Generator, TextRows, SpecialTokens], Noise]
 _TRIES = 32
 
 
-def budgets(text: Bool[np.ndarray, "B L"], *, rate: float) -> Int[np.ndarray, "B"]:
+def budgets(text: Bool[np.ndarray, "B L"], *, rate: float) -> Int[np.ndarray, " B"]:
     """Masked tokens of each row: the rounded share of its text, at least one if it has text."""
     count = text.sum(axis=1)
     return np.minimum(np.maximum(np.rint(count * rate).astype(np.int64), 1), count)
 
 
 def single_tokens(
-    generator: np.random.Generator, text: Bool[np.ndarray, "B L"], *, budget: Int[np.ndarray, "B"]
+    generator: np.random.Generator, text: Bool[np.ndarray, "B L"], *, budget: Int[np.ndarray, " B"]
 ) -> Noise:
     """Mask exactly the budget of each row, all subsets equally likely; each token is a span."""
     keys = np.where(text, generator.random(text.shape, np.float32), 2)
@@ -50,7 +50,7 @@ def tokens_at(rate: float) -> Choose:
 
 def spans_at(
     rate: float,
-    chances: Float[np.ndarray, "longest"],
+    chances: Float[np.ndarray, " longest"],
     *,
     of: Literal["word", "token"] = "word",
     apart: int = 0,
@@ -66,13 +66,13 @@ def spans_at(
     return choose
 
 
-def geometric(p: float, *, longest: int) -> Float[np.ndarray, "longest"]:
+def geometric(p: float, *, longest: int) -> Float[np.ndarray, " longest"]:
     """Chances of the lengths 1, 2, ...: (1 - p)^(n - 1) p, scaled to sum to 1 (SpanBERT, 3.1)."""
     chances = (1 - p) ** np.arange(longest)
     return chances / chances.sum()
 
 
-def harmonic(longest: int) -> Float[np.ndarray, "longest"]:
+def harmonic(longest: int) -> Float[np.ndarray, " longest"]:
     """Chances of the lengths 1, 2, ...: in proportion to 1 / n (ALBERT, section 3.1)."""
     chances = 1 / np.arange(1, longest + 1)
     return chances / chances.sum()
@@ -82,8 +82,8 @@ def spans(
     generator: np.random.Generator,
     within: Units,
     *,
-    budget: Int[np.ndarray, "B"],
-    chances: Float[np.ndarray, "longest"],
+    budget: Int[np.ndarray, " B"],
+    chances: Float[np.ndarray, " longest"],
     apart: int = 0,
 ) -> Noise:
     """Place spans of whole units, of random lengths at random places, until the budget is spent.
@@ -119,8 +119,8 @@ class _Search:
         generator: np.random.Generator,
         within: Units,
         *,
-        left: Int[np.ndarray, "B"],
-        chances: Float[np.ndarray, "longest"],
+        left: Int[np.ndarray, " B"],
+        chances: Float[np.ndarray, " longest"],
         apart: int,
     ):
         self.left = left
@@ -133,7 +133,7 @@ class _Search:
         self._placed = np.zeros(len(left), np.int64)
         self._wanted = self._lengths(len(left))
 
-    def step(self, rows: Int[np.ndarray, "R"]) -> Bool[np.ndarray, "R"]:
+    def step(self, rows: Int[np.ndarray, " R"]) -> Bool[np.ndarray, " R"]:
         """Try one place for a span in each of the rows; return where it was free."""
         wanted = self._wanted[rows]
         choices = np.maximum(self._within.counts[rows] - wanted + 1, 1)
@@ -159,7 +159,7 @@ class _Search:
             inside
         ]
 
-    def _lengths(self, count: int) -> Int[np.ndarray, "count"]:
+    def _lengths(self, count: int) -> Int[np.ndarray, " count"]:
         sampled = np.searchsorted(self._limits, self._generator.random(count), side="right")
         # The limit matters where rounding leaves the sum below 1.
         return np.minimum(sampled, len(self._limits) - 1) + 1

@@ -88,11 +88,11 @@ class NumberedRows:
 
     def __call__(
         self,
-        tokens: Int[np.ndarray, "T"],
-        lengths: Int[np.ndarray, "S"],
-        counts: Int[np.ndarray, "D"],
+        tokens: Int[np.ndarray, " T"],
+        lengths: Int[np.ndarray, " S"],
+        counts: Int[np.ndarray, " D"],
         seed: Int[np.ndarray, "2"],
-    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, "B"], Int[np.ndarray, "B W"]]:
+    ) -> tuple[Int[np.ndarray, "B C L"], Int[np.ndarray, " B"], Int[np.ndarray, "B W"]]:
         """See `GroupRows`."""
         room = self.length - 2
         documents = Documents.of(tokens, lengths, counts, longest=room)

@@ -141,15 +141,15 @@ class Text:
         ends: where sentences end: from 0 to T, increasing.
     """
 
-    tokens: Int[np.ndarray, "T"]
+    tokens: Int[np.ndarray, " T"]
     ends: list[int]
 
     @classmethod
     def of(
         cls,
-        tokens: Int[np.ndarray, "T"],
-        lengths: Int[np.ndarray, "S"],
-        counts: Int[np.ndarray, "D"],
+        tokens: Int[np.ndarray, " T"],
+        lengths: Int[np.ndarray, " S"],
+        counts: Int[np.ndarray, " D"],
         *,
         end: int,
     ) -> "Text":
@@ -190,11 +190,11 @@ class PermutedRows:
 
     def __call__(
         self,
-        tokens: Int[np.ndarray, "T"],
-        lengths: Int[np.ndarray, "S"],
-        counts: Int[np.ndarray, "D"],
+        tokens: Int[np.ndarray, " T"],
+        lengths: Int[np.ndarray, " S"],
+        counts: Int[np.ndarray, " D"],
         seed: Int[np.ndarray, "2"],
-    ) -> tuple[Int[np.ndarray, "B 5 L"], Int[np.ndarray, "B"], Int[np.ndarray, "B 3"]]:
+    ) -> tuple[Int[np.ndarray, "B 5 L"], Int[np.ndarray, " B"], Int[np.ndarray, "B 3"]]:
         """See `grouping.GroupRows`."""
         draw = random.Random(seed.astype(np.uint32).tobytes())
         text = Text.of(tokens, lengths, counts, end=self.special.sep)
@@ -236,14 +236,14 @@ class PermutedRows:
                     b = a[1], ends[last]
             yield (first, begin), *_cut(a, b, room=room if b else room + 1)
 
-    def _second(self, text: Text, a: Piece, b: Piece | None) -> Int[np.ndarray, "L"]:
+    def _second(self, text: Text, a: Piece, b: Piece | None) -> Int[np.ndarray, " L"]:
         sep, cls = [self.special.sep], [self.special.cls]
         tail = [] if b is None else [text.tokens[slice(*b)], sep]
         return np.concatenate([text.tokens[slice(*a)], sep, *tail, cls]).astype(np.int32)
 
     def _predicted(
-        self, parts: Sequence[Int[np.ndarray, "L"]], draw: random.Random, *, backward: bool
-    ) -> tuple[Int[np.ndarray, "L"], Int[np.ndarray, "L"]]:
+        self, parts: Sequence[Int[np.ndarray, " L"]], draw: random.Random, *, backward: bool
+    ) -> tuple[Int[np.ndarray, " L"], Int[np.ndarray, " L"]]:
         """The loss weights and the order of a row, from the tokens of its parts."""
         size = sum(map(len, parts))
         goal = round(self.rate * size)
@@ -264,7 +264,7 @@ class PermutedRows:
 
     def _choose(
         self,
-        part: Int[np.ndarray, "L"],
+        part: Int[np.ndarray, " L"],
         special: np.ndarray,
         draw: random.Random,
         *,

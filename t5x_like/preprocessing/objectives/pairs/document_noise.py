@@ -18,10 +18,10 @@ class Text:
             of the first of them, or for a span of length 0 the next token's.
     """
 
-    tokens: Int[np.ndarray, "L"]
-    sentences: Int[np.ndarray, "L"]
+    tokens: Int[np.ndarray, " L"]
+    sentences: Int[np.ndarray, " L"]
 
-    def take(self, places: Int[np.ndarray, "K"]) -> "Text":
+    def take(self, places: Int[np.ndarray, " K"]) -> "Text":
         """The tokens at these places, in this order."""
         return Text(self.tokens[places], self.sentences[places])
 
@@ -74,7 +74,7 @@ def text_infilling(*, rate: float, mean_span: float) -> Corruption:
 
 def span_lengths(
     generator: np.random.Generator, *, tokens: int, mean: float
-) -> Int[np.ndarray, "S"]:
+) -> Int[np.ndarray, " S"]:
     """Sample Poisson lengths, 0 included, up to this number of tokens; the last is truncated."""
     sampled = np.zeros(0, np.int64)
     while sampled.sum() < tokens:
@@ -132,7 +132,7 @@ def corruptions(name: str, *, rate: float, mean_span: float) -> Mapping[str, Cor
     }
 
 
-def _some(generator: np.random.Generator, text: Text, rate: float) -> Bool[np.ndarray, "L"]:
+def _some(generator: np.random.Generator, text: Text, rate: float) -> Bool[np.ndarray, " L"]:
     """Choose exactly the rounded share of the tokens, all subsets equally likely."""
     size = len(text.tokens)
     chosen = np.zeros(size, bool)
