@@ -146,7 +146,8 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
             f"model lacks {', '.join(missing)}: start from one of the sizes of system {name!r}, "
             f"{', '.join(system.sizes)}"
         )
-    network = system.build(config)
+    kind = type(next(iter(system.sizes.values())))
+    network = system.build(kind(**config))
     if lacking := [part for part in _OF_NETWORKS if not hasattr(network, part)]:
         raise ValueError(
             f"the network of system {name!r} lacks {', '.join(lacking)}: see `build` of "

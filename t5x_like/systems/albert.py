@@ -1,7 +1,8 @@
 """ALBERT: Lan et al. 2019, "ALBERT: A Lite BERT for Self-supervised ..." (arXiv:1909.11942)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -23,37 +24,28 @@ from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "head": "pretraining",
-        "labels": 2,
-        "vocab_size": 30000,
-        "positions": 512,
-        "token_types": 2,
-        "embedding": 128,
-        "layers": layers,
-        "share": "all",
-        "groups": 1,
-        "inner_layers": 1,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "activation": "gelu_new",
-        "dropout": 0.0,
-        "dropout_broadcast": False,
-        "head_dropout": 0.1,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class AlbertConfig(bert.DenseEncoderConfig):
+    """The settings of an ALBERT; `embedding` is E of section 3.1."""
+
+    vocab_size: int = 30000
+    embedding: int = 128
+    share: str = "all"
+    groups: int = 1
+    inner_layers: int = 1
+    activation: str = "gelu_new"
+    dropout: float = 0.0
+    head_dropout: float = 0.1
+
+
+def _size(layers: int, d_model: int, heads: int) -> AlbertConfig:
+    return AlbertConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
 
 
 # Table 1 with d_model / 64 heads (section 3.1), and the dropout of the released v2 models; the
 # paper's own (v1) have 0.1, except xxlarge. For xlarge, the released archive has 32 heads as well,
 # and Hugging Face's config.json 16 (github.com/google-research/albert/issues/180).
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, AlbertConfig] = {
     "base": _size(12, 768, 12),
     "large": _size(24, 1024, 16),
     "xlarge": _size(24, 2048, 32),
@@ -189,13 +181,13 @@ class SharedStack(nn.Module):
         return {part: self.param(part, stacked, part) for part in names}
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: AlbertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Raises:
         ValueError: no such head, kind of sharing or activation, or groups of unequal size.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_masked_lm = bert.masked_lm(config, activation=_activation(config))
     make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
     own = {
@@ -205,16 +197,16 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             make_pooler=make_pooler,
             classes=2,
             kernel_init=INIT,
-            dropout=config["head_dropout"],
+            dropout=config.head_dropout,
         ),
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
     return Encoder(
         # Section 3.1: embeddings of width E, and a projection to the width of the layers.
-        make_embeddings=bert.embeddings({**config, "d_model": config["embedding"]}),
+        make_embeddings=bert.embeddings(dataclasses.replace(config, d_model=config.embedding)),
         make_projection=functools.partial(
             Linear,
-            (config["d_model"],),
+            (config.d_model,),
             axes=("embed", "mlp"),
             use_bias=True,
             kernel_init=INIT,
@@ -222,7 +214,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ),
         make_encoder=tower(config),
         make_head=select_head(
-            {**config, "dropout": config["head_dropout"]},
+            dataclasses.replace(config, dropout=config.head_dropout),
             own,
             make_pooler=make_pooler,
             kernel_init=INIT,
@@ -230,27 +222,27 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _activation(config: Mapping[str, Any]) -> Callable[[jax.Array], jax.Array]:
-    return choose("model.activation", config["activation"], ACTIVATIONS)
+def _activation(config: AlbertConfig) -> Callable[[jax.Array], jax.Array]:
+    return choose("model.activation", config.activation, ACTIVATIONS)
 
 
-def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def tower(config: AlbertConfig) -> Callable[..., nn.Module]:
     """BERT's layers, which share parameters (section 3.1)."""
     stack = functools.partial(
         SharedStack,
         make_block=bert.block(config, activation=_activation(config)),
-        layers=config["layers"],
-        parts=choose("model.share", config["share"], SHARED),
-        groups=config["groups"],
-        inner=config["inner_layers"],
-        loop=config["loop"],
-        remat=config["remat"],
+        layers=config.layers,
+        parts=choose("model.share", config.share, SHARED),
+        groups=config.groups,
+        inner=config.inner_layers,
+        loop=config.loop,
+        remat=config.remat,
     )
     return functools.partial(
         Tower,
         make_stack=stack,
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

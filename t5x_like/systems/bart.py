@@ -32,39 +32,50 @@ from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "head": "generation",
-        "labels": 2,
-        "vocab_size": 50265,
-        "sep_id": 2,
-        "padding": 1,
-        "positions": 1024,
-        "encoder_layers": layers,
-        "decoder_layers": layers,
-        "source_layers": 6,
-        "source_vocab_size": 0,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "decoder_d_ff": 0,
-        "heads": heads,
-        "decoder_heads": 0,
-        "logits_bias": False,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Seq2SeqConfig(DropoutConfig, AttentionConfig):
+    """The settings of an encoder-decoder with learned or sinusoidal positions."""
+
+    positions: int
+    encoder_layers: int
+    decoder_layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BartConfig(Seq2SeqConfig):
+    """The settings of a BART, see `build`."""
+
+    head: str | Mapping[str, Any] = "generation"
+    labels: int = 2
+    vocab_size: int = 50265
+    sep_id: int = 2
+    padding: int = 1
+    positions: int = 1024
+    source_layers: int = 6
+    source_vocab_size: int = 0
+    decoder_d_ff: int = 0
+    decoder_heads: int = 0
+    logits_bias: bool = False
+
+
+def _size(layers: int, d_model: int, heads: int) -> BartConfig:
+    return BartConfig(
+        encoder_layers=layers,
+        decoder_layers=layers,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+    )
 
 
 # Sections 4 and 5.1; the heads and the positions are the released code's.
-SIZES: dict[str, dict[str, Any]] = {"base": _size(6, 768, 12), "large": _size(12, 1024, 16)}
+SIZES: dict[str, BartConfig] = {"base": _size(6, 768, 12), "large": _size(12, 1024, 16)}
 
 INIT = nn.initializers.normal(0.02)
 GELU = functools.partial(nn.gelu, approximate=False)
@@ -171,7 +182,7 @@ class Translator(EncoderDecoder, kw_only=True):  # type: ignore[call-arg]  # fla
         return self.source(tokens, shared)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: BartConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
     Args:
@@ -184,56 +195,58 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head.
     """
-    if isinstance(config["head"], str):  # not a mapping of tasks
-        choose("model.head", config["head"], {**SYSTEM.tasks, "features": None})
-    make_encoder = tower(config, layers=config["encoder_layers"])
+    if isinstance(config.head, str):  # not a mapping of tasks
+        choose("model.head", config.head, {**SYSTEM.tasks, "features": None})
+    make_encoder = tower(config, layers=config.encoder_layers)
     make_decoder = tower(
-        {**config, **decoder_sizes(config)}, layers=config["decoder_layers"], reads_memory=True
+        dataclasses.replace(config, **decoder_sizes(config)),
+        layers=config.decoder_layers,
+        reads_memory=True,
     )
-    if config["head"] not in ("generation", "translation"):
+    if config.head not in ("generation", "translation"):
         return EncoderDecoderClassifier(
             make_embeddings=embedding(config),
             make_encoder=make_encoder,
             make_decoder=make_decoder,
             make_head=_head(config),
-            start_id=config["sep_id"],
+            start_id=config.sep_id,
         )
     parts = {
         "make_embedding": embedding(config),
         "make_encoder": make_encoder,
         "make_decoder": make_decoder,
-        "make_head": functools.partial(TiedHead, use_bias=config["logits_bias"]),
+        "make_head": functools.partial(TiedHead, use_bias=config.logits_bias),
     }
-    if config["head"] == "generation":
+    if config.head == "generation":
         return EncoderDecoder(**parts)
-    size = config["source_vocab_size"] or config["vocab_size"]
+    size = config.source_vocab_size or config.vocab_size
     make_source = functools.partial(
         SourceEncoder,
-        make_embedding=embedding({**config, "vocab_size": size}),
-        make_encoder=tower(config, layers=config["source_layers"]),
+        make_embedding=embedding(dataclasses.replace(config, vocab_size=size)),
+        make_encoder=tower(config, layers=config.source_layers),
     )
     return Translator(**parts, make_source=make_source)
 
 
-def decoder_sizes(config: Mapping[str, Any]) -> dict[str, int]:
+def decoder_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
     """The `d_ff` and `heads` of the decoder."""
     return {name: config[f"decoder_{name}"] or config[name] for name in ("d_ff", "heads")}
 
 
-def embedding(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def embedding(config: Seq2SeqConfig) -> Callable[..., nn.Module]:
     """The token embeddings of the encoder, the decoder and the output layer."""
     return functools.partial(
         TokenEmbed,
-        vocab_size=config["vocab_size"],
-        features=config["d_model"],
-        lookup=config["embedding_lookup"],
+        vocab_size=config.vocab_size,
+        features=config.d_model,
+        lookup=config.embedding_lookup,
         embedding_init=INIT,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
 
 
 def tower(
-    config: Mapping[str, Any],
+    config: Seq2SeqConfig,
     *,
     layers: int,
     reads_memory: bool = False,
@@ -247,7 +260,7 @@ def tower(
         make_norm: factory of all layer norms.
         reserved: rows of the position table before position 0.
     """
-    norm = functools.partial(make_norm, dtype=jnp.dtype(config["dtype"]))
+    norm = functools.partial(make_norm, dtype=jnp.dtype(config.dtype))
     return functools.partial(
         Tower,
         make_entrance=functools.partial(
@@ -257,28 +270,28 @@ def tower(
             Stack,
             make_block=block(config, reads_memory=reads_memory, make_norm=norm),
             layers=layers,
-            loop=config["loop"],
-            remat=config["remat"],
+            loop=config.loop,
+            remat=config.remat,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 
-def positions(config: Mapping[str, Any], *, reserved: int = _RESERVED) -> Callable[..., nn.Module]:
+def positions(config: Seq2SeqConfig, *, reserved: int = _RESERVED) -> Callable[..., nn.Module]:
     """Learned positions, with `reserved` rows of the table before position 0."""
     return functools.partial(
         LearnedPositions,
-        length=config["positions"] + reserved,
+        length=config.positions + reserved,
         offset=reserved,
-        features=config["d_model"],
+        features=config.d_model,
         embedding_init=INIT,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
 
 
 def block(
-    config: Mapping[str, Any],
+    config: Seq2SeqConfig,
     *,
     reads_memory: bool,
     make_norm: Callable[..., nn.Module],
@@ -286,14 +299,14 @@ def block(
     activation: Callable[[Array], Array] = GELU,
 ) -> Callable[..., nn.Module]:
     """A layer with biases, of the class `make`; `reads_memory` as for `tower`."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     attention = functools.partial(
         Attention,
-        heads=config["heads"],
-        width=config["d_model"] // config["heads"],
-        core=select_core(config["attention"]),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        heads=config.heads,
+        width=config.d_model // config.heads,
+        core=select_core(config.attention),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
         use_bias=True,
         query_init=INIT,
         kernel_init=INIT,
@@ -307,21 +320,21 @@ def block(
         make_cross_attention=attention if reads_memory else None,
         make_feed_forward=functools.partial(
             MLP,
-            hidden=config["d_ff"],
+            hidden=config.d_ff,
             activation=activation,
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,
             dtype=dtype,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 
-def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def _head(config: BartConfig) -> Callable[..., nn.Module]:
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
+        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config.dtype)
     )
     return select_head(
         config,
@@ -331,7 +344,7 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
                 LastTokenChoiceHead,
                 make_pooler=make_pooler,
                 kernel_init=INIT,
-                dropout=config["dropout"],
+                dropout=config.dropout,
             ),
         },
         make_pooler=make_pooler,
@@ -340,7 +353,7 @@ def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
 
 
-def frozen_at_first(config: Mapping[str, Any]) -> tuple[str, ...]:
+def frozen_at_first(config: BartConfig) -> tuple[str, ...]:
     """The parameters that the first stage of section 3.4 freezes, for `optimizer.frozen`.
 
     These are all but the new encoder, the position tables, and the query, key and value kernels of
@@ -353,7 +366,7 @@ def frozen_at_first(config: Mapping[str, Any]) -> tuple[str, ...]:
         "feed_forward",
         "feed_forward_norm",
     )
-    later = (f"encoder/layers/layer_{n}" for n in range(1, config["encoder_layers"]))
+    later = (f"encoder/layers/layer_{n}" for n in range(1, config.encoder_layers))
     norms = ("encoder/entrance/norm", "decoder/entrance/norm")
     return (
         "token_embedder",

@@ -1,5 +1,6 @@
 """BERT: Devlin et al. 2018, "Pre-training of Deep Bidirectional ..." (arXiv:1810.04805)."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -31,32 +32,49 @@ from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Activation, Batch
 from t5x_like.names import choose
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import (
+    AttentionConfig,
+    DropoutConfig,
+    LayersConfig,
+    ModelConfig,
+    System,
+    Task,
+    adaptation,
+)
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "head": "pretraining",
-        "labels": 2,
-        "vocab_size": 30522,
-        "positions": 512,
-        "token_types": 2,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "layer_features": "last",
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class EncoderConfig(DropoutConfig, LayersConfig):
+    """The settings of an encoder of tokens, positions and segments."""
+
+    head: str | Mapping[str, Any] = "pretraining"
+    labels: int = 2
+    positions: int = 512
+    token_types: int = 2
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
 
 
-SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DenseEncoderConfig(EncoderConfig, AttentionConfig):
+    """The settings of such an encoder, where every token attends to all others."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BertConfig(DenseEncoderConfig):
+    """The settings of a BERT."""
+
+    vocab_size: int = 30522
+    layer_features: str = "last"
+
+
+def _size(layers: int, d_model: int, heads: int) -> BertConfig:
+    return BertConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
+
+
+SIZES: dict[str, BertConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 LATER = {"dropout_broadcast": True, "layer_features": "last"}
 
@@ -124,7 +142,7 @@ def select_features(kind: str) -> Callable[..., nn.Module] | None:
     return None if kind == LAST else functools.partial(LayerFeatures, kind=kind)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: BertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
     Args:
@@ -134,7 +152,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head or features.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_masked_lm = masked_lm(config)
     make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
     own = {
@@ -156,122 +174,122 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def layer_features(
-    config: Mapping[str, Any], *, pretraining: Collection[str]
+    config: BertConfig, *, pretraining: Collection[str]
 ) -> Callable[..., nn.Module] | None:
     """What the head reads of the layers (section 5.3), None for the last one's output.
 
     Raises:
         ValueError: no such features, or others than the last layer's for a head of pretraining.
     """
-    make = select_features(config["layer_features"])
-    if make is not None and config["head"] in list(pretraining):
+    make = select_features(config.layer_features)
+    if make is not None and config.head in list(pretraining):
         raise ValueError(
-            f"model.layer_features={config['layer_features']!r}: the head {config['head']!r} reads "
+            f"model.layer_features={config.layer_features!r}: the head {config.head!r} reads "
             "only 'last'; set model.head to one for labelled text"
         )
     return make
 
 
-def embeddings(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def embeddings(config: EncoderConfig) -> Callable[..., nn.Module]:
     """Embeddings of tokens, positions and segments, summed, with a layer norm (figure 2)."""
     table = functools.partial(
         TokenEmbed,
-        features=config["d_model"],
+        features=config.d_model,
         embedding_init=INIT,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
     return functools.partial(
         Embeddings,
         make_tokens=functools.partial(
-            table, vocab_size=config["vocab_size"], lookup=config["embedding_lookup"]
+            table, vocab_size=config.vocab_size, lookup=config.embedding_lookup
         ),
         make_positions=functools.partial(
             LearnedPositions,
-            length=config["positions"],
-            features=config["d_model"],
+            length=config.positions,
+            features=config.d_model,
             embedding_init=INIT,
-            dtype=jnp.dtype(config["dtype"]),
+            dtype=jnp.dtype(config.dtype),
         ),
         # Two rows: the gradient of a gather would add every token of the batch to one of them.
         make_token_types=functools.partial(
-            table, vocab_size=config["token_types"], axis="types", lookup="one_hot"
+            table, vocab_size=config.token_types, axis="types", lookup="one_hot"
         ),
-        make_norm=functools.partial(NORM, dtype=jnp.dtype(config["dtype"])),
+        make_norm=functools.partial(NORM, dtype=jnp.dtype(config.dtype)),
     )
 
 
 def block(
-    config: Mapping[str, Any],
+    config: DenseEncoderConfig,
     *,
     make_norm: Callable[..., nn.Module] = NORM,
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
     """A layer of the encoder of Vaswani et al. 2017, with GELU (section 3)."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         PostNormBlock,
         make_norm=functools.partial(make_norm, dtype=dtype),
         make_self_attention=functools.partial(
             Attention,
-            heads=config["heads"],
-            width=config["d_model"] // config["heads"],
-            core=select_core(config["attention"]),
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            heads=config.heads,
+            width=config.d_model // config.heads,
+            core=select_core(config.attention),
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
             out_init=INIT,
             dtype=dtype,
         ),
-        make_feed_forward=feed_forward(config, activation=activation),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        make_feed_forward=feed_forward(config.d_ff, config.dtype, activation=activation),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 
 def feed_forward(
-    config: Mapping[str, Any], *, activation: Activation = GELU
+    d_ff: int, dtype: str, *, activation: Activation = GELU
 ) -> Callable[..., nn.Module]:
     """The feed-forward of a layer."""
     return functools.partial(
         MLP,
-        hidden=config["d_ff"],
+        hidden=d_ff,
         activation=activation,
         use_bias=True,
         wi_init=INIT,
         wo_init=INIT,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(dtype),
     )
 
 
 def tower(
-    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module] = NORM
+    config: DenseEncoderConfig, *, make_norm: Callable[..., nn.Module] = NORM
 ) -> Callable[..., nn.Module]:
     """The stack of layers, each with its own parameters."""
     stack = functools.partial(
         Stack,
         make_block=block(config, make_norm=make_norm),
-        layers=config["layers"],
-        loop=config["loop"],
-        remat=config["remat"],
+        layers=config.layers,
+        loop=config.loop,
+        remat=config.remat,
     )
     return functools.partial(
         Tower,
         make_stack=stack,
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 
 def masked_lm(
-    config: Mapping[str, Any],
+    config: ModelConfig,
     *,
     make_norm: Callable[..., nn.Module] = NORM,
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
     """The output layer for masked tokens (section 3.1)."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         MaskedLM,
         make_norm=functools.partial(make_norm, dtype=dtype),

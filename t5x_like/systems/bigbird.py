@@ -1,5 +1,6 @@
 """BigBird: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences" (arXiv:2007.14062)."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,35 +29,34 @@ from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import Adaptation, System, Task, adaptation
+from t5x_like.systems.system import Adaptation, LayersConfig, System, Task, adaptation
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "head": "masked_lm",
-        "labels": 2,
-        "vocab_size": 50358,
-        "positions": 4096,
-        "token_types": 2,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "attention_parts": "window|random|global",
-        "block": 64,
-        "random": 3,
-        "random_blocks": "fixed",
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PatternConfig:
+    """The settings of block-sparse attention, see `build`."""
+
+    attention_parts: str = "window|random|global"
+    block: int = 64
+    random: int = 3
+    random_blocks: str = "fixed"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BigBirdConfig(PatternConfig, bert.EncoderConfig):
+    """The settings of a BigBird."""
+
+    head: str | Mapping[str, Any] = "masked_lm"
+    vocab_size: int = 50358
+    positions: int = 4096
+
+
+def _size(layers: int, d_model: int, heads: int) -> BigBirdConfig:
+    return BigBirdConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
 
 
 # Appendix E, table 8: the internal transformer construction (ITC).
-SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
+SIZES: dict[str, BigBirdConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 GELU = functools.partial(nn.gelu, approximate=True)
 # Table 1, and dense attention.
@@ -70,7 +70,7 @@ ATTENTION_PARTS: dict[str, tuple[str, ...]] = {
 RANDOM_BLOCKS = ("fixed", "first")
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: BigBirdConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: BERT's, with block-sparse attention.
 
     Args:
@@ -82,7 +82,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head, attention or kind of random blocks, or a block of no tokens.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_masked_lm = bert.masked_lm(config, activation=GELU)
     make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
     make_row = functools.partial(
@@ -91,11 +91,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             Pooler,
             activation=GELU,
             kernel_init=bert.INIT,
-            inner_dropout=config["dropout"],
+            inner_dropout=config.dropout,
             dtype=dtype,
         ),
         kernel_init=bert.INIT,
-        dropout=config["dropout"],
+        dropout=config.dropout,
     )
     own: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
@@ -108,10 +108,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ),
         "question_answering": functools.partial(
             LayerAnswerHead,
-            make_feed_forward=bert.feed_forward(config, activation=GELU),
+            make_feed_forward=bert.feed_forward(config.d_ff, config.dtype, activation=GELU),
             make_norm=functools.partial(bert.NORM, dtype=dtype),
             kernel_init=bert.INIT,
-            dropout=config["dropout"],
+            dropout=config.dropout,
         ),
     }
     return Encoder(
@@ -145,78 +145,88 @@ class LayerAnswerHead(nn.Module):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
-def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def tower(config: BigBirdConfig) -> Callable[..., nn.Module]:
     """The layers: BERT's, with the random blocks of each."""
     return functools.partial(
         Tower,
-        make_stack=stack(config, block(config)),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        make_stack=stack(
+            config,
+            block(config),
+            sparse=pattern(config),
+            layers=config.layers,
+            heads=config.heads,
+        ),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 
 def stack(
-    config: Mapping[str, Any], make_block: Callable[..., nn.Module]
+    config: LayersConfig,
+    make_block: Callable[..., nn.Module],
+    *,
+    sparse: Pattern,
+    layers: int,
+    heads: int,
 ) -> Callable[..., nn.Module]:
     """The layers of an encoder with block-sparse attention, each with its random blocks."""
-    sparse = pattern(config)
 
     def choose_blocks(length: int) -> np.ndarray | None:
         if not sparse.parts or sparse.is_dense(length):
             return None
-        return sparse.choose(length, layers=config["layers"], heads=config["heads"])
+        return sparse.choose(length, layers=layers, heads=heads)
 
     return functools.partial(
         PatternStack,
         make_block=make_block,
-        layers=config["layers"],
-        loop=config["loop"],
-        remat=config["remat"],
+        layers=layers,
+        loop=config.loop,
+        remat=config.remat,
         choose=choose_blocks,
     )
 
 
-def pattern(config: Mapping[str, Any]) -> Pattern:
+def pattern(config: PatternConfig) -> Pattern:
     """The blocks that the queries of a block attend to.
 
     Raises:
         ValueError: see `build`.
     """
-    parts = choose("model.attention_parts", config["attention_parts"], ATTENTION_PARTS)
-    if config["block"] < 1 or config["random"] < 0:
+    parts = choose("model.attention_parts", config.attention_parts, ATTENTION_PARTS)
+    if config.block < 1 or config.random < 0:
         raise ValueError(
-            f"model.block={config['block']} must be 1 or more, and model.random="
-            f"{config['random']} must be 0 or more"
+            f"model.block={config.block} must be 1 or more, and model.random="
+            f"{config.random} must be 0 or more"
         )
     kind = choose(
-        "model.random_blocks", config["random_blocks"], {name: name for name in RANDOM_BLOCKS}
+        "model.random_blocks", config.random_blocks, {name: name for name in RANDOM_BLOCKS}
     )
-    return Pattern(block=config["block"], parts=parts, random=config["random"], random_blocks=kind)
+    return Pattern(block=config.block, parts=parts, random=config.random, random_blocks=kind)
 
 
-def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def block(config: BigBirdConfig) -> Callable[..., nn.Module]:
     """BERT's layer with the approximate GELU and block-sparse attention."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         PostNormPatternBlock,
         make_norm=functools.partial(bert.NORM, dtype=dtype),
         make_self_attention=functools.partial(
             BlockSparseAttention,
             pattern=pattern(config),
-            heads=config["heads"],
-            width=config["d_model"] // config["heads"],
+            heads=config.heads,
+            width=config.d_model // config.heads,
             core=dense_core,
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=bert.INIT,
             kernel_init=bert.INIT,
             out_init=bert.INIT,
             dtype=dtype,
         ),
-        make_feed_forward=bert.feed_forward(config, activation=GELU),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        make_feed_forward=bert.feed_forward(config.d_ff, config.dtype, activation=GELU),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

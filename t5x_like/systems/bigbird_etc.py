@@ -35,38 +35,43 @@ from t5x_like.models.networks.tower import Tower
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert, bigbird
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import DropoutConfig, LayersConfig, System, Task, adaptation
 
 _SIDES = ("text", "global")  # whose relative positions differ
 
 
-def _size(layers: int, d_model: int, heads: int, block: int) -> dict[str, Any]:
-    return {
-        "head": "pretraining",
-        "labels": 2,
-        "vocab_size": 50265,
-        "global_tokens": 256,
-        "global_token": 1,
-        "hard_global": True,
-        "hard_text": False,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "block": block,
-        "distance": 12,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BigBirdEtcConfig(DropoutConfig, LayersConfig):
+    """The settings of a BigBird-ETC, see `build`."""
+
+    head: str | Mapping[str, Any] = "pretraining"
+    labels: int = 2
+    vocab_size: int = 50265
+    global_tokens: int = 256
+    global_token: int = 1
+    hard_global: bool = True
+    hard_text: bool = False
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    block: int
+    distance: int = 12
+
+
+def _size(layers: int, d_model: int, heads: int, block: int) -> BigBirdEtcConfig:
+    return BigBirdEtcConfig(
+        layers=layers,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+        block=block,
+    )
 
 
 # Appendix E.1, table 8. The distance, the id of global tokens and the masks are ETC's released
 # code's.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, BigBirdEtcConfig] = {
     "base": _size(12, 768, 12, block=84),
     "large": _size(24, 1024, 16, block=169),
 }
@@ -421,7 +426,7 @@ def documents_of_sentences(
     return jnp.max(jnp.where(own, values[:, None], 0), axis=-1)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: BigBirdEtcConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: global tokens in front of a text.
 
     Args:
@@ -436,7 +441,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     for name in ("block", "global_tokens"):
         if config[name] < 1:
             raise ValueError(f"model.{name}={config[name]} must be 1 or more")
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     masked_lm = functools.partial(
         MaskedLMHead, make_masked_lm=bert.masked_lm(config, activation=bigbird.GELU)
     )
@@ -446,44 +451,44 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_embeddings=embeddings(config),
         make_encoder=tower(config),
         make_head=select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
-        count=config["global_tokens"],
-        hard_global=config["hard_global"],
-        hard_text=config["hard_text"],
+        count=config.global_tokens,
+        hard_global=config.hard_global,
+        hard_text=config.hard_text,
     )
 
 
-def embeddings(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def embeddings(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
     """Embeddings of tokens and of the two kinds, summed, with a layer norm for each kind."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     table = functools.partial(
-        TokenEmbed, features=config["d_model"], embedding_init=bert.INIT, dtype=dtype
+        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, dtype=dtype
     )
     return functools.partial(
         GlobalLocalEmbeddings,
         make_tokens=functools.partial(
-            table, vocab_size=config["vocab_size"], lookup=config["embedding_lookup"]
+            table, vocab_size=config.vocab_size, lookup=config.embedding_lookup
         ),
         make_kinds=functools.partial(table, vocab_size=2, axis="types", lookup="one_hot"),
         make_norm=functools.partial(bert.NORM, dtype=dtype),
-        count=config["global_tokens"],
-        token_id=config["global_token"],
+        count=config.global_tokens,
+        token_id=config.global_token,
     )
 
 
-def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def tower(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
     """BERT's layers with global-local attention."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     block = functools.partial(
         GlobalLocalBlock,
         make_norm=functools.partial(bert.NORM, dtype=dtype),
         make_self_attention=functools.partial(
             GlobalLocalAttention,
-            block=config["block"],
-            distance=config["distance"],
-            heads=config["heads"],
-            width=config["d_model"] // config["heads"],
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            block=config.block,
+            distance=config.distance,
+            heads=config.heads,
+            width=config.d_model // config.heads,
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=bert.INIT,
             kernel_init=bert.INIT,
@@ -491,22 +496,22 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             relative_init=bert.INIT,
             dtype=dtype,
         ),
-        make_feed_forward=bert.feed_forward(config, activation=bigbird.GELU),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
-        count=config["global_tokens"],
+        make_feed_forward=bert.feed_forward(config.d_ff, config.dtype, activation=bigbird.GELU),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
+        count=config.global_tokens,
     )
     return functools.partial(
         Tower,
         make_stack=functools.partial(
             Stack,
             make_block=block,
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
+            layers=config.layers,
+            loop=config.loop,
+            remat=config.remat,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

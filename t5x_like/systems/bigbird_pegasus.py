@@ -1,7 +1,8 @@
 """BigBird-Pegasus: the encoder-decoder of Zaheer et al. 2020 (arXiv:2007.14062), section 4.1."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -20,44 +21,37 @@ from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.systems import bert, bigbird
+from t5x_like.systems import bart, bert, bigbird
 from t5x_like.systems.system import System, Task, adaptation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BigBirdPegasusConfig(bigbird.PatternConfig, bart.Seq2SeqConfig):
+    """The settings of a BigBird-Pegasus, see `build`."""
+
+    vocab_size: int = 96103
+    start_id: int = 2
+    end_id: int = 1
+    padding: int = 0
+    positions: int = 4096
+    encoder_layers: int = 16
+    decoder_layers: int = 16
+    d_model: int = 1024
+    d_ff: int = 4096
+    heads: int = 16
+    attention_bias: bool = False
+    logits_bias: bool = False
+
 
 # Appendix E.5, table 17; the vocabulary, the start token and the missing biases are the released
 # code's.
-SIZES: dict[str, dict[str, Any]] = {
-    "large": {
-        "vocab_size": 96103,
-        "start_id": 2,
-        "end_id": 1,
-        "padding": 0,
-        "positions": 4096,
-        "encoder_layers": 16,
-        "decoder_layers": 16,
-        "d_model": 1024,
-        "d_ff": 4096,
-        "heads": 16,
-        "attention_parts": "window|random|global",
-        "block": 64,
-        "random": 3,
-        "random_blocks": "fixed",
-        "attention_bias": False,
-        "logits_bias": False,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
-}
+SIZES: dict[str, BigBirdPegasusConfig] = {"large": BigBirdPegasusConfig()}
 
 NORM = functools.partial(LayerNorm, epsilon=1e-5)
 loss = autoregressive.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: BigBirdPegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: Pegasus with a sparse encoder.
 
     Args:
@@ -71,19 +65,19 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return EncoderDecoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=bert.INIT,
-            dtype=jnp.dtype(config["dtype"]),
+            dtype=jnp.dtype(config.dtype),
         ),
         make_encoder=encoder(config),
         make_decoder=decoder(config),
-        make_head=functools.partial(TiedHead, use_bias=config["logits_bias"]),
+        make_head=functools.partial(TiedHead, use_bias=config.logits_bias),
     )
 
 
-def encoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def encoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
     """Pre-norm layers with block-sparse attention."""
     attention = functools.partial(
         BlockSparseAttention, pattern=bigbird.pattern(config), core=dense_core
@@ -91,13 +85,19 @@ def encoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     block = functools.partial(
         PatternBlock, make_self_attention=_attention(config, attention), **_layer(config)
     )
-    sizes = {**config, "layers": config["encoder_layers"]}
-    return _tower(config, bigbird.stack(sizes, block))
+    stack = bigbird.stack(
+        config,
+        block,
+        sparse=bigbird.pattern(config),
+        layers=config.encoder_layers,
+        heads=config.heads,
+    )
+    return _tower(config, stack)
 
 
-def decoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def decoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
     """Pre-norm layers with dense attention, causal and to the encoder's output."""
-    core = select_core(config["attention"])
+    core = select_core(config.attention)
     attention = _attention(config, functools.partial(Attention, core=core))
     block = functools.partial(
         PreNormBlock,
@@ -108,62 +108,62 @@ def decoder(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     stack = functools.partial(
         Stack,
         make_block=block,
-        layers=config["decoder_layers"],
-        loop=config["loop"],
-        remat=config["remat"],
+        layers=config.decoder_layers,
+        loop=config.loop,
+        remat=config.remat,
     )
     return _tower(config, stack)
 
 
 def _attention(
-    config: Mapping[str, Any], make: Callable[..., nn.Module]
+    config: BigBirdPegasusConfig, make: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
     return functools.partial(
         make,
-        heads=config["heads"],
-        width=config["d_model"] // config["heads"],
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
-        use_bias=config["attention_bias"],
+        heads=config.heads,
+        width=config.d_model // config.heads,
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
+        use_bias=config.attention_bias,
         query_init=bert.INIT,
         kernel_init=bert.INIT,
         out_init=bert.INIT,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
 
 
-def _layer(config: Mapping[str, Any]) -> dict[str, Any]:
+def _layer(config: BigBirdPegasusConfig) -> dict[str, Any]:
     """The parts of a layer besides its attention."""
     return {
-        "make_norm": functools.partial(NORM, dtype=jnp.dtype(config["dtype"])),
-        "make_feed_forward": bert.feed_forward(config, activation=bigbird.GELU),
-        "dropout": config["dropout"],
-        "dropout_broadcast": config["dropout_broadcast"],
+        "make_norm": functools.partial(NORM, dtype=jnp.dtype(config.dtype)),
+        "make_feed_forward": bert.feed_forward(config.d_ff, config.dtype, activation=bigbird.GELU),
+        "dropout": config.dropout,
+        "dropout_broadcast": config.dropout_broadcast,
     }
 
 
 def _tower(
-    config: Mapping[str, Any], make_stack: Callable[..., nn.Module]
+    config: BigBirdPegasusConfig, make_stack: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
     """Scaled embeddings plus positions, layers, and a norm without dropout after it."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         Tower,
         make_entrance=functools.partial(
             AddPositions,
             make_positions=functools.partial(
                 LearnedPositions,
-                length=config["positions"],
-                features=config["d_model"],
+                length=config.positions,
+                features=config.d_model,
                 embedding_init=bert.INIT,
                 dtype=dtype,
             ),
-            scale=config["d_model"] ** 0.5,
+            scale=config.d_model**0.5,
         ),
         make_stack=make_stack,
         make_exit=functools.partial(NORM, dtype=dtype),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

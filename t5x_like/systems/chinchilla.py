@@ -3,13 +3,11 @@
 The network is Gopher's; the paper changes its size and the length of training.
 """
 
-from typing import Any
-
 from t5x_like.systems import gopher
 from t5x_like.systems.system import System, Task
 
 # Table 4; the first six are the networks of table A9 whose compute table A4 counts.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, gopher.GopherConfig] = {
     "74m": gopher.size(10, 640, heads=10, head_width=64),
     "306m": gopher.size(20, 1024, heads=16, head_width=64),
     "552m": gopher.size(24, 1280, heads=10, head_width=128),

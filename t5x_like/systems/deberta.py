@@ -33,45 +33,45 @@ from t5x_like.models.types import Activation, Batch
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "head": "masked_lm",
-        "labels": 2,
-        "vocab_size": 50265,
-        "positions": 512,
-        "relative_span": 512,
-        "terms": "c2p|p2c",
-        "mask_decoder": True,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DebertaConfig(DropoutConfig, AttentionConfig):
+    """The settings of a DeBERTa of version 1."""
+
+    head: str | Mapping[str, Any] = "masked_lm"
+    labels: int = 2
+    vocab_size: int = 50265
+    positions: int = 512
+    relative_span: int = 512
+    terms: str = "c2p|p2c"
+    mask_decoder: bool = True
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
 
 
-SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ReleasedConfig(DebertaConfig):
+    """With what versions 2 and 3 of the released code can change: see systems/deberta_v2.py."""
 
-# What versions 2 and 3 of the released code can change: see systems/deberta_v2.py.
+    relative_buckets: int = 0
+    relative_norm: bool = False
+    share_projections: bool = False
+    key_bias: bool = False
+    convolution: int = 0
+    convolution_activation: str = "tanh"
+
+
+def _size(layers: int, d_model: int, heads: int) -> DebertaConfig:
+    return DebertaConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
+
+
+SIZES: dict[str, DebertaConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
+
 POSITIONS = ("encoder/layers/position/",)  # of the mask decoder, which a BERT lacks
-
-VERSION_1 = {
-    "relative_buckets": 0,
-    "relative_norm": False,
-    "share_projections": False,
-    "key_bias": False,
-    "convolution": 0,
-    "convolution_activation": "tanh",
-}
 
 TERMS: dict[str, tuple[str, ...]] = {  # of the scores, besides content to content (table 4)
     "c2p|p2c": ("c2p", "p2c"),
@@ -370,7 +370,7 @@ def _join(outs: list[PyTree]) -> PyTree:
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *outs) if outs else None
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: DebertaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -381,11 +381,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head or terms.
     """
-    return network({**VERSION_1, **config})
+    return network(config.to(ReleasedConfig))
 
 
 def network(
-    config: Mapping[str, Any], heads: Mapping[str, Callable[..., nn.Module]] | None = None
+    config: ReleasedConfig, heads: Mapping[str, Callable[..., nn.Module]] | None = None
 ) -> "DisentangledEncoder":
     """Build the network of any version: with the keys of SIZES, and those of deberta_v2.SIZES.
 
@@ -395,7 +395,7 @@ def network(
     Raises:
         ValueError: no such head, terms or activation.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_pooler = functools.partial(
         Pooler, activation=bert.GELU, kernel_init=bert.INIT, dtype=dtype
     )
@@ -412,18 +412,16 @@ def network(
     )
 
 
-def embeddings(
-    config: Mapping[str, Any], kind: Callable[..., nn.Module]
-) -> Callable[..., nn.Module]:
+def embeddings(config: ReleasedConfig, kind: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """The token embeddings, without positions."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         kind,
         make_tokens=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=bert.INIT,
             dtype=dtype,
         ),
@@ -440,104 +438,104 @@ class DisentangledEncoder(Encoder):
         return AttentionMask(query_segments=segments, key_segments=segments)
 
 
-def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """The layers, with the table of relative positions that they share."""
-    dtype = jnp.dtype(config["dtype"])
-    decodes = config["mask_decoder"] and config["head"] == "masked_lm"
+    dtype = jnp.dtype(config.dtype)
+    decodes = config.mask_decoder and config.head == "masked_lm"
     make_stack = functools.partial(
         MaskDecoderStack,
         make_stack=functools.partial(
             Stack,
             make_block=block(config),
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
+            layers=config.layers,
+            loop=config.loop,
+            remat=config.remat,
         ),
         make_positions=functools.partial(
             LearnedPositions,
-            length=config["positions"],
-            features=config["d_model"],
+            length=config.positions,
+            features=config.d_model,
             embedding_init=bert.INIT,
             dtype=dtype,
         )
         if decodes
         else None,
-        make_neighbors=_neighbors(config) if config["convolution"] else None,
+        make_neighbors=_neighbors(config) if config.convolution else None,
     )
     return functools.partial(
         Tower,
         make_stack=make_stack,
         make_extra=_relative_table(config) if _terms(config) else None,
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 
-def _neighbors(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def _neighbors(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """The convolution beside the first layer."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         Neighbors,
-        width=config["convolution"],
+        width=config.convolution,
         make_norm=functools.partial(NORM, dtype=dtype),
         activation=choose(
-            "model.convolution_activation", config["convolution_activation"], ACTIVATIONS
+            "model.convolution_activation", config.convolution_activation, ACTIVATIONS
         ),
         kernel_init=bert.INIT,
-        dropout=config["dropout"],
+        dropout=config.dropout,
         dtype=dtype,
     )
 
 
-def _relative_table(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def _relative_table(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """The table of relative positions, which all layers share."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         RelativeTable,
-        rows=2 * (config["relative_buckets"] or config["relative_span"]),
-        features=config["d_model"],
+        rows=2 * (config.relative_buckets or config.relative_span),
+        features=config.d_model,
         embedding_init=bert.INIT,
-        make_norm=functools.partial(NORM, dtype=dtype) if config["relative_norm"] else None,
-        dropout=config["dropout"],
+        make_norm=functools.partial(NORM, dtype=dtype) if config.relative_norm else None,
+        dropout=config.dropout,
         dtype=dtype,
     )
 
 
-def _terms(config: Mapping[str, Any]) -> tuple[str, ...]:
-    return choose("model.terms", config["terms"], TERMS)
+def _terms(config: ReleasedConfig) -> tuple[str, ...]:
+    return choose("model.terms", config.terms, TERMS)
 
 
-def block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def block(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """BERT's layer with disentangled attention (section 3.1)."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     terms = _terms(config)
-    width = config["d_model"] // config["heads"]
-    keyed = ("key", "position_key") if config["key_bias"] else ()
+    width = config.d_model // config.heads
+    keyed = ("key", "position_key") if config.key_bias else ()
     return functools.partial(
         MaskDecoderBlock,
         make_norm=functools.partial(NORM, dtype=dtype),
         make_self_attention=functools.partial(
             DisentangledAttention,
-            heads=config["heads"],
+            heads=config.heads,
             width=width,
-            core=select_core(config["attention"]),
+            core=select_core(config.attention),
             scale=(width * (1 + len(terms))) ** -0.5,
             terms=terms,
             make_rows=functools.partial(
-                relative_rows, span=config["relative_span"], buckets=config["relative_buckets"]
+                relative_rows, span=config.relative_span, buckets=config.relative_buckets
             ),
-            share_projections=config["share_projections"],
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            share_projections=config.share_projections,
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             use_bias=("query", "value", "out", "position_query", *keyed),
             query_init=bert.INIT,
             kernel_init=bert.INIT,
             out_init=bert.INIT,
             dtype=dtype,
         ),
-        make_feed_forward=bert.feed_forward(config),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        make_feed_forward=bert.feed_forward(config.d_ff, config.dtype),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

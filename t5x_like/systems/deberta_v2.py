@@ -1,8 +1,8 @@
 """DeBERTa, versions 2 and 3: He et al. 2021, "DeBERTaV3: ..." (arXiv:2111.09543)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -21,26 +21,30 @@ from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task, adaptation
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    changes = {
-        "vocab_size": 128_100,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "relative_buckets": 256,
-        "relative_norm": True,
-        "share_projections": True,
-        "key_bias": True,
-        "convolution": 0,
-        "convolution_activation": "tanh",
-        "generator_layers": layers // 2,
-        "sharing": "gradient_disentangled",
-    }
-    return deberta.SIZES["base"] | changes
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DebertaV2Config(deberta.ReleasedConfig):
+    """The settings of a DeBERTa of version 3."""
+
+    vocab_size: int = 128_100
+    relative_buckets: int = 256
+    relative_norm: bool = True
+    share_projections: bool = True
+    key_bias: bool = True
+    generator_layers: int
+    sharing: str = "gradient_disentangled"
 
 
-SIZES: dict[str, dict[str, Any]] = {
+def _size(layers: int, d_model: int, heads: int) -> DebertaV2Config:
+    return DebertaV2Config(
+        layers=layers,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+        generator_layers=layers // 2,
+    )
+
+
+SIZES: dict[str, DebertaV2Config] = {
     "v3_small": _size(6, 768, 12),
     "v3_base": _size(12, 768, 12),
     "v3_large": _size(24, 1024, 16),
@@ -88,7 +92,7 @@ class GradientDisentangledPair(DisentangledPair, kw_only=True):  # type: ignore[
         return shared + self.embeddings.change.embedding
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: DebertaV2Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -106,23 +110,23 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such head, terms, activation or sharing, a convolution of even width, a
             generator without layers, or buckets that are no scale up to the span.
     """
-    buckets, span = config["relative_buckets"], config["relative_span"]
+    buckets, span = config.relative_buckets, config.relative_span
     if buckets and not 1 <= buckets // 2 < span - 1:
         raise ValueError(
             f"model.relative_buckets={buckets} with model.relative_span={span} (config.json's "
             f"position_buckets and max_relative_positions): choose 0, or from 2 to {2 * span - 3}"
         )
-    if config["convolution"] and config["convolution"] % 2 == 0:
+    if config.convolution and config.convolution % 2 == 0:
         raise ValueError(
-            f"model.convolution={config['convolution']}: choose an odd width, or 0 for none"
+            f"model.convolution={config.convolution}: choose an odd width, or 0 for none"
         )
-    if config["head"] == "pretraining":
+    if config.head == "pretraining":
         return _pair(config)
     return deberta.network(config, heads=_heads(config))
 
 
-def _heads(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
-    dtype = jnp.dtype(config["dtype"])
+def _heads(config: DebertaV2Config) -> dict[str, Callable[..., nn.Module]]:
+    dtype = jnp.dtype(config.dtype)
     make_head = functools.partial(
         ReplacedTokenHead,
         activation=bert.GELU,
@@ -133,18 +137,18 @@ def _heads(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
     return dict.fromkeys(("pretraining", "discriminator"), make_head)
 
 
-def _pair(config: Mapping[str, Any]) -> nn.Module:
-    choose("model.sharing", config["sharing"], SHARING)
-    if config["generator_layers"] < 1:
+def _pair(config: DebertaV2Config) -> nn.Module:
+    choose("model.sharing", config.sharing, SHARING)
+    if config.generator_layers < 1:
         raise ValueError(
-            f"model.generator_layers={config['generator_layers']}: the generator has 1 or more; "
+            f"model.generator_layers={config.generator_layers}: the generator has 1 or more; "
             "the paper's has half of the discriminator's"
         )
     discriminator = deberta.network(config, heads=_heads(config))
     generator = deberta.network(
-        {**config, "head": "masked_lm", "layers": config["generator_layers"]}
+        dataclasses.replace(config, head="masked_lm", layers=config.generator_layers)
     )
-    disentangled = config["sharing"] == "gradient_disentangled"
+    disentangled = config.sharing == "gradient_disentangled"
     pair = GradientDisentangledPair if disentangled else DisentangledPair
     return pair(
         make_embeddings=deberta.embeddings(
@@ -158,7 +162,7 @@ def _pair(config: Mapping[str, Any]) -> nn.Module:
             make_encoder=generator.make_encoder,
             make_head=generator.make_head,
         ),
-        tied=("embeddings",) if config["sharing"] == "embeddings" else (),
+        tied=("embeddings",) if config.sharing == "embeddings" else (),
         objective="electra",
     )
 

@@ -20,7 +20,7 @@ from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import ReadPart, System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, ReadPart, System, Task
 
 STARTS: dict[str, str] = {  # initializations of the student (section 3, and the last of table 4)
     "teacher": "every other layer of the teacher, its embeddings and its head",
@@ -47,7 +47,24 @@ def student_of(system: str, teacher: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-SIZES: dict[str, dict[str, Any]] = {"base": student_of("bert", bert.SIZES["base"])}
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DistilBertConfig(DropoutConfig, AttentionConfig):
+    """The settings of a student, and of its teacher: its `system` and its settings."""
+
+    head: str | Mapping[str, Any] = "pretraining"
+    labels: int
+    layers: int
+    start: str
+    positions: int
+    d_model: int
+    d_ff: int
+    heads: int
+    teacher: Mapping[str, Any]
+
+
+SIZES: dict[str, DistilBertConfig] = {
+    "base": DistilBertConfig(**student_of("bert", bert.SIZES["base"]))
+}
 
 
 # ---- A student encoder that is distilled from a teacher.
@@ -134,7 +151,7 @@ def _thin(stack: PyTree, *, layers: int) -> PyTree:
     return {f"layer_{n}": stack[f"layer_{layer}"] for n, layer in enumerate(kept)}
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: DistilBertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: BERT without segments and pooler.
 
     Args:
@@ -146,11 +163,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such head or start, no such system or setting of the teacher, or a teacher
             that was fine-tuned otherwise.
     """
-    choose("model.start", config["start"], STARTS)
-    fine_tuned = config["head"] != "pretraining" and "folder" in config["teacher"]
+    choose("model.start", config.start, STARTS)
+    fine_tuned = config.head != "pretraining" and "folder" in config.teacher
     if fine_tuned:
         _check_fine_tuned(config)
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
     make_pooler = functools.partial(Pooler, activation=nn.relu, kernel_init=bert.INIT, dtype=dtype)
     own: dict[str, Callable[..., nn.Module]] = {
@@ -158,24 +175,23 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "masked_lm": masked_lm,
         "features": Features,
     }
+    encoder = config.to(bert.DenseEncoderConfig, token_types=0)
     student: dict[str, Callable[..., nn.Module]] = {
-        "make_embeddings": functools.partial(
-            bert.embeddings({**config, "token_types": 0}), make_token_types=None
-        ),
-        "make_encoder": bert.tower(config),
+        "make_embeddings": functools.partial(bert.embeddings(encoder), make_token_types=None),
+        "make_encoder": bert.tower(encoder),
         "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
     }
-    if config["head"] != "pretraining" and not fine_tuned:
+    if config.head != "pretraining" and not fine_tuned:
         return Encoder(**student)
     settings = systems.inside(config, "teacher")
     system = settings.pop("system")
     # A factory, since Flax puts the parameters of a module under the module that creates it.
     make_teacher = functools.partial(systems.build, system, settings)
-    return Student(**student, make_teacher=make_teacher, layers=config["layers"])
+    return Student(**student, make_teacher=make_teacher, layers=config.layers)
 
 
-def _check_fine_tuned(config: Mapping[str, Any]) -> None:
-    teacher, head = config["teacher"], config["head"]
+def _check_fine_tuned(config: DistilBertConfig) -> None:
+    teacher, head = config.teacher, config.head
     if head not in DISTILLED:
         raise ValueError(
             f"model.head={head!r}: a student learns from a fine-tuned teacher "
@@ -197,7 +213,7 @@ def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
         ValueError: see `Student.start`.
     """
     teacher = read("teacher", system=config["teacher"]["system"])
-    if {**SYSTEM.later, **config}["start"] == "random":
+    if config.get("start", SYSTEM.later["start"]) == "random":
         return {"teacher": teacher}
     return jax.jit(module.start)(teacher)
 

@@ -1,5 +1,6 @@
 """DPO: Rafailov et al. 2023, "Direct Preference Optimization" (arXiv:2305.18290)."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.models.types import Batch
 from t5x_like.models.vocabulary_product import VocabularyProduct
 from t5x_like.systems import gpt2
-from t5x_like.systems.system import ReadPart, System, Task
+from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 
 
 def pair_of(system: str, policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,8 +33,15 @@ def pair_of(system: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DpoConfig(AttentionConfig):
+    """The settings of a policy and its reference, see `pair_of`."""
+
+    policy: Mapping[str, Any]
+
+
 # Section 6: the language model of the sentiment task.
-SIZES: dict[str, dict[str, Any]] = {"gpt2_large": pair_of("gpt2", gpt2.SIZES["large"])}
+SIZES: dict[str, DpoConfig] = {"gpt2_large": DpoConfig(**pair_of("gpt2", gpt2.SIZES["large"]))}
 
 
 # ---- A network that is trained, and the frozen one that it is compared with.
@@ -81,7 +89,7 @@ class PolicyAndReference(nn.Module):
         return {f"{side}_input_tokens": tokens for side in self.sides}
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: DpoConfig) -> nn.Module:
     """Build the networks of a config with the keys of SIZES.
 
     Args:
@@ -93,9 +101,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """
     settings = systems.inside(config, "policy")
     system = settings.pop("system")
-    if settings["vocab_size"] != config["vocab_size"]:
+    if settings["vocab_size"] != config.vocab_size:
         raise ValueError(
-            f"model.vocab_size={config['vocab_size']}, and model.policy.vocab_size="
+            f"model.vocab_size={config.vocab_size}, and model.policy.vocab_size="
             f"{settings['vocab_size']}: both are of one vocabulary, set them to the same number"
         )
     policy = systems.build(system, settings)

@@ -1,7 +1,8 @@
 """ELECTRA: Clark et al. 2020, "Pre-training Text Encoders as Discriminators" (arXiv:2003.10555)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -28,34 +29,33 @@ from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import Config, ReadPart, System, Task
 
 
-def _size(layers: int, d_model: int, heads: int, *, generator: float) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ElectraConfig(bert.DenseEncoderConfig):
+    """The settings of a discriminator, and of its generator in pretraining."""
+
+    objective: str = "electra"
+    vocab_size: int = 30522
+    d_embedding: int
+    generator: float
+    tied: str = "embeddings"
+
+
+def _size(
+    layers: int, d_model: int, heads: int, *, generator: float, d_embedding: int = 0
+) -> ElectraConfig:
     """A column of table 6; `generator` multiplies the width, the heads and the feed-forward."""
-    return {
-        "head": "pretraining",
-        "objective": "electra",
-        "labels": 2,
-        "vocab_size": 30522,
-        "positions": 512,
-        "token_types": 2,
-        "layers": layers,
-        "d_embedding": d_model,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "generator": generator,
-        "tied": "embeddings",
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+    return ElectraConfig(
+        layers=layers,
+        d_embedding=d_embedding or d_model,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+        generator=generator,
+    )
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "small": _size(12, 256, 4, generator=1 / 4) | {"d_embedding": 128},
+SIZES: dict[str, ElectraConfig] = {
+    "small": _size(12, 256, 4, generator=1 / 4, d_embedding=128),
     "base": _size(12, 768, 12, generator=1 / 3),
     "large": _size(24, 1024, 16, generator=1 / 4),
 }
@@ -74,7 +74,7 @@ TIED: dict[str, tuple[str, ...]] = {  # the parts that both networks share (sect
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: ElectraConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -89,26 +89,26 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             width, one of another size with all weights tied or in the second stage, or one that
             cannot be frozen there since its weights are tied.
     """
-    choose("model.objective", config["objective"], OBJECTIVES)
-    tied = choose("model.tied", config["tied"], TIED)
-    second = config["head"] == "second_stage"
-    if config["generator"] != 1 and (second or config["tied"] == "all"):
+    choose("model.objective", config.objective, OBJECTIVES)
+    tied = choose("model.tied", config.tied, TIED)
+    second = config.head == "second_stage"
+    if config.generator != 1 and (second or config.tied == "all"):
         setting = "head='second_stage'" if second else "tied='all'"
         raise ValueError(
             f"model.{setting} needs a generator of the discriminator's size, model.generator=1, "
-            f"not {config['generator']}"
+            f"not {config.generator}"
         )
     if second and tied:
         raise ValueError(
             f"model.head='second_stage' freezes the generator, so that the discriminator cannot "
-            f"share its weights: set model.tied='none', not {config['tied']!r}"
+            f"share its weights: set model.tied='none', not {config.tied!r}"
         )
     discriminator = {
-        "make_embeddings": bert.embeddings({**config, "d_model": config["d_embedding"]}),
+        "make_embeddings": bert.embeddings(dataclasses.replace(config, d_model=config.d_embedding)),
         "make_head": _head(config),
         **_layers(config),
     }
-    if config["head"] not in ("pretraining", "second_stage"):
+    if config.head not in ("pretraining", "second_stage"):
         return Encoder(**discriminator)
     return GeneratorAndDiscriminator(
         **discriminator,
@@ -119,57 +119,57 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             **_layers(_smaller(config)),
         ),
         tied=tuple(part for part in tied if f"make_{part}" in discriminator),
-        objective=config["objective"],
+        objective=config.objective,
     )
 
 
-def _layers(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
+def _layers(config: ElectraConfig) -> dict[str, Callable[..., nn.Module]]:
     """BERT's layers, after a projection where the embeddings have another width."""
     layers = {"make_encoder": bert.tower(config)}
-    if config["d_embedding"] == config["d_model"]:
+    if config.d_embedding == config.d_model:
         return layers
     projection = functools.partial(
         Linear,
-        (config["d_model"],),
+        (config.d_model,),
         axes=("embed", "mlp"),
         use_bias=True,
         kernel_init=bert.INIT,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
     return layers | {"make_projection": projection}
 
 
-def _smaller(config: Mapping[str, Any]) -> dict[str, Any]:
+def _smaller(config: ElectraConfig) -> ElectraConfig:
     """The generator's settings: as deep, and narrower (section 3.2, table 6)."""
-    share = config["generator"]
+    share = config.generator
     sizes = {name: round(share * config[name]) for name in ("d_model", "d_ff", "heads")}
     if min(sizes.values()) < 1 or sizes["d_model"] % sizes["heads"]:
         raise ValueError(
             f"model.generator={share} makes a generator of d_model={sizes['d_model']} with "
             f"{sizes['heads']} heads: choose one for which the heads divide d_model"
         )
-    return {**config, **sizes}
+    return dataclasses.replace(config, **sizes)
 
 
-def _head(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    parts: dict[str, Any] = {"kernel_init": bert.INIT, "dtype": jnp.dtype(config["dtype"])}
+def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
+    parts: dict[str, Any] = {"kernel_init": bert.INIT, "dtype": jnp.dtype(config.dtype)}
     replaced = functools.partial(ReplacedTokenHead, activation=bert.GELU, **parts)
     make_masked_lm = bert.masked_lm(config)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm)
     copying = functools.partial(CopyHead, make_masked_lm=make_masked_lm, kernel_init=bert.INIT)
     make_pooler = functools.partial(
-        Pooler, activation=bert.GELU, inner_dropout=config["dropout"], **parts
+        Pooler, activation=bert.GELU, inner_dropout=config.dropout, **parts
     )
     make_row = functools.partial(
         FirstTokenHead,
         make_pooler=make_pooler,
         kernel_init=bert.INIT,
-        dropout=config["dropout"],
+        dropout=config.dropout,
     )
     predicting = {"replace_mlm": masked_lm, "all_tokens_mlm": copying}
     own = {
         **dict.fromkeys(
-            ("pretraining", "second_stage"), predicting.get(config["objective"], replaced)
+            ("pretraining", "second_stage"), predicting.get(config.objective, replaced)
         ),
         "discriminator": replaced,
         "masked_lm": masked_lm,

@@ -5,7 +5,6 @@ and layer norms whose gains are parameters plus 1.
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -18,24 +17,24 @@ from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 
 
-def _size(layers: int, d_model: int, d_ff: int, heads: int, kv_heads: int) -> dict[str, Any]:
-    return llama.SIZES["7b"] | {
-        "vocab_size": 256_000,
-        "positions": 8192,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": d_ff,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_width": 256,
-        "tied_head": True,
-        "bos_id": 2,
-        "eos_id": 1,
-    }
+def _size(layers: int, d_model: int, d_ff: int, heads: int, kv_heads: int) -> llama.LlamaConfig:
+    return llama.LlamaConfig(
+        vocab_size=256_000,
+        positions=8192,
+        layers=layers,
+        d_model=d_model,
+        d_ff=d_ff,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=256,
+        tied_head=True,
+        bos_id=2,
+        eos_id=1,
+    )
 
 
 # Table 1, whose feed-forward widths count both halves of the gated layer.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, llama.LlamaConfig] = {
     "2b": _size(18, 2048, 16_384, 8, 1),
     "7b": _size(28, 3072, 24_576, 16, 16),
 }
@@ -68,21 +67,21 @@ class ScaledInputs(nn.Module):
         return x * jnp.asarray(self.scale, x.dtype)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: llama.LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2).
 
     Raises:
         ValueError: an unknown kind of `rope_scaling`.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return llama.network(
         config,
-        make_norm=functools.partial(OffsetRMSNorm, epsilon=config["norm_epsilon"], dtype=dtype),
+        make_norm=functools.partial(OffsetRMSNorm, epsilon=config.norm_epsilon, dtype=dtype),
         make_attention=llama.attention(config),
         make_feed_forward=llama.feed_forward(
             config, activation=functools.partial(nn.gelu, approximate=True)
         ),
-        make_entrance=functools.partial(ScaledInputs, scale=config["d_model"] ** 0.5),
+        make_entrance=functools.partial(ScaledInputs, scale=config.d_model**0.5),
     )
 
 

@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -23,28 +22,34 @@ from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, System, Task
 
 
-def size(layers: int, d_model: int, *, heads: int, head_width: int) -> dict[str, Any]:
-    """The settings of `build` for a row of the paper's table, where d_ff is 4 d_model."""
-    return {
-        "vocab_size": 32_000,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "head_width": head_width,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GopherConfig(AttentionConfig):
+    """The settings of a Gopher or a Chinchilla."""
+
+    vocab_size: int = 32_000
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    head_width: int
+
+
+def size(layers: int, d_model: int, *, heads: int, head_width: int) -> GopherConfig:
+    """The settings of a row of the paper's table, where d_ff is 4 d_model."""
+    return GopherConfig(
+        layers=layers,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+        head_width=head_width,
+    )
 
 
 # Table 1.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, GopherConfig] = {
     "44m": size(8, 512, heads=16, head_width=32),
     "117m": size(12, 768, heads=12, head_width=64),
     "417m": size(12, 1536, heads=12, head_width=128),
@@ -123,29 +128,29 @@ class TransformerXLAttention(Attention):
         return content, scores if bias is None else bias + scores
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: GopherConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
     It is GPT-2's with RMSNorm, and with Transformer-XL's relative positions.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_stack=functools.partial(
             Stack,
             make_block=_block(config),
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
+            layers=config.layers,
+            loop=config.loop,
+            remat=config.remat,
         ),
         make_norm=functools.partial(RMSNorm, dtype=dtype),
     )
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=NORMAL(0.02),
             dtype=dtype,
         ),
@@ -154,19 +159,19 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config["dtype"])
+def _block(config: GopherConfig) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config.dtype)
     # As in GPT-2, outputs of sublayers are initialized smaller, since 2N of them are summed.
-    residual = NORMAL(0.02 * (2 * config["layers"]) ** -0.5)
+    residual = NORMAL(0.02 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PreNormBlock,
         make_norm=functools.partial(RMSNorm, dtype=dtype),
         make_self_attention=functools.partial(
             TransformerXLAttention,
-            features=config["d_model"],
-            heads=config["heads"],
-            width=config["head_width"],
-            core=select_core(config["attention"]),
+            features=config.d_model,
+            heads=config.heads,
+            width=config.head_width,
+            core=select_core(config.attention),
             use_bias=True,
             query_init=NORMAL(0.02),
             kernel_init=NORMAL(0.02),
@@ -175,7 +180,7 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         ),
         make_feed_forward=functools.partial(
             MLP,
-            hidden=config["d_ff"],
+            hidden=config.d_ff,
             activation=functools.partial(nn.gelu, approximate=True),
             use_bias=True,
             wi_init=NORMAL(0.02),

@@ -1,5 +1,6 @@
 """GPT: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training"."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,29 +28,35 @@ from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
-from t5x_like.systems.system import Adaptation, System, Task, adaptation
+from t5x_like.systems.system import (
+    Adaptation,
+    AttentionConfig,
+    DropoutConfig,
+    System,
+    Task,
+    adaptation,
+)
 
-# Section 4.1. Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
-SIZES: dict[str, dict[str, Any]] = {
-    "base": {
-        "vocab_size": 40478,
-        "added_tokens": 0,
-        "positions": 512,
-        "layers": 12,
-        "d_model": 768,
-        "d_ff": 3072,
-        "heads": 12,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "head": "language_modeling",
-        "labels": 2,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
-}
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GptConfig(DropoutConfig, AttentionConfig):
+    """The settings of a GPT (section 4.1).
+
+    Fine-tuning has `added_tokens` more rows in the table of `vocab_size` tokens.
+    """
+
+    vocab_size: int = 40478
+    added_tokens: int = 0
+    positions: int = 512
+    layers: int = 12
+    d_model: int = 768
+    d_ff: int = 3072
+    heads: int = 12
+    head: str = "language_modeling"
+    labels: int = 2
+
+
+SIZES: dict[str, GptConfig] = {"base": GptConfig()}
 
 INIT = nn.initializers.normal(0.02)
 loss = autoregressive.loss
@@ -153,21 +160,21 @@ class DecoderClassifier(Decoder, kw_only=True):  # type: ignore[call-arg]  # fla
         return {"decoder_input_tokens": tokens, "decoder_segment_ids": tokens + 1}
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: GptConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (sections 3.1 and 4.1).
 
     Raises:
         ValueError: no such head, or fewer than 2 labels for one that needs them.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=functools.partial(
             AddPositions,
             make_positions=functools.partial(
                 LearnedPositions,
-                length=config["positions"],
-                features=config["d_model"],
+                length=config.positions,
+                features=config.d_model,
                 embedding_init=INIT,
                 dtype=dtype,
             ),
@@ -175,19 +182,19 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_stack=functools.partial(
             Stack,
             make_block=_block(config),
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
+            layers=config.layers,
+            loop=config.loop,
+            remat=config.remat,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
     return _network(config)(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"] + config["added_tokens"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size + config.added_tokens,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=INIT,
             dtype=dtype,
         ),
@@ -196,18 +203,18 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config["dtype"])
+def _block(config: GptConfig) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         PostNormBlock,
         make_norm=functools.partial(LayerNorm, epsilon=1e-5, dtype=dtype),
         make_self_attention=functools.partial(
             Attention,
-            heads=config["heads"],
-            width=config["d_model"] // config["heads"],
-            core=select_core(config["attention"]),
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            heads=config.heads,
+            width=config.d_model // config.heads,
+            core=select_core(config.attention),
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
@@ -216,26 +223,26 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         ),
         make_feed_forward=functools.partial(
             MLP,
-            hidden=config["d_ff"],
+            hidden=config.d_ff,
             activation=functools.partial(nn.gelu, approximate=True),
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,
             dtype=dtype,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 
-def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def _network(config: GptConfig) -> Callable[..., nn.Module]:
     """The language model, with or without a head for labelled text (section 3.2)."""
-    of_head = {"kernel_init": INIT, "dropout": config["dropout"]}
+    of_head = {"kernel_init": INIT, "dropout": config.dropout}
     networks: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": Decoder,
         "classification": functools.partial(
             DecoderClassifier,
-            make_label_head=functools.partial(ClassHead, labels=config["labels"], **of_head),
+            make_label_head=functools.partial(ClassHead, labels=config.labels, **of_head),
         ),
         "regression": functools.partial(
             DecoderClassifier, make_label_head=functools.partial(ClassHead, labels=1, **of_head)
@@ -244,12 +251,12 @@ def _network(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
             DecoderClassifier, make_label_head=functools.partial(ChoiceHead, **of_head)
         ),
     }
-    network = choose("model.head", config["head"], networks)
-    if config["head"] == "classification" and config["labels"] < 2:
-        raise ValueError(f"model.labels={config['labels']}: the head 'classification' needs 2")
-    if config["head"] != "language_modeling" and config["added_tokens"] < 3:
+    network = choose("model.head", config.head, networks)
+    if config.head == "classification" and config.labels < 2:
+        raise ValueError(f"model.labels={config.labels}: the head 'classification' needs 2")
+    if config.head != "language_modeling" and config.added_tokens < 3:
         raise ValueError(
-            f"model.added_tokens={config['added_tokens']}: the head {config['head']!r} needs 3, "
+            f"model.added_tokens={config.added_tokens}: the head {config.head!r} needs 3, "
             "the start, delimiter and extract tokens"
         )
     return network

@@ -1,8 +1,8 @@
 """GPT-2: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -18,29 +18,27 @@ from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "vocab_size": 50257,
-        "positions": 1024,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Gpt2Config(DropoutConfig, AttentionConfig):
+    """The settings of a GPT-2."""
+
+    vocab_size: int = 50257
+    positions: int = 1024
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+
+
+def _size(layers: int, d_model: int, heads: int) -> Gpt2Config:
+    return Gpt2Config(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
 
 
 # Table 2, under the names of the release; the paper does not count all parameters.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Gpt2Config] = {
     "small": _size(12, 768, 12),
     "medium": _size(24, 1024, 16),
     "large": _size(36, 1280, 20),
@@ -52,44 +50,44 @@ NORM = functools.partial(LayerNorm, epsilon=1e-5)
 loss = autoregressive.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: Gpt2Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.3)."""
     make_stack = functools.partial(
         Stack,
-        make_block=block(config, head_width=config["d_model"] // config["heads"]),
-        layers=config["layers"],
-        loop=config["loop"],
-        remat=config["remat"],
+        make_block=block(config, head_width=config.d_model // config.heads),
+        layers=config.layers,
+        loop=config.loop,
+        remat=config.remat,
     )
     return network(config, make_stack=make_stack)
 
 
-def network(config: Mapping[str, Any], *, make_stack: Callable[..., nn.Module]) -> nn.Module:
+def network(config: Gpt2Config, *, make_stack: Callable[..., nn.Module]) -> nn.Module:
     """A language model with learned positions, and `make_stack` for its layers."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=functools.partial(
             AddPositions,
             make_positions=functools.partial(
                 LearnedPositions,
-                length=config["positions"],
-                features=config["d_model"],
+                length=config.positions,
+                features=config.d_model,
                 embedding_init=NORMAL(0.01),
                 dtype=dtype,
             ),
         ),
         make_stack=make_stack,
         make_norm=functools.partial(NORM, dtype=dtype),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=NORMAL(0.02),
             dtype=dtype,
         ),
@@ -99,23 +97,23 @@ def network(config: Mapping[str, Any], *, make_stack: Callable[..., nn.Module]) 
 
 
 def block(
-    config: Mapping[str, Any], *, head_width: int, window: int | None = None
+    config: Gpt2Config, *, head_width: int, window: int | None = None
 ) -> Callable[..., nn.Module]:
     """One layer, with causal attention to all earlier tokens or to the last `window` tokens."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     # Outputs of sublayers are initialized smaller, since 2N of them are summed (section 2.3).
-    residual = NORMAL(0.02 * (2 * config["layers"]) ** -0.5)
+    residual = NORMAL(0.02 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PreNormBlock,
         make_norm=functools.partial(NORM, dtype=dtype),
         make_self_attention=functools.partial(
             Attention,
-            heads=config["heads"],
+            heads=config.heads,
             width=head_width,
             window=window,
-            core=select_core(config["attention"]),
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            core=select_core(config.attention),
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=NORMAL(0.02),
             kernel_init=NORMAL(0.02),
@@ -124,15 +122,15 @@ def block(
         ),
         make_feed_forward=functools.partial(
             MLP,
-            hidden=config["d_ff"],
+            hidden=config.d_ff,
             activation=functools.partial(nn.gelu, approximate=True),
             use_bias=True,
             wi_init=NORMAL(0.02),
             wo_init=residual,
             dtype=dtype,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

@@ -1,8 +1,7 @@
 """GPT-3: Brown et al. 2020, "Language Models are Few-Shot Learners"."""
 
+import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
 
@@ -13,28 +12,28 @@ from t5x_like.systems import gpt2
 from t5x_like.systems.system import System, Task
 
 
-def _size(layers: int, d_model: int, heads: int, head_width: int) -> dict[str, Any]:
-    return {
-        "vocab_size": 50257,
-        "positions": 2048,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "head_width": head_width,
-        "window": 256,
-        "dropout": 0.0,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Gpt3Config(gpt2.Gpt2Config):
+    """The settings of a GPT-3."""
+
+    positions: int = 2048
+    head_width: int
+    window: int = 256
+    dropout: float = 0.0
+
+
+def _size(layers: int, d_model: int, heads: int, head_width: int) -> Gpt3Config:
+    return Gpt3Config(
+        layers=layers,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+        head_width=head_width,
+    )
 
 
 # Table 2.1, where the heads of xl and 13b together are not as wide as the model.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Gpt3Config] = {
     "small": _size(12, 768, 12, 64),
     "medium": _size(24, 1024, 16, 64),
     "large": _size(24, 1536, 16, 96),
@@ -48,26 +47,26 @@ SIZES: dict[str, dict[str, Any]] = {
 loss = autoregressive.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: Gpt3Config) -> nn.Module:
     """Build GPT-2's network, with banded attention in layers 1, 3, ... (section 2.1).
 
     Raises:
         ValueError: an odd number of layers, or a window below 1.
     """
-    if config["layers"] % 2 or config["window"] < 1:
+    if config.layers % 2 or config.window < 1:
         raise ValueError(
-            f"model.layers={config['layers']} must be even, and model.window={config['window']} "
+            f"model.layers={config.layers} must be even, and model.window={config.window} "
             "1 or more: dense layers alternate with banded ones"
         )
-    make_block = functools.partial(gpt2.block, config, head_width=config["head_width"])
+    make_block = functools.partial(gpt2.block, config, head_width=config.head_width)
     make_stack = functools.partial(
         Stack,
         make_block=functools.partial(
-            LayerGroup, make_blocks=(make_block(), make_block(window=config["window"]))
+            LayerGroup, make_blocks=(make_block(), make_block(window=config.window))
         ),
-        layers=config["layers"] // 2,
-        loop=config["loop"],
-        remat=config["remat"],
+        layers=config.layers // 2,
+        loop=config.loop,
+        remat=config.remat,
     )
     return gpt2.network(config, make_stack=make_stack)
 

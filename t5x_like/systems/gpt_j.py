@@ -1,8 +1,7 @@
 """GPT-J: Wang and Komatsuzaki 2021, "GPT-J-6B", a network of their mesh-transformer-jax."""
 
+import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
 
@@ -13,34 +12,31 @@ from t5x_like.models.embeddings.token_embeddings import LinearHead
 from t5x_like.systems import gpt_neox
 from t5x_like.systems.system import System, Task
 
-SIZES: dict[str, dict[str, Any]] = {
-    "6b": {
-        "vocab_size": 50_400,
-        "positions": 2048,  # in training; longer texts are possible
-        "layers": 28,
-        "d_model": 4096,
-        "d_ff": 16_384,
-        "heads": 16,
-        "norm_epsilon": 1e-5,
-        "rotary_width": 64,
-        "bos_id": 50_256,
-        "eos_id": 50_256,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
-}
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GptJConfig(gpt_neox.ParallelConfig):
+    """The settings of a GPT-J."""
+
+    vocab_size: int = 50_400
+    layers: int = 28
+    d_model: int = 4096
+    d_ff: int = 16_384
+    heads: int = 16
+    rotary_width: int = 64
+    bos_id: int = 50_256
+    eos_id: int = 50_256
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+SIZES: dict[str, GptJConfig] = {"6b": GptJConfig()}
+
+
+def build(config: GptJConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: GPT-NeoX's with one norm a layer.
 
     Raises:
         ValueError: a `rotary_width` that is odd, or wider than a head.
     """
-    rotated, width = config["rotary_width"], config["d_model"] // config["heads"]
+    rotated, width = config.rotary_width, config.d_model // config.heads
     if rotated % 2 or not 0 < rotated <= width:
         raise ValueError(f"model.rotary_width={rotated} must be even, and from 2 to {width}")
     make_block = functools.partial(

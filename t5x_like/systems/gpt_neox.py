@@ -4,8 +4,9 @@ A layer's attention and feed-forward read the same states, and rotary positions 
 each head.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -25,35 +26,47 @@ from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.names import choose
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, System, Task
 
 
-def _size(layers: int, d_model: int, heads: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "vocab_size": 50_304,
-        "positions": 2048,  # in training; longer texts are possible
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "norm_epsilon": 1e-5,
-        "rope_theta": 10_000.0,
-        "rotary_share": 0.25,
-        "parallel": True,
-        "activation": "gelu",
-        "tied_head": False,
-        "bos_id": 0,
-        "eos_id": 0,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    } | changes
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ParallelConfig(AttentionConfig):
+    """The settings of GPT-NeoX and of GPT-J."""
+
+    positions: int = 2048  # in training; longer texts are possible
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    norm_epsilon: float = 1e-5
+    bos_id: int = 0
+    eos_id: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GptNeoxConfig(ParallelConfig):
+    """The settings of a GPT-NeoX."""
+
+    vocab_size: int = 50_304
+    rope_theta: float = 10_000.0
+    rotary_share: float = 0.25
+    parallel: bool = True
+    activation: str = "gelu"
+    tied_head: bool = False
+
+
+def _size(layers: int, d_model: int, heads: int, **changes: Any) -> GptNeoxConfig:
+    return GptNeoxConfig(
+        layers=layers,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+        **changes,
+    )
 
 
 # The vocabulary of each is padded for the devices that it was trained on.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, GptNeoxConfig] = {
     "20b": _size(44, 6144, 64, vocab_size=50_432, activation="gelu_fast"),
     # Biderman et al. 2023, "Pythia" (arXiv:2304.01373), table 1.
     "pythia_70m": _size(6, 512, 8),
@@ -73,13 +86,13 @@ _ACTIVATIONS: dict[str, Callable[..., Any]] = {
 loss = autoregressive.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: GptNeoxConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
     Raises:
         ValueError: an unknown `activation`, or a `rotary_share` without whole pairs.
     """
-    share, width = config["rotary_share"], config["d_model"] // config["heads"]
+    share, width = config.rotary_share, config.d_model // config.heads
     rotated = int(share * width)
     if rotated % 2 or not 0 < rotated <= width:
         raise ValueError(
@@ -90,42 +103,38 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return network(
         config,
         make_block=functools.partial(
-            TwoNormParallelBlock if config["parallel"] else PreNormBlock,
+            TwoNormParallelBlock if config.parallel else PreNormBlock,
             make_norm=make_norm(config),
             make_self_attention=attention(
                 config,
-                position=Rotary(theta=config["rope_theta"], width=rotated),
+                position=Rotary(theta=config.rope_theta, width=rotated),
                 use_bias=True,
             ),
             make_feed_forward=feed_forward(
-                config, activation=choose("model.activation", config["activation"], _ACTIVATIONS)
+                config, activation=choose("model.activation", config.activation, _ACTIVATIONS)
             ),
         ),
         make_head=(
-            TiedHead
-            if config["tied_head"]
-            else functools.partial(LinearHead, kernel_init=input_init)
+            TiedHead if config.tied_head else functools.partial(LinearHead, kernel_init=input_init)
         ),
     )
 
 
-def initializers(config: Mapping[str, Any]) -> tuple[Initializer, Initializer]:
+def initializers(config: ParallelConfig) -> tuple[Initializer, Initializer]:
     """Of the kernels, and of those at the end of a sublayer (section 2.1.3)."""
-    width, layers = config["d_model"], config["layers"]
+    width, layers = config.d_model, config.layers
     return nn.initializers.normal((2 / (5 * width)) ** 0.5), nn.initializers.normal(
         2 / (layers * width**0.5)
     )
 
 
-def make_norm(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def make_norm(config: ParallelConfig) -> Callable[..., nn.Module]:
     """The factory of all norms."""
-    return functools.partial(
-        LayerNorm, epsilon=config["norm_epsilon"], dtype=jnp.dtype(config["dtype"])
-    )
+    return functools.partial(LayerNorm, epsilon=config.norm_epsilon, dtype=jnp.dtype(config.dtype))
 
 
 def network(
-    config: Mapping[str, Any],
+    config: ParallelConfig,
     *,
     make_block: Callable[..., nn.Module],
     make_head: Callable[..., nn.Module],
@@ -134,20 +143,20 @@ def network(
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=initializers(config)[0],
-            dtype=jnp.dtype(config["dtype"]),
+            dtype=jnp.dtype(config.dtype),
         ),
         make_decoder=functools.partial(
             Tower,
             make_stack=functools.partial(
                 Stack,
                 make_block=make_block,
-                layers=config["layers"],
-                loop=config["loop"],
-                remat=config["remat"],
+                layers=config.layers,
+                loop=config.loop,
+                remat=config.remat,
             ),
             make_norm=make_norm(config),
         ),
@@ -156,17 +165,17 @@ def network(
 
 
 def attention(
-    config: Mapping[str, Any], *, position: Position, use_bias: bool
+    config: ParallelConfig, *, position: Position, use_bias: bool
 ) -> Callable[..., nn.Module]:
     """The self-attention of a layer."""
     input_init, output_init = initializers(config)
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         Attention,
-        heads=config["heads"],
-        width=config["d_model"] // config["heads"],
+        heads=config.heads,
+        width=config.d_model // config.heads,
         position=position,
-        core=select_core(config["attention"]),
+        core=select_core(config.attention),
         use_bias=use_bias,
         query_init=input_init,
         kernel_init=input_init,
@@ -176,18 +185,18 @@ def attention(
 
 
 def feed_forward(
-    config: Mapping[str, Any], *, activation: Callable[..., Any]
+    config: ParallelConfig, *, activation: Callable[..., Any]
 ) -> Callable[..., nn.Module]:
     """The feed-forward of a layer."""
     input_init, output_init = initializers(config)
     return functools.partial(
         MLP,
-        hidden=config["d_ff"],
+        hidden=config.d_ff,
         activation=activation,
         use_bias=True,
         wi_init=input_init,
         wo_init=output_init,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
 
 

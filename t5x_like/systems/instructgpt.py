@@ -1,5 +1,6 @@
 """InstructGPT: Ouyang et al. 2022, "Training language models to follow instructions ..."."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from jaxtyping import PyTree
 from t5x_like import systems
 from t5x_like.models.networks.actor_critic import ActorCritic
 from t5x_like.systems import gpt3, policy_optimization, reward_model
-from t5x_like.systems.system import ReadPart, System, Task
+from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 
 
 def instructgpt_of(
@@ -34,20 +35,30 @@ def instructgpt_of(
     }
 
 
-def _size(policy: str) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class InstructGptConfig(AttentionConfig):
+    """The settings of a policy that is trained with a reward model, see `instructgpt_of`."""
+
+    end_id: int
+    policy: Mapping[str, Any]
+    reward: Mapping[str, Any]
+
+
+def _size(policy: str) -> InstructGptConfig:
     """A GPT-3 with a reward model and a value network of 6 billion parameters (section 3.5)."""
     reward = reward_model.SIZES["6b"]
-    return instructgpt_of("gpt3", gpt3.SIZES[policy], reward, end_id=50256)
+    settings = instructgpt_of("gpt3", gpt3.SIZES[policy], reward, end_id=50256)
+    return InstructGptConfig(**settings)
 
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, InstructGptConfig] = {
     "1_3b": _size("xl"),
     "6b": _size("6_7b"),
     "175b": _size("175b"),
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: InstructGptConfig) -> nn.Module:
     """Build the networks of a config with the keys of SIZES.
 
     Args:
@@ -61,15 +72,15 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     policy, reward = systems.inside(config, "policy"), systems.inside(config, "reward")
     system = policy.pop("system")
     for name, size in {"policy": policy["vocab_size"], "reward": reward["vocab_size"]}.items():
-        if size != config["vocab_size"]:
+        if size != config.vocab_size:
             raise ValueError(
-                f"model.vocab_size={config['vocab_size']}, and model.{name}.vocab_size={size}: the "
+                f"model.vocab_size={config.vocab_size}, and model.{name}.vocab_size={size}: the "
                 "policy and the reward model read the same tokens, so that both need the same "
                 "vocabulary"
             )
-    if not 0 <= config["end_id"] < config["vocab_size"]:
+    if not 0 <= config.end_id < config.vocab_size:
         raise ValueError(
-            f"model.end_id={config['end_id']} must be a token, 0 to {config['vocab_size'] - 1}"
+            f"model.end_id={config.end_id} must be a token, 0 to {config.vocab_size - 1}"
         )
     network = systems.build(system, policy)
     if not network.generates or not hasattr(network, "logits_product"):
@@ -91,7 +102,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_value=make_reward,
         make_reward=make_reward,
         sides=network.sides,
-        end_id=config["end_id"],
+        end_id=config.end_id,
     )
 
 

@@ -1,7 +1,7 @@
 """K-BERT: Liu et al. 2019, "K-BERT: Enabling Language Representation ..." (arXiv:1909.07606)."""
 
+import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -18,16 +18,19 @@ from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class KBertConfig(bert.BertConfig):
+    """The settings of a K-BERT: the two parts of its ablation, besides BERT's."""
+
+    soft_positions: bool = True
+    visible_matrix: bool = True
+
+
 # Google's Chinese BERT, from which the paper's models start ("Parameter settings and training
-# details"), and the two arms of its ablation.
-SIZES: dict[str, dict[str, Any]] = {
-    "base": bert.SIZES["base"]
-    | {
-        "head": "classification",
-        "vocab_size": 21128,
-        "soft_positions": True,
-        "visible_matrix": True,
-    }
+# details").
+SIZES: dict[str, KBertConfig] = {
+    "base": bert.SIZES["base"].to(KBertConfig, head="classification", vocab_size=21128)
 }
 
 
@@ -69,7 +72,7 @@ class KnowledgeEncoder(Encoder):
         )
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: KBertConfig) -> nn.Module:
     """Build BERT's network, with BERT's parameters, for sentences with branches of knowledge.
 
     Args:
@@ -85,8 +88,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         make_encoder=network.make_encoder,
         make_features=network.make_features,
         make_head=network.make_head,
-        soft_positions=config["soft_positions"],
-        visible_matrix=config["visible_matrix"],
+        soft_positions=config.soft_positions,
+        visible_matrix=config.visible_matrix,
     )
 
 

@@ -1,34 +1,33 @@
 """LaMDA: Thoppilan et al. 2022, "LaMDA: Language Models for Dialog Applications", its network."""
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 import flax.linen as nn
 
 from t5x_like.systems import t5
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "vocab_size": 32_000,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 8 * d_model,
-        "heads": heads,
-        "head_width": 128,
-        "dropout": 0.0,
-        "dropout_broadcast": True,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LamdaConfig(DropoutConfig, AttentionConfig):
+    """The settings of a LaMDA."""
+
+    vocab_size: int = 32_000
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    head_width: int = 128
+    dropout: float = 0.0
+    dropout_broadcast: bool = True
+
+
+def _size(layers: int, d_model: int, heads: int) -> LamdaConfig:
+    return LamdaConfig(layers=layers, d_model=d_model, d_ff=8 * d_model, heads=heads)
 
 
 # Table 27; the paper has d_ff and the head width of the largest alone (section 3).
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, LamdaConfig] = {
     "2b": _size(10, 2560, 40),
     "8b": _size(16, 4096, 64),
     "137b": _size(64, 8192, 128),
@@ -37,26 +36,23 @@ SIZES: dict[str, dict[str, Any]] = {
 loss = t5.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: LamdaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
     It is decoder-only, with T5's relative position bias and gated GELU. Where the paper has no
     details it is T5, too: RMSNorm before each sublayer, no biases, and T5's initialization.
     """
-    t5_config = {
-        "architecture": "decoder",
-        "encoder_layers": 0,
-        "decoder_layers": config["layers"],
-        "d_kv": config["head_width"],
-        "feed_forward": "gated_gelu",
-        "tied_head": True,
-        "scale_tied_logits": True,
-        "relative_buckets": 32,
-        "relative_max_distance": 128,
-        "d_adapter": 0,
-        "quantization": "none",
-    }
-    return t5.build({**config, **t5_config})
+    return t5.build(
+        config.to(
+            t5.T5Config,
+            architecture="decoder",
+            encoder_layers=0,
+            decoder_layers=config.layers,
+            d_kv=config.head_width,
+            feed_forward="gated_gelu",
+            tied_head=True,
+        )
+    )
 
 
 SYSTEM = System(

@@ -3,6 +3,7 @@
 With the grouped-query attention and long contexts of LLaMA 2 and 3, and Mistral's window.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,33 +24,34 @@ from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
 from t5x_like.models.quantized_product import select_product
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, System, Task
 
 
-def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "vocab_size": 32000,
-        "positions": 2048,  # in training; longer texts are possible
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": d_ff,
-        "heads": heads,
-        "kv_heads": heads,
-        "head_width": d_model // heads,
-        "norm_epsilon": 1e-6,
-        "rope_theta": 10_000.0,
-        "rope_scaling": {},
-        "window": 0,  # Mistral; 0 for none
-        "tied_head": False,
-        "bos_id": 1,
-        "eos_id": 2,
-        "attention": "auto",
-        "dtype": "float32",
-        "quantization": "none",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    } | changes
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LlamaConfig(AttentionConfig):
+    """The settings of a LLaMA."""
+
+    vocab_size: int = 32000
+    positions: int = 2048  # in training; longer texts are possible
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    norm_epsilon: float = 1e-6
+    rope_theta: float = 10_000.0
+    rope_scaling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    window: int = 0  # Mistral; 0 for none
+    tied_head: bool = False
+    bos_id: int | None = 1
+    eos_id: int = 2
+    quantization: str = "none"
+
+
+def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> LlamaConfig:
+    sizes = {"kv_heads": heads, "head_width": d_model // heads, **changes}
+    return LlamaConfig(layers=layers, d_model=d_model, d_ff=d_ff, heads=heads, **sizes)
 
 
 _LLAMA_2 = {"positions": 4096, "norm_epsilon": 1e-5}
@@ -65,7 +67,7 @@ _LLAMA_3 = {
 _MISTRAL = {"positions": 32_768, "norm_epsilon": 1e-5, "kv_heads": 8, "window": 4096}
 
 # Table 2, with d_ff of the released models: two thirds of 4 d_model, up to a multiple of 256.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, LlamaConfig] = {
     "7b": _size(32, 4096, 11008, 32),
     "13b": _size(40, 5120, 13824, 40),
     "33b": _size(60, 6656, 17920, 52),
@@ -82,14 +84,14 @@ NORMAL = nn.initializers.normal(0.02)
 loss = autoregressive.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.2).
 
     Raises:
         ValueError: an unknown kind of `rope_scaling`.
     """
     make_norm = functools.partial(
-        RMSNorm, epsilon=config["norm_epsilon"], dtype=jnp.dtype(config["dtype"])
+        RMSNorm, epsilon=config.norm_epsilon, dtype=jnp.dtype(config.dtype)
     )
     return network(
         config,
@@ -100,7 +102,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def network(
-    config: Mapping[str, Any],
+    config: LlamaConfig,
     *,
     make_norm: Callable[..., nn.Module],
     make_attention: Callable[..., nn.Module],
@@ -113,7 +115,7 @@ def network(
         config: with the keys of SIZES, but for those that the factories replace.
         make_entrance: as in `Tower`.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=make_entrance,
@@ -125,63 +127,61 @@ def network(
                 make_self_attention=make_attention,
                 make_feed_forward=make_feed_forward,
             ),
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
+            layers=config.layers,
+            loop=config.loop,
+            remat=config.remat,
         ),
         make_norm=make_norm,
     )
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=NORMAL,
             dtype=dtype,
         ),
         make_decoder=tower,
         make_head=(
-            TiedHead if config["tied_head"] else functools.partial(LinearHead, kernel_init=NORMAL)
+            TiedHead if config.tied_head else functools.partial(LinearHead, kernel_init=NORMAL)
         ),
     )
 
 
-def attention(
-    config: Mapping[str, Any], *, use_bias: tuple[str, ...] = ()
-) -> Callable[..., nn.Module]:
+def attention(config: LlamaConfig, *, use_bias: tuple[str, ...] = ()) -> Callable[..., nn.Module]:
     """Grouped-query attention with rotary positions; `use_bias` as in `Attention`."""
-    dtype = jnp.dtype(config["dtype"])
-    scaling = select_scaling(config["rope_scaling"])
+    dtype = jnp.dtype(config.dtype)
+    scaling = select_scaling(config.rope_scaling)
     return functools.partial(
         Attention,
-        heads=config["heads"],
-        kv_heads=config["kv_heads"],
-        width=config["head_width"],
-        position=Rotary(theta=config["rope_theta"], scaling=scaling),
-        window=config["window"] or None,
-        core=select_core(config["attention"]),
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        width=config.head_width,
+        position=Rotary(theta=config.rope_theta, scaling=scaling),
+        window=config.window or None,
+        core=select_core(config.attention),
         use_bias=use_bias,
         query_init=NORMAL,
         kernel_init=NORMAL,
         out_init=NORMAL,
-        product=select_product(config["quantization"]),
+        product=select_product(config.quantization),
         dtype=dtype,
     )
 
 
 def feed_forward(
-    config: Mapping[str, Any], *, activation: Callable[[Array], Array] = nn.silu
+    config: LlamaConfig, *, activation: Callable[[Array], Array] = nn.silu
 ) -> Callable[..., nn.Module]:
     """A gated layer; `activation` is the gate's."""
     return functools.partial(
         GLU,
-        hidden=config["d_ff"],
+        hidden=config.d_ff,
         activation=activation,
         wi_init=NORMAL,
         wo_init=NORMAL,
-        product=select_product(config["quantization"]),
-        dtype=jnp.dtype(config["dtype"]),
+        product=select_product(config.quantization),
+        dtype=jnp.dtype(config.dtype),
     )
 
 

@@ -6,7 +6,7 @@ transient-global variant also to sums of blocks of tokens (section 3.1.2).
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -37,13 +37,21 @@ from t5x_like.systems.system import System, Task, adaptation
 ARCHITECTURES = ("encoder_decoder", "encoder")
 
 
-def _size(name: str, encoder_attention: str) -> dict[str, Any]:
-    own = {"encoder_attention": encoder_attention, "local_radius": 127, "global_block": 16}
-    return t5.SIZES[name] | own
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LongT5Config(t5.T5Config):
+    """The settings of a LongT5, see `build`."""
+
+    encoder_attention: str
+    local_radius: int = 127
+    global_block: int = 16
+
+
+def _size(name: str, encoder_attention: str) -> LongT5Config:
+    return t5.SIZES[name].to(LongT5Config, encoder_attention=encoder_attention)
 
 
 # Section 4.1: the widths and depths are T5 v1.1's. These are the released models.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, LongT5Config] = {
     "local_base": _size("base", "local"),
     "local_large": _size("large", "local"),
     "tglobal_base": _size("base", "transient_global"),
@@ -274,7 +282,7 @@ def _global_keys(found: Globals, own: Int[Array, "B n W"], *, block: int) -> _Se
     )
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: LongT5Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -286,13 +294,13 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such architecture, attention or feed-forward, or a block of no tokens.
     """
-    choose("model.architecture", config["architecture"], dict.fromkeys(ARCHITECTURES))
-    if config["global_block"] < 1:
-        raise ValueError(f"model.global_block={config['global_block']} must be 1 token or more")
+    choose("model.architecture", config.architecture, dict.fromkeys(ARCHITECTURES))
+    if config.global_block < 1:
+        raise ValueError(f"model.global_block={config.global_block} must be 1 token or more")
     make_feed_forwards = (t5.feed_forward(config),)
     attention, tables = choose(
         "model.encoder_attention",
-        config["encoder_attention"],
+        config.encoder_attention,
         {
             "local": (LocalAttention, {}),
             "transient_global": _transient_global(config),
@@ -301,11 +309,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     settings = t5.attention_settings(config) | {"core": dense_core}
     encoder = t5.tower(
         config,
-        layers=config["encoder_layers"],
+        layers=config.encoder_layers,
         make_feed_forwards=make_feed_forwards,
-        make_self_attention=functools.partial(
-            attention, **settings, block=config["local_radius"] + 1
-        ),
+        make_self_attention=functools.partial(attention, **settings, block=config.local_radius + 1),
         # The attention computes the biases that it needs, which are few.
         make_bias=t5.relative_position_bias(config, in_core=True),
         **tables,
@@ -313,12 +319,12 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return t5.network(config, make_feed_forwards=make_feed_forwards, make_encoder=encoder)
 
 
-def _transient_global(config: Mapping[str, Any]) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
+def _transient_global(config: LongT5Config) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
     """The attention, and the factory of the table that its layers share."""
-    norm = functools.partial(RMSNorm, dtype=jnp.dtype(config["dtype"]))
+    norm = functools.partial(RMSNorm, dtype=jnp.dtype(config.dtype))
     tokens = functools.partial(
         GlobalTokens,
-        block=config["global_block"],
+        block=config.global_block,
         make_bias=t5.relative_position_bias(config, in_core=False),
     )
     attention = functools.partial(TransientGlobalAttention, make_norm=norm)

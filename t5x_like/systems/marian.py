@@ -4,9 +4,6 @@ The Transformer of 2017 with Swish and biases; Junczys-Dowmunt et al. 2018 (arXi
 describe the toolkit.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import flax.linen as nn
 
 from t5x_like.models.blocks.residual import PostNormBlock
@@ -14,26 +11,25 @@ from t5x_like.systems import pegasus
 
 # The released models, of which each pair of languages has its own vocabulary: these are the numbers
 # of English to German. Padding, the last id, also begins the decoder's inputs.
-SIZES: dict[str, dict[str, Any]] = {
-    "base": pegasus.SIZES["large"]
-    | {
-        "vocab_size": 58_101,
-        "start_id": 58_100,
-        "end_id": 0,
-        "padding": 58_100,
-        "positions": 512,
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "d_model": 512,
-        "d_ff": 2048,
-        "heads": 8,
-        "activation": "swish",
-        "logits_bias": True,
-    }
+SIZES: dict[str, pegasus.PegasusConfig] = {
+    "base": pegasus.PegasusConfig(
+        vocab_size=58_101,
+        start_id=58_100,
+        end_id=0,
+        padding=58_100,
+        positions=512,
+        encoder_layers=6,
+        decoder_layers=6,
+        d_model=512,
+        d_ff=2048,
+        heads=8,
+        activation="swish",
+        logits_bias=True,
+    )
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: pegasus.PegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, see `pegasus.build`.
 
     Raises:

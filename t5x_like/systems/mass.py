@@ -1,8 +1,7 @@
 """MASS: Song et al. 2019, "MASS: Masked Sequence to Sequence ..." (arXiv:1905.02450)."""
 
+import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
 
@@ -13,42 +12,39 @@ from t5x_like.models.norms import LayerNorm
 from t5x_like.systems import bart
 from t5x_like.systems.system import System, Task
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MassConfig(bart.Seq2SeqConfig):
+    """The settings of a MASS."""
+
+    vocab_size: int = 60_000
+    positions: int = 512
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    d_model: int = 1024
+    d_ff: int = 4096
+    heads: int = 8
+    norm_epsilon: float = 1e-12
+
+
 # Section 4.1: 6 layers of width 1024 on both sides, feed-forward layers of 4096. 8 heads, 512
 # positions, the epsilon and the vocabulary of 60,000 pieces are from the released code.
-SIZES: dict[str, dict[str, Any]] = {
-    "big": {
-        "vocab_size": 60_000,
-        "positions": 512,
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "d_model": 1024,
-        "d_ff": 4096,
-        "heads": 8,
-        "norm_epsilon": 1e-12,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
-}
+SIZES: dict[str, MassConfig] = {"big": MassConfig()}
 
 loss = autoregressive.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: MassConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, with BART's layers.
 
     The decoder's inputs keep their positions in the sentence, `decoder_positions` (section 3.1).
     """
-    make_norm = functools.partial(LayerNorm, epsilon=config["norm_epsilon"])
+    make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     tower = functools.partial(bart.tower, config, make_norm=make_norm, reserved=0)
     return EncoderDecoder(
         make_embedding=bart.embedding(config),
-        make_encoder=tower(layers=config["encoder_layers"]),
-        make_decoder=tower(layers=config["decoder_layers"], reads_memory=True),
+        make_encoder=tower(layers=config.encoder_layers),
+        make_decoder=tower(layers=config.decoder_layers, reads_memory=True),
         make_head=functools.partial(TiedHead, use_bias=True),
     )
 

@@ -4,8 +4,7 @@ BART with pre-norm layers, a norm after the last one of each side, and scaled em
 of the language is the decoder's first input.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 import flax.linen as nn
 
@@ -14,22 +13,21 @@ from t5x_like.systems import bart, pegasus
 
 # Section 2.2; mBART-50 (Tang et al. 2020, arXiv:2008.00401) has more languages. The rows of
 # embeddings, the positions and the ids are the released models'.
-_LARGE: dict[str, Any] = pegasus.SIZES["large"] | {
-    "vocab_size": 250_027,
-    "start_id": 0,
-    "end_id": 2,
-    "padding": 1,
-    "encoder_layers": 12,
-    "decoder_layers": 12,
-    "activation": "gelu",
-}
-SIZES: dict[str, dict[str, Any]] = {
+_LARGE = pegasus.PegasusConfig(
+    vocab_size=250_027,
+    end_id=2,
+    padding=1,
+    encoder_layers=12,
+    decoder_layers=12,
+    activation="gelu",
+)
+SIZES: dict[str, pegasus.PegasusConfig] = {
     "large": _LARGE,
-    "large_50": _LARGE | {"vocab_size": 250_054, "start_id": 2},
+    "large_50": dataclasses.replace(_LARGE, vocab_size=250_054, start_id=2),
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: pegasus.PegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES, see `pegasus.build`.
 
     Args:

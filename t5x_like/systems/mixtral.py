@@ -3,6 +3,7 @@
 Mistral's network, where each feed-forward is a mixture of experts.
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -13,71 +14,87 @@ import jax.numpy as jnp
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.norms import RMSNorm
 from t5x_like.systems import llama, switch
-from t5x_like.systems.system import System, Task
-
-_EXACT = {"quantization": "none"}  # a setting of LLaMA alone: experts have no quantized products
+from t5x_like.systems.system import AttentionConfig, System, Task
 
 
-def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> dict[str, Any]:
-    dense = llama.SIZES["mistral_7b"]
-    return {name: dense[name] for name in dense if name not in _EXACT} | {
-        "positions": 32_768,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": d_ff,
-        "heads": heads,
-        "head_width": d_model // heads,
-        "rope_theta": 1_000_000.0,
-        "window": 0,
-        "experts": 8,
-        "chosen": 2,
-        "dispatch": "dropless",
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MixtralConfig(AttentionConfig):
+    """The settings of a Mixtral: LLaMA's but for `quantization`, and of its experts."""
+
+    vocab_size: int = 32000
+    positions: int = 32_768  # in training; longer texts are possible
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    kv_heads: int = 8
+    head_width: int
+    norm_epsilon: float = 1e-5
+    rope_theta: float = 1_000_000.0
+    rope_scaling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    window: int = 0  # 0 for none
+    tied_head: bool = False
+    bos_id: int | None = 1
+    eos_id: int = 2
+    experts: int = 8
+    chosen: int = 2
+    dispatch: str = "dropless"
+
+
+def _size(layers: int, d_model: int, d_ff: int, heads: int, **changes: Any) -> MixtralConfig:
+    return MixtralConfig(
+        layers=layers,
+        d_model=d_model,
+        d_ff=d_ff,
+        heads=heads,
+        head_width=d_model // heads,
         **changes,
-    }
+    )
 
 
 # Table 1, and the larger model that was released later.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, MixtralConfig] = {
     "8x7b": _size(32, 4096, 14_336, 32),
     "8x22b": _size(56, 6144, 16_384, 48, positions=65_536),
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: MixtralConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2).
 
     Raises:
         ValueError: an unknown kind of `rope_scaling`, or more chosen experts than there are.
     """
-    if not 1 <= config["chosen"] <= config["experts"]:
+    if not 1 <= config.chosen <= config.experts:
         raise ValueError(
-            f"model.chosen={config['chosen']} must be from 1 to model.experts={config['experts']}"
+            f"model.chosen={config.chosen} must be from 1 to model.experts={config.experts}"
         )
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_feed_forward = functools.partial(
         moe.SparseFeedForward,
         make_router=functools.partial(
             routers.TopKRouter,
-            experts=config["experts"],
-            chosen=config["chosen"],
+            experts=config.experts,
+            chosen=config.chosen,
             kernel_init=llama.NORMAL,
         ),
         make_experts=functools.partial(
             moe.Experts,
-            experts=config["experts"],
-            hidden=config["d_ff"],
+            experts=config.experts,
+            hidden=config.d_ff,
             gated=True,
             activation=nn.silu,
             wi_init=llama.NORMAL,
             wo_init=llama.NORMAL,
             dtype=dtype,
         ),
-        dispatch=config["dispatch"],
+        dispatch=config.dispatch,
     )
+    dense = config.to(llama.LlamaConfig)
     return llama.network(
-        config,
-        make_norm=functools.partial(RMSNorm, epsilon=config["norm_epsilon"], dtype=dtype),
-        make_attention=llama.attention({**config, **_EXACT}),
+        dense,
+        make_norm=functools.partial(RMSNorm, epsilon=config.norm_epsilon, dtype=dtype),
+        make_attention=llama.attention(dense),
         make_feed_forward=make_feed_forward,
     )
 

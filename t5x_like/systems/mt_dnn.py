@@ -1,5 +1,6 @@
 """MT-DNN: Liu et al. 2019, "Multi-Task Deep Neural Networks for ..." (arXiv:1901.11504)."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -21,13 +22,18 @@ from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
 
-def _size(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """BERT's settings, under a head for labelled text, and those of the answer network."""
-    shared = {name: value for name, value in settings.items() if name != "layer_features"}
-    return {**shared, "head": "classification", "answer_steps": 5, "prediction_dropout": 0.1}
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MtDnnConfig(bert.DenseEncoderConfig):
+    """The settings of BERT's encoder, and of the answer network."""
+
+    head: str | Mapping[str, Any] = "classification"
+    answer_steps: int = 5
+    prediction_dropout: float = 0.1
 
 
-SIZES: dict[str, dict[str, Any]] = {name: _size(one) for name, one in bert.SIZES.items()}
+SIZES: dict[str, MtDnnConfig] = {
+    name: size.to(MtDnnConfig, head="classification") for name, size in bert.SIZES.items()
+}
 
 _PADDING = -1e9  # the score of a candidate that is not there
 
@@ -172,7 +178,7 @@ def _attend(
     return jnp.einsum("bl,bld->bd", weights, states)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: MtDnnConfig) -> nn.Module:
     """Build BERT's encoder and pooler, which all tasks share, and the head of each (section 3).
 
     Args:
@@ -183,18 +189,18 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head, a task with the pooler's name, or a setting out of its range.
     """
-    if config["answer_steps"] < 1:
-        raise ValueError(f"model.answer_steps={config['answer_steps']} must be 1 or more steps")
-    if "summary" in config["head"] and not isinstance(config["head"], str):
+    if config.answer_steps < 1:
+        raise ValueError(f"model.answer_steps={config.answer_steps} must be 1 or more steps")
+    if "summary" in config.head and not isinstance(config.head, str):
         raise ValueError(
             "tasks has the name 'summary', which the shared pooler's parameters have: choose "
             "another name"
         )
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
     several = functools.partial(PooledHeads, make_pooler=make_pooler)
-    output = {"kernel_init": bert.INIT, "dropout": config["dropout"]}
-    make_first = make_pooler if isinstance(config["head"], str) else FirstState
+    output = {"kernel_init": bert.INIT, "dropout": config.dropout}
+    make_first = make_pooler if isinstance(config.head, str) else FirstState
     return Encoder(
         make_embeddings=bert.embeddings(config),
         make_encoder=bert.tower(config),
@@ -206,8 +212,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             of_classes={
                 "pair_classification": functools.partial(
                     StochasticAnswer,
-                    steps=config["answer_steps"],
-                    prediction_dropout=config["prediction_dropout"],
+                    steps=config.answer_steps,
+                    prediction_dropout=config.prediction_dropout,
                     **output,
                 )
             },

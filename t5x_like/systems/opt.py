@@ -1,7 +1,8 @@
 """OPT: Zhang et al. 2022, "OPT: Open Pre-trained Transformer Language Models"."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -21,35 +22,42 @@ from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "vocab_size": 50_272,
-        "positions": 2048,
-        "layers": layers,
-        "d_model": d_model,
-        "d_embedding": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "post_norm": False,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "bos_id": 2,
-        "eos_id": 2,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OptConfig(DropoutConfig, AttentionConfig):
+    """The settings of an OPT."""
+
+    vocab_size: int = 50_272
+    positions: int = 2048
+    layers: int
+    d_model: int
+    d_embedding: int
+    d_ff: int
+    heads: int
+    post_norm: bool = False
+    bos_id: int = 2
+    eos_id: int = 2
+
+
+def _size(
+    layers: int, d_model: int, heads: int, *, d_embedding: int = 0, post_norm: bool = False
+) -> OptConfig:
+    return OptConfig(
+        layers=layers,
+        d_model=d_model,
+        d_embedding=d_embedding or d_model,
+        d_ff=4 * d_model,
+        heads=heads,
+        post_norm=post_norm,
+    )
 
 
 # Table 1. Only the released 350M has norms after sublayers, and narrower embeddings.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, OptConfig] = {
     "125m": _size(12, 768, 12),
-    "350m": _size(24, 1024, 16) | {"d_embedding": 512, "post_norm": True},
+    "350m": _size(24, 1024, 16, d_embedding=512, post_norm=True),
     "1_3b": _size(24, 2048, 32),
     "2_7b": _size(32, 2560, 32),
     "6_7b": _size(32, 4096, 32),
@@ -110,37 +118,37 @@ class CountingDecoder(Decoder):
         return super()._run(batch, **settings)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: OptConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.1).
 
     Raises:
         ValueError: a pre-norm network whose embeddings have another width than the model.
     """
-    if config["d_embedding"] != config["d_model"] and not config["post_norm"]:
+    if config.d_embedding != config.d_model and not config.post_norm:
         raise ValueError(
-            f"model.d_embedding={config['d_embedding']} must be model.d_model={config['d_model']} "
+            f"model.d_embedding={config.d_embedding} must be model.d_model={config.d_model} "
             "unless model.post_norm=True"
         )
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=_entrance(config),
         make_stack=functools.partial(
             Stack,
             make_block=_block(config),
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
+            layers=config.layers,
+            loop=config.loop,
+            remat=config.remat,
         ),
-        make_norm=None if config["post_norm"] else functools.partial(NORM, dtype=dtype),
+        make_norm=None if config.post_norm else functools.partial(NORM, dtype=dtype),
         make_exit=_projection(config, "d_embedding"),
     )
     return CountingDecoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_embedding"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_embedding,
+            lookup=config.embedding_lookup,
             embedding_init=INIT,
             dtype=dtype,
         ),
@@ -149,21 +157,21 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _projection(config: Mapping[str, Any], width: str) -> Callable[..., nn.Module] | None:
+def _projection(config: OptConfig, width: str) -> Callable[..., nn.Module] | None:
     """A map to the width of this setting; None where both widths are the same."""
-    if config["d_embedding"] == config["d_model"]:
+    if config.d_embedding == config.d_model:
         return None
-    return functools.partial(Projection, (config[width],), dtype=jnp.dtype(config["dtype"]))
+    return functools.partial(Projection, (config[width],), dtype=jnp.dtype(config.dtype))
 
 
-def _entrance(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def _entrance(config: OptConfig) -> Callable[..., nn.Module]:
     make_positions = functools.partial(
         LearnedPositions,
-        length=config["positions"] + RESERVED,
+        length=config.positions + RESERVED,
         offset=RESERVED,
-        features=config["d_model"],
+        features=config.d_model,
         embedding_init=INIT,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
     make_projection = _projection(config, "d_model")
     if make_projection is None:
@@ -173,20 +181,20 @@ def _entrance(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
 
 
-def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config["dtype"])
+def _block(config: OptConfig) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config.dtype)
     # Outputs of sublayers are initialized smaller by the root of 2N, as in GPT-2.
-    residual = nn.initializers.normal(0.006 * (2 * config["layers"]) ** -0.5)
+    residual = nn.initializers.normal(0.006 * (2 * config.layers) ** -0.5)
     return functools.partial(
-        PostNormBlock if config["post_norm"] else PreNormBlock,
+        PostNormBlock if config.post_norm else PreNormBlock,
         make_norm=functools.partial(NORM, dtype=dtype),
         make_self_attention=functools.partial(
             Attention,
-            heads=config["heads"],
-            width=config["d_model"] // config["heads"],
-            core=select_core(config["attention"]),
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            heads=config.heads,
+            width=config.d_model // config.heads,
+            core=select_core(config.attention),
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
@@ -195,15 +203,15 @@ def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         ),
         make_feed_forward=functools.partial(
             MLP,
-            hidden=config["d_ff"],
+            hidden=config.d_ff,
             activation=nn.relu,
             use_bias=True,
             wi_init=INIT,
             wo_init=residual,
             dtype=dtype,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

@@ -1,8 +1,8 @@
 """PaLM: Chowdhery et al. 2022, "PaLM: Scaling Language Modeling with Pathways"."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -18,30 +18,30 @@ from t5x_like.models.feed_forward.mlp import GLU
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "vocab_size": 256_000,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "head_width": 256,
-        "eos_id": 2,
-        "dropout": 0.0,  # 0.1 in fine-tuning
-        "dropout_broadcast": True,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PalmConfig(DropoutConfig, AttentionConfig):
+    """The settings of a PaLM."""
+
+    vocab_size: int = 256_000
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    head_width: int = 256
+    eos_id: int = 2
+    dropout: float = 0.0  # 0.1 in fine-tuning
+    dropout_broadcast: bool = True
+
+
+def _size(layers: int, d_model: int, heads: int) -> PalmConfig:
+    return PalmConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
 
 
 # Table 1.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, PalmConfig] = {
     "8b": _size(32, 4096, 16),
     "62b": _size(64, 8192, 32),
     "540b": _size(118, 18432, 48),
@@ -53,16 +53,16 @@ NORM = functools.partial(LayerNorm, use_bias=False)
 loss = autoregressive.loss
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: PalmConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2)."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_norm = functools.partial(NORM, dtype=dtype)
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             dtype=dtype,
         ),
         make_decoder=functools.partial(
@@ -70,35 +70,33 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             make_stack=functools.partial(
                 Stack,
                 make_block=_block(config, make_norm=make_norm),
-                layers=config["layers"],
-                loop=config["loop"],
-                remat=config["remat"],
+                layers=config.layers,
+                loop=config.loop,
+                remat=config.remat,
             ),
             make_norm=make_norm,
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
         ),
         # The embeddings have standard deviation 1, and so their products with the output D^0.5.
-        make_head=functools.partial(TiedHead, scale=config["d_model"] ** -0.5),
+        make_head=functools.partial(TiedHead, scale=config.d_model**-0.5),
     )
 
 
-def _block(
-    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module]
-) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config["dtype"])
+def _block(config: PalmConfig, *, make_norm: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         ParallelBlock,
         make_norm=make_norm,
         make_self_attention=functools.partial(
             Attention,
-            heads=config["heads"],
+            heads=config.heads,
             kv_heads=1,
-            width=config["head_width"],
+            width=config.head_width,
             position=Rotary(),
-            core=select_core(config["attention"]),
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            core=select_core(config.attention),
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             query_init=FAN_IN,
             kernel_init=FAN_IN,
             out_init=FAN_IN,
@@ -106,16 +104,16 @@ def _block(
         ),
         make_feed_forward=functools.partial(
             GLU,
-            hidden=config["d_ff"],
+            hidden=config.d_ff,
             activation=nn.silu,
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
             wi_init=FAN_IN,
             wo_init=FAN_IN,
             dtype=dtype,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

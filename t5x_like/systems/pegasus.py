@@ -5,6 +5,7 @@ output layer too. Other families have the same parts in another order: systems/m
 systems/mbart.py.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,34 +26,31 @@ from t5x_like.names import choose
 from t5x_like.systems import bart
 from t5x_like.systems.system import System, Task, adaptation
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PegasusConfig(bart.Seq2SeqConfig):
+    """The settings of a Pegasus, a Marian model or an mBART."""
+
+    vocab_size: int = 96_103
+    start_id: int = 0
+    end_id: int = 1
+    padding: int = 0
+    positions: int = 1024
+    encoder_layers: int = 16
+    decoder_layers: int = 16
+    d_model: int = 1024
+    d_ff: int = 4096
+    decoder_d_ff: int = 0
+    heads: int = 16
+    decoder_heads: int = 0
+    activation: str = "relu"
+    scale_embeddings: bool = True
+    logits_bias: bool = False
+
+
 # Section 6: 16 + 16 layers, 96,000 pieces and 103 ids that the released code puts before them; the
 # scale and the positions are that code's.
-SIZES: dict[str, dict[str, Any]] = {
-    "large": {
-        "vocab_size": 96_103,
-        "start_id": 0,
-        "end_id": 1,
-        "padding": 0,
-        "positions": 1024,
-        "encoder_layers": 16,
-        "decoder_layers": 16,
-        "d_model": 1024,
-        "d_ff": 4096,
-        "decoder_d_ff": 0,
-        "heads": 16,
-        "decoder_heads": 0,
-        "activation": "relu",
-        "scale_embeddings": True,
-        "logits_bias": False,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
-}
+SIZES: dict[str, PegasusConfig] = {"large": PegasusConfig()}
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
@@ -63,7 +61,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: PegasusConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -77,14 +75,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return network(config, make_block=PreNormBlock, make_positions=sinusoids(config), ends=True)
 
 
-def sinusoids(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def sinusoids(config: PegasusConfig) -> Callable[..., nn.Module]:
     """The positions of a config."""
-    dtype = jnp.dtype(config["dtype"])
-    return functools.partial(SinesThenCosines, features=config["d_model"], dtype=dtype)
+    dtype = jnp.dtype(config.dtype)
+    return functools.partial(SinesThenCosines, features=config.d_model, dtype=dtype)
 
 
 def network(
-    config: Mapping[str, Any],
+    config: PegasusConfig,
     *,
     make_block: Callable[..., nn.Module],
     make_positions: Callable[..., nn.Module],
@@ -101,16 +99,16 @@ def network(
     Raises:
         ValueError: no such activation.
     """
-    make_norm = functools.partial(bart.NORM, dtype=jnp.dtype(config["dtype"]))
+    make_norm = functools.partial(bart.NORM, dtype=jnp.dtype(config.dtype))
 
-    def tower(config: Mapping[str, Any], *, layers: int, reads_memory: bool) -> Any:
+    def tower(config: PegasusConfig, *, layers: int, reads_memory: bool) -> Any:
         return functools.partial(
             Tower,
             make_entrance=functools.partial(
                 AddPositions,
                 make_positions=make_positions,
                 make_norm=make_norm if begins else None,
-                scale=config["d_model"] ** 0.5 if config["scale_embeddings"] else 1.0,
+                scale=config.d_model**0.5 if config.scale_embeddings else 1.0,
             ),
             make_stack=functools.partial(
                 Stack,
@@ -119,28 +117,28 @@ def network(
                     reads_memory=reads_memory,
                     make_norm=make_norm,
                     make=make_block,
-                    activation=choose("model.activation", config["activation"], ACTIVATIONS),
+                    activation=choose("model.activation", config.activation, ACTIVATIONS),
                 ),
                 layers=layers,
-                loop=config["loop"],
-                remat=config["remat"],
+                loop=config.loop,
+                remat=config.remat,
             ),
             make_exit=make_norm if ends else None,
-            dropout=config["dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            dropout=config.dropout,
+            dropout_broadcast=config.dropout_broadcast,
         )
 
-    of_decoder = {**config, **bart.decoder_sizes(config)}
+    of_decoder = dataclasses.replace(config, **bart.decoder_sizes(config))
     return EncoderDecoder(
         make_embedding=bart.embedding(config),
-        make_encoder=tower(config, layers=config["encoder_layers"], reads_memory=False),
-        make_decoder=tower(of_decoder, layers=config["decoder_layers"], reads_memory=True),
-        make_head=functools.partial(TiedHead, use_bias=config["logits_bias"]),
+        make_encoder=tower(config, layers=config.encoder_layers, reads_memory=False),
+        make_decoder=tower(of_decoder, layers=config.decoder_layers, reads_memory=True),
+        make_head=functools.partial(TiedHead, use_bias=config.logits_bias),
     )
 
 
 def declare(
-    name: str, sizes: Mapping[str, Mapping[str, Any]], build: Callable[..., nn.Module]
+    name: str, sizes: Mapping[str, PegasusConfig], build: Callable[..., nn.Module]
 ) -> System:
     """The declaration of a system with the keys of SIZES."""
     return System(

@@ -4,8 +4,6 @@ LLaMA's network with biases for queries, keys and values; Qwen 2.5's dense model
 """
 
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -16,25 +14,34 @@ from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
 
 
-def _size(layers: int, d_model: int, d_ff: int, heads: int, kv_heads: int, **changes: Any) -> dict:
-    return llama.SIZES["7b"] | {
-        "vocab_size": 151_936,
-        "positions": 32_768,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": d_ff,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_width": d_model // heads,
-        "rope_theta": 1_000_000.0,
-        "bos_id": None,
-        "eos_id": 151_643,
-        **changes,
-    }
+def _size(
+    layers: int,
+    d_model: int,
+    d_ff: int,
+    heads: int,
+    kv_heads: int,
+    *,
+    vocab_size: int = 151_936,
+    tied_head: bool = False,
+) -> llama.LlamaConfig:
+    return llama.LlamaConfig(
+        vocab_size=vocab_size,
+        positions=32_768,
+        layers=layers,
+        d_model=d_model,
+        d_ff=d_ff,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=d_model // heads,
+        rope_theta=1_000_000.0,
+        tied_head=tied_head,
+        bos_id=None,
+        eos_id=151_643,
+    )
 
 
 # Table 1; the larger models have rows to spare in their tables.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, llama.LlamaConfig] = {
     "0_5b": _size(24, 896, 4864, 14, 2, tied_head=True),
     "1_5b": _size(28, 1536, 8960, 12, 2, tied_head=True),
     "7b": _size(28, 3584, 18_944, 28, 4, vocab_size=152_064),
@@ -42,14 +49,14 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: llama.LlamaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2.2.1).
 
     Raises:
         ValueError: an unknown kind of `rope_scaling`.
     """
     make_norm = functools.partial(
-        RMSNorm, epsilon=config["norm_epsilon"], dtype=jnp.dtype(config["dtype"])
+        RMSNorm, epsilon=config.norm_epsilon, dtype=jnp.dtype(config.dtype)
     )
     make_attention = llama.attention(config, use_bias=("query", "key", "value"))
     return llama.network(

@@ -1,5 +1,6 @@
 """Reward model: Ouyang et al. 2022, "Training language models to follow instructions ..."."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.models.linear import Linear, keep_whole
 from t5x_like.models.types import Batch
 from t5x_like.systems import gpt3
-from t5x_like.systems.system import ReadPart, System, Task
+from t5x_like.systems.system import AttentionConfig, ReadPart, System, Task
 
 
 def reward_model_of(system: str, trunk: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,8 +34,19 @@ def reward_model_of(system: str, trunk: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RewardModelConfig(AttentionConfig):
+    """The settings of a reward model, see `reward_model_of`."""
+
+    shift: float = 0.0
+    scale: float = 1.0
+    trunk: Mapping[str, Any]
+
+
 # Section 3.5: 6 billion parameters.
-SIZES: dict[str, dict[str, Any]] = {"6b": reward_model_of("gpt3", gpt3.SIZES["6_7b"])}
+SIZES: dict[str, RewardModelConfig] = {
+    "6b": RewardModelConfig(**reward_model_of("gpt3", gpt3.SIZES["6_7b"]))
+}
 
 
 # ---- A network that generates text, with a number for each token in place of its output layer.
@@ -95,7 +107,7 @@ def _init(key: Array, shape: tuple[int, int]) -> Array:
     return nn.initializers.normal((shape[0] + 1) ** -0.5)(key, shape)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: RewardModelConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -108,13 +120,13 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """
     settings = systems.inside(config, "trunk")
     system = settings.pop("system")
-    if settings["vocab_size"] != config["vocab_size"]:
+    if settings["vocab_size"] != config.vocab_size:
         raise ValueError(
-            f"model.vocab_size={config['vocab_size']}, and model.trunk.vocab_size="
+            f"model.vocab_size={config.vocab_size}, and model.trunk.vocab_size="
             f"{settings['vocab_size']}: both read the same tokens, set them to the same number"
         )
-    if config["scale"] <= 0:
-        raise ValueError(f"model.scale={config['scale']} must be above 0: it divides rewards")
+    if config.scale <= 0:
+        raise ValueError(f"model.scale={config.scale} must be above 0: it divides rewards")
     trunk = systems.build(system, settings)
     if not hasattr(trunk, "states"):
         raise ValueError(
@@ -125,8 +137,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         # A factory, since Flax puts the parameters of a module under the module that creates it.
         make_network=functools.partial(systems.build, system, settings),
         sides=trunk.sides,
-        shift=config["shift"],
-        scale=config["scale"],
+        shift=config.shift,
+        scale=config.scale,
     )
 
 

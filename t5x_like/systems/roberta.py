@@ -1,5 +1,6 @@
 """RoBERTa: Liu et al. 2019, "A Robustly Optimized BERT Pretraining Approach" (arXiv:1907.11692)."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,21 +26,25 @@ from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
 
-def _size(name: str) -> dict[str, Any]:
-    changes = {
-        "head": "masked_lm",
-        "vocab_size": 50265,
-        "token_types": 1,
-        "padding": 1,
-        "norm_epsilon": 1e-5,
-    }
-    return bert.SIZES[name] | changes
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RobertaConfig(bert.BertConfig):
+    """The settings of a RoBERTa; `padding` is the id of the padding token."""
+
+    head: str | Mapping[str, Any] = "masked_lm"
+    vocab_size: int = 50265
+    token_types: int = 1
+    padding: int = 1
+    norm_epsilon: float = 1e-5
 
 
-SIZES: dict[str, dict[str, Any]] = {name: _size(name) for name in ("base", "large")}
+def _size(layers: int, d_model: int, heads: int) -> RobertaConfig:
+    return RobertaConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+SIZES: dict[str, RobertaConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
+
+
+def build(config: RobertaConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: BERT's (section 2.2), without pairs.
 
     Args:
@@ -51,16 +56,16 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head.
     """
-    make_norm = functools.partial(LayerNorm, epsilon=config["norm_epsilon"])
+    make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=jnp.dtype(config["dtype"])
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=jnp.dtype(config.dtype)
     )
     make_row = functools.partial(
         FirstTokenHead,
-        make_pooler=functools.partial(make_pooler, inner_dropout=config["dropout"]),
+        make_pooler=functools.partial(make_pooler, inner_dropout=config.dropout),
         kernel_init=bert.INIT,
-        dropout=config["dropout"],
+        dropout=config.dropout,
     )
     own: dict[str, Callable[..., nn.Module]] = {
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
@@ -82,30 +87,30 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def embeddings(
-    config: Mapping[str, Any], *, make_norm: Callable[..., nn.Module]
+    config: RobertaConfig, *, make_norm: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
     """Embeddings of tokens, positions and the only segment, summed, with a layer norm."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     table = functools.partial(
-        TokenEmbed, features=config["d_model"], embedding_init=bert.INIT, dtype=dtype
+        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, dtype=dtype
     )
-    reserved = config["padding"] + 1
+    reserved = config.padding + 1
     return functools.partial(
         CountedEmbeddings,
         make_tokens=functools.partial(
-            table, vocab_size=config["vocab_size"], lookup=config["embedding_lookup"]
+            table, vocab_size=config.vocab_size, lookup=config.embedding_lookup
         ),
         make_positions=functools.partial(
             LearnedPositions,
-            length=config["positions"] + reserved,
+            length=config.positions + reserved,
             offset=reserved,
-            features=config["d_model"],
+            features=config.d_model,
             embedding_init=bert.INIT,
             dtype=dtype,
         ),
         # The published weights contain this row, which is the same for every token.
         make_token_types=functools.partial(
-            table, vocab_size=config["token_types"], axis="types", lookup="one_hot"
+            table, vocab_size=config.token_types, axis="types", lookup="one_hot"
         ),
         make_norm=functools.partial(make_norm, dtype=dtype),
     )

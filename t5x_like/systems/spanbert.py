@@ -1,7 +1,8 @@
 """SpanBERT: Joshi et al. 2020, "Improving Pre-training by ... Spans" (arXiv:1907.10529)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -19,9 +20,18 @@ from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
-# BERT's sizes (section 4.2) with its cased vocabulary; `span_places` as in the authors' code.
-SIZES: dict[str, dict[str, Any]] = {
-    name: size | {"vocab_size": 28996, "span_places": 15} for name, size in bert.SIZES.items()
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SpanBertConfig(bert.BertConfig):
+    """The settings of a SpanBERT; `span_places` as in the authors' code."""
+
+    vocab_size: int = 28996
+    span_places: int = 15
+
+
+# BERT's sizes (section 4.2) with its cased vocabulary.
+SIZES: dict[str, SpanBertConfig] = {
+    name: size.to(SpanBertConfig, vocab_size=28996) for name, size in bert.SIZES.items()
 }
 
 _PLACE_FEATURES = 200  # section 4.2
@@ -119,7 +129,7 @@ class SpanPretraining(nn.Module):
         return outputs
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: SpanBertConfig) -> nn.Module:
     """Build BERT's network, whose head "pretraining" has the span boundary objective (section 3.2).
 
     Args:
@@ -129,12 +139,12 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head.
     """
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_masked_lm = bert.masked_lm(config)
     make_boundary = functools.partial(
         SpanBoundary,
         make_norm=functools.partial(bert.NORM, dtype=dtype),
-        places=config["span_places"],
+        places=config.span_places,
         features=_PLACE_FEATURES,
         activation=bert.GELU,
         kernel_init=bert.INIT,

@@ -1,7 +1,6 @@
 """StructBERT: Wang et al. 2019, "Incorporating Language Structures ..." (arXiv:1908.04577)."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -17,12 +16,12 @@ from t5x_like.systems.bert import INIT
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
 from t5x_like.systems.system import System, Task
 
-SIZES: dict[str, dict[str, Any]] = bert.SIZES
+SIZES: dict[str, bert.BertConfig] = bert.SIZES
 
 RELATIONS = 3  # next sentence, previous one, or one of another document (section 2.2.2)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: bert.BertConfig) -> nn.Module:
     """Build BERT's network (section 2.1) with three kinds of pairs.
 
     Raises:
@@ -30,7 +29,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """
     make_masked_lm = bert.masked_lm(config)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config["dtype"])
+        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config.dtype)
     )
     own = {
         "pretraining": functools.partial(

@@ -4,9 +4,10 @@ Every second feed-forward sublayer, or every one, is a set of experts, and a rou
 them for each token: more parameters for the same computation.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -18,39 +19,53 @@ from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems import t5
-from t5x_like.systems.system import System, Task
-
-_SPARSE: dict[str, Any] = {
-    "dropout": 0.0,
-    "expert_dropout": 0.0,
-    "experts": 128,
-    "sparse_every": 2,
-    "router": "switch",
-    "jitter": 0.01,
-    "capacity_factor": 1.25,
-    "eval_capacity_factor": 2.0,
-    "expert_capacity": 0,
-    "group_size": 4096,
-    "dispatch": "capacity",
-    "init_scale": 0.1,
-}
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
-_EXACT = {"quantization": "none"}  # a setting of T5 alone: experts have no quantized products
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SwitchConfig(DropoutConfig, AttentionConfig):
+    """The settings of a Switch Transformer: T5's but for `quantization`, and of its experts."""
+
+    architecture: str = "encoder_decoder"
+    vocab_size: int = 32128
+    encoder_layers: int
+    decoder_layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    d_kv: int
+    feed_forward: str
+    tied_head: bool
+    dropout: float = 0.0
+    dropout_broadcast: bool = True
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    d_adapter: int = 0
+    scale_tied_logits: bool = True
+    expert_dropout: float = 0.0
+    experts: int = 128
+    sparse_every: int = 2
+    router: str = "switch"
+    jitter: float = 0.01
+    capacity_factor: float = 1.25
+    eval_capacity_factor: float = 2.0
+    expert_capacity: int = 0
+    group_size: int = 4096
+    dispatch: str = "capacity"
+    init_scale: float = 0.1
 
 
-def _size(dense: str, **own: Any) -> dict[str, Any]:
-    inherited = {name: t5.SIZES[dense][name] for name in t5.SIZES[dense] if name not in _EXACT}
-    return inherited | _SPARSE | own
+def _size(dense: str, **own: Any) -> SwitchConfig:
+    return t5.SIZES[dense].to(SwitchConfig, **{"dropout": 0.0, **own})
 
 
-def _base(experts: int) -> dict[str, Any]:
+def _base(experts: int) -> SwitchConfig:
     return _size("v1_0_base", experts=experts, group_size=8192)
 
 
 # The released models, each with the computation per token of a T5 (c has no such counterpart).
 # docs/systems/switch.md lists the differences from table 9.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, SwitchConfig] = {
     "base_8": _base(8),
     "base_16": _base(16),
     "base_32": _base(32),
@@ -75,7 +90,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: SwitchConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: T5's, with any `architecture`.
 
     In each group of `sparse_every` layers the second is sparse, or the only one.
@@ -85,24 +100,24 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             whole groups of `sparse_every`.
     """
     _check(config)
-    config = {**config, **_EXACT}
+    dense = config.to(t5.T5Config)
 
     def make_init(deviation: float) -> nn.initializers.Initializer:
         """A normal of deviation sqrt(s / n), not sqrt(1 / n), truncated at two (section 2.4)."""
-        untruncated = deviation * math.sqrt(config["init_scale"]) / _TRUNCATED
+        untruncated = deviation * math.sqrt(config.init_scale) / _TRUNCATED
         return nn.initializers.truncated_normal(untruncated)
 
-    make_feed_forwards = [t5.feed_forward(config, make_init=make_init)] * config["sparse_every"]
-    make_feed_forwards[1 % config["sparse_every"]] = _sparse(config, make_init=make_init)
-    return t5.network(config, make_feed_forwards=tuple(make_feed_forwards), make_init=make_init)
+    make_feed_forwards = [t5.feed_forward(dense, make_init=make_init)] * config.sparse_every
+    make_feed_forwards[1 % config.sparse_every] = _sparse(config, make_init=make_init)
+    return t5.network(dense, make_feed_forwards=tuple(make_feed_forwards), make_init=make_init)
 
 
 _TRUNCATED = 0.8796256610342398  # the deviation of a standard normal truncated at -2 and 2
 
 
-def _sparse(config: Mapping[str, Any], *, make_init: t5.MakeInit) -> Callable[..., nn.Module]:
-    d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
-    learned = {"jitter": config["jitter"], "kernel_init": make_init(d_model**-0.5)}
+def _sparse(config: SwitchConfig, *, make_init: t5.MakeInit) -> Callable[..., nn.Module]:
+    d_model, dtype = config.d_model, jnp.dtype(config.dtype)
+    learned = {"jitter": config.jitter, "kernel_init": make_init(d_model**-0.5)}
     makers: dict[str, Callable[..., routers.Router]] = {
         "switch": functools.partial(routers.SwitchRouter, **learned),
         "top2": functools.partial(routers.Top2Router, **learned),
@@ -110,28 +125,28 @@ def _sparse(config: Mapping[str, Any], *, make_init: t5.MakeInit) -> Callable[..
         "hash": routers.HashRouter,
         "random": routers.RandomRouter,
     }
-    make_router = choose("model.router", config["router"], makers)
-    gated = config["feed_forward"] == "gated_gelu"
+    make_router = choose("model.router", config.router, makers)
+    gated = config.feed_forward == "gated_gelu"
     return functools.partial(
         moe.SparseFeedForward,
-        make_router=functools.partial(make_router, experts=config["experts"]),
+        make_router=functools.partial(make_router, experts=config.experts),
         make_experts=functools.partial(
             moe.Experts,
-            experts=config["experts"],
-            hidden=config["d_ff"],
+            experts=config.experts,
+            hidden=config.d_ff,
             gated=gated,
             activation=nn.gelu if gated else nn.relu,
-            dropout=config["expert_dropout"],
-            dropout_broadcast=config["dropout_broadcast"],
+            dropout=config.expert_dropout,
+            dropout_broadcast=config.dropout_broadcast,
             wi_init=make_init(d_model**-0.5),
-            wo_init=make_init(config["d_ff"] ** -0.5),
+            wo_init=make_init(config.d_ff**-0.5),
             dtype=dtype,
         ),
-        capacity_factor=config["capacity_factor"],
-        eval_capacity_factor=config["eval_capacity_factor"],
-        expert_capacity=config["expert_capacity"],
-        group_size=config["group_size"],
-        dispatch=config["dispatch"],
+        capacity_factor=config.capacity_factor,
+        eval_capacity_factor=config.eval_capacity_factor,
+        expert_capacity=config.expert_capacity,
+        group_size=config.group_size,
+        dispatch=config.dispatch,
     )
 
 
@@ -149,16 +164,16 @@ _BOUNDS = {
 }
 
 
-def _check(config: Mapping[str, Any]) -> None:
+def _check(config: SwitchConfig) -> None:
     for name, (least, above) in _BOUNDS.items():
         if config[name] < least or (above and config[name] == least):
             bound = f"above {least}" if above else f"at least {least}"
             raise ValueError(f"model.{name}={config[name]} must be {bound}")
     for name in ("encoder_layers", "decoder_layers"):
-        if config[name] % config["sparse_every"]:
+        if config[name] % config.sparse_every:
             raise ValueError(
                 f"model.{name}={config[name]} must be a multiple of "
-                f"model.sparse_every={config['sparse_every']}: one layer in each group is sparse"
+                f"model.sparse_every={config.sparse_every}: one layer in each group is sparse"
             )
 
 
@@ -212,7 +227,7 @@ SYSTEM = System(
     name="switch",
     sizes=SIZES,
     build=build,
-    later={name: t5.SYSTEM.later[name] for name in t5.SYSTEM.later if name not in _EXACT},
+    later={name: t5.SYSTEM.later[name] for name in t5.SYSTEM.later if name != "quantization"},
     adapt=t5.SYSTEM.adapt,
     tasks={
         "": Task(loss=loss, prediction="text"),

@@ -1,8 +1,8 @@
 """The contract of systems: a system declares its sizes, its network and its tasks."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, Self, TypeVar
 
 import flax.linen as nn
 from jaxtyping import PyTree
@@ -11,6 +11,81 @@ from t5x_like.models.types import Batch
 from t5x_like.names import hint
 
 Config = Mapping[str, Any]  # the settings of a config's `model`
+Other = TypeVar("Other", bound="ModelConfig")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ModelConfig(Mapping[str, Any]):
+    """The settings of a network: a config's `model`, with types. A system has a subclass.
+
+    It is a mapping, too, from which a config takes them: `dict(SIZES["base"])`.
+
+    Attributes:
+        vocab_size: the number of token ids, which is compared with the vocabulary of the data.
+        dtype: of the computation, `float32` or `bfloat16`.
+    """
+
+    vocab_size: int
+    dtype: str = "float32"
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.__dataclass_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dataclass_fields__)
+
+    def __len__(self) -> int:
+        return len(self.__dataclass_fields__)
+
+    def __or__(self, changes: Mapping[str, Any]) -> Self:
+        return dataclasses.replace(self, **changes)
+
+    def to(self, kind: type[Other], **changes: Any) -> Other:
+        """Return the settings of another class: those that it has, too, and `changes`."""
+        shared = {name: self[name] for name in kind.__dataclass_fields__ if name in self}
+        return kind(**{**shared, **changes})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LayersConfig(ModelConfig):
+    """The settings of a network of layers.
+
+    Attributes:
+        loop: `scan` the layers, `unroll` them, or `auto`: see `models.blocks.stack.Stack`.
+        remat: what the backward pass computes again: see the same.
+        embedding_lookup: see `models.embeddings.lookup`.
+    """
+
+    loop: str = "auto"
+    remat: str = "none"
+    embedding_lookup: str = "gather"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionConfig(LayersConfig):
+    """The settings of a network of layers with attention.
+
+    Attributes:
+        attention: the implementation of attention: see `models.attention.selection`.
+    """
+
+    attention: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DropoutConfig:
+    """Dropout in training.
+
+    Attributes:
+        dropout: the probability.
+        dropout_broadcast: whether the positions of a row share the mask.
+    """
+
+    dropout: float = 0.1
+    dropout_broadcast: bool = False
+
 
 # loss(module, params, batch, rng, **settings) -> LossSums: the sum over the batch, the sum of the
 # weights, and metrics as (sum, weight). `rng` is the key of dropout and of sampling, None in
@@ -117,12 +192,10 @@ class System:
 
     Attributes:
         name: the name of its module in t5x_like.systems, and the value of a config's `system`.
-        sizes: the paper's table: settings of `build` by the name of the size. All sizes have the
-            same settings; `vocab_size`, the number of token ids, is one of them: it is compared
-            with the vocabulary of the data.
-        build: settings -> the network, a Linen module. It declares `sides`, those of a batch that
-            it reads ("encoder", "decoder"), and `generates`, whether it has `prefill` and `extend`;
-            its `example_batch()` is a batch to initialize it with.
+        sizes: the paper's table: settings of one class by the name of the size.
+        build: the settings -> the network, a Linen module. It declares `sides`, those of a batch
+            that it reads ("encoder", "decoder"), and `generates`, whether it has `prefill` and
+            `extend`; its `example_batch()` is a batch to initialize it with.
         later: settings that were added to the system later -> the value that describes earlier
             runs, whose config.json lacks the setting. `systems.complete` adds them.
         tasks: by the `head` of the settings; a system without heads has one, "". In a run of
@@ -140,8 +213,8 @@ class System:
     """
 
     name: str
-    sizes: Mapping[str, Mapping[str, Any]]
-    build: Callable[[Config], nn.Module]
+    sizes: Mapping[str, ModelConfig]
+    build: Callable[[Any], nn.Module]
     tasks: Mapping[str, Task]
     later: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     generation: Mapping[str, str] = dataclasses.field(default_factory=dict)

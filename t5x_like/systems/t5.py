@@ -7,7 +7,7 @@ other architectures (section 3.2) consist of the same parts.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -37,24 +37,30 @@ from t5x_like.models.norms import RMSNorm
 from t5x_like.models.quantized_product import select_product
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
 
-_COMMON: dict[str, Any] = {
-    "architecture": "encoder_decoder",
-    "vocab_size": 32128,
-    "dropout": 0.1,
-    "dropout_broadcast": True,
-    "relative_buckets": 32,
-    "relative_max_distance": 128,
-    "d_adapter": 0,
-    "attention": "auto",
-    "dtype": "float32",
-    "quantization": "none",
-    "loop": "auto",
-    "remat": "none",
-    "embedding_lookup": "gather",
-    "scale_tied_logits": True,
-}
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class T5Config(DropoutConfig, AttentionConfig):
+    """The settings of a T5, see `build`."""
+
+    architecture: str = "encoder_decoder"
+    vocab_size: int = 32128
+    encoder_layers: int
+    decoder_layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    d_kv: int
+    feed_forward: str
+    tied_head: bool
+    dropout_broadcast: bool = True
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    d_adapter: int = 0
+    quantization: str = "none"
+    scale_tied_logits: bool = True
+
 
 loss = autoregressive.loss
 
@@ -63,16 +69,23 @@ ADAPTERS = ("*/adapter/", "*/adapter_norm/")  # parameters that a pretrained T5 
 MakeInit = Callable[[float], Initializer]  # standard deviation -> initializer
 
 
-def _size(layers: int, d_model: int, d_ff: int, heads: int, d_kv: int, **kind: Any) -> dict:
-    sizes = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model}
-    return _COMMON | sizes | {"d_ff": d_ff, "heads": heads, "d_kv": d_kv} | kind
+def _size(layers: int, d_model: int, d_ff: int, heads: int, d_kv: int, **kind: Any) -> T5Config:
+    return T5Config(
+        encoder_layers=layers,
+        decoder_layers=layers,
+        d_model=d_model,
+        d_ff=d_ff,
+        heads=heads,
+        d_kv=d_kv,
+        **kind,
+    )
 
 
 _V1_0 = {"feed_forward": "relu", "tied_head": True}
 _V1_1 = {"feed_forward": "gated_gelu", "tied_head": False, "dropout": 0.0}
 
 # v1.0: the paper's section 3.7. v1.1 was pretrained without dropout; fine-tune with 0.1.
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, T5Config] = {
     "v1_0_small": _size(6, 512, 2048, 8, 64, **_V1_0),
     "v1_0_base": _size(12, 768, 3072, 12, 64, **_V1_0),
     "v1_0_large": _size(24, 1024, 4096, 16, 64, **_V1_0),
@@ -224,7 +237,7 @@ class TokenEncoder(Encoder):
         return self.token_embedder.embedding
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: T5Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -240,23 +253,23 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def feed_forward(
-    config: Mapping[str, Any], *, make_init: MakeInit = nn.initializers.normal
+    config: T5Config, *, make_init: MakeInit = nn.initializers.normal
 ) -> Callable[..., nn.Module]:
     """The feed-forward sublayer; `make_init(deviation)` initializes its kernels."""
     return functools.partial(
-        choose("model.feed_forward", config["feed_forward"], {"relu": MLP, "gated_gelu": GLU}),
-        hidden=config["d_ff"],
-        wi_init=make_init(config["d_model"] ** -0.5),
-        wo_init=make_init(config["d_ff"] ** -0.5),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
-        product=select_product(config["quantization"]),
-        dtype=jnp.dtype(config["dtype"]),
+        choose("model.feed_forward", config.feed_forward, {"relu": MLP, "gated_gelu": GLU}),
+        hidden=config.d_ff,
+        wi_init=make_init(config.d_model**-0.5),
+        wo_init=make_init(config.d_ff**-0.5),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
+        product=select_product(config.quantization),
+        dtype=jnp.dtype(config.dtype),
     )
 
 
 def network(
-    config: Mapping[str, Any],
+    config: T5Config,
     *,
     make_feed_forwards: tuple[Callable[..., nn.Module], ...],
     make_init: MakeInit = nn.initializers.normal,
@@ -286,17 +299,17 @@ def network(
         make_self_attention=self_attention,
         make_bias=None if bias_in_layers else make_bias,
     )
-    decoder_layers = config["decoder_layers"]
+    decoder_layers = config.decoder_layers
     return _assemble(
         config,
-        encoder=make_encoder or make_tower(layers=config["encoder_layers"]),
+        encoder=make_encoder or make_tower(layers=config.encoder_layers),
         decoder=make_tower(layers=decoder_layers),
         reader=make_tower(layers=decoder_layers, make_cross_attention=attention),
     )
 
 
 def tower(
-    config: Mapping[str, Any],
+    config: T5Config,
     *,
     layers: int,
     make_feed_forwards: tuple[Callable[..., nn.Module], ...],
@@ -312,7 +325,7 @@ def tower(
         make_cross_attention: of layers that read an encoder's output.
         make_tables: `make_bias` and `make_extra`, of a `Tower`.
     """
-    norm = functools.partial(RMSNorm, dtype=jnp.dtype(config["dtype"]))
+    norm = functools.partial(RMSNorm, dtype=jnp.dtype(config.dtype))
     dropout = {name: config[name] for name in ("dropout", "dropout_broadcast")}
     blocks = tuple(
         functools.partial(
@@ -331,78 +344,78 @@ def tower(
         if len(blocks) == 1
         else functools.partial(LayerGroup, make_blocks=blocks),
         layers=layers // len(blocks),
-        loop=config["loop"],
-        remat=config["remat"],
+        loop=config.loop,
+        remat=config.remat,
     )
     return functools.partial(Tower, make_stack=stack, make_norm=norm, **make_tables, **dropout)
 
 
-def _core(config: Mapping[str, Any]) -> Core:
-    return select_core(config["attention"])
+def _core(config: T5Config) -> Core:
+    return select_core(config.attention)
 
 
 def attention_settings(
-    config: Mapping[str, Any], *, make_init: MakeInit = nn.initializers.normal
+    config: T5Config, *, make_init: MakeInit = nn.initializers.normal
 ) -> dict[str, Any]:
     """The settings of `Attention`."""
-    d_model, dtype = config["d_model"], jnp.dtype(config["dtype"])
+    d_model, dtype = config.d_model, jnp.dtype(config.dtype)
     # The scores are not divided by sqrt(K); a smaller initialization of the query replaces that.
     return {
-        "heads": config["heads"],
-        "width": config["d_kv"],
+        "heads": config.heads,
+        "width": config.d_kv,
         "scale": 1.0,
         "core": _core(config),
-        "query_init": make_init((d_model * config["d_kv"]) ** -0.5),
+        "query_init": make_init((d_model * config.d_kv) ** -0.5),
         "kernel_init": make_init(d_model**-0.5),
-        "out_init": make_init((config["heads"] * config["d_kv"]) ** -0.5),
-        "dropout": config["dropout"],
-        "dropout_broadcast": config["dropout_broadcast"],
-        "product": select_product(config["quantization"]),
+        "out_init": make_init((config.heads * config.d_kv) ** -0.5),
+        "dropout": config.dropout,
+        "dropout_broadcast": config.dropout_broadcast,
+        "product": select_product(config.quantization),
         "dtype": dtype,
     }
 
 
-def relative_position_bias(config: Mapping[str, Any], *, in_core: bool) -> Callable[..., nn.Module]:
+def relative_position_bias(config: T5Config, *, in_core: bool) -> Callable[..., nn.Module]:
     """A factory of relative position biases, which are a `RelativeBias` where `in_core`."""
     return functools.partial(
         RelativePositionBias,
-        heads=config["heads"],
-        buckets=config["relative_buckets"],
-        max_distance=config["relative_max_distance"],
-        embedding_init=nn.initializers.normal(config["d_model"] ** -0.5),
+        heads=config.heads,
+        buckets=config.relative_buckets,
+        max_distance=config.relative_max_distance,
+        embedding_init=nn.initializers.normal(config.d_model**-0.5),
         in_core=in_core,
-        dtype=jnp.dtype(config["dtype"]),
+        dtype=jnp.dtype(config.dtype),
     )
 
 
-def _block(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
-    if config["d_adapter"]:
+def _block(config: T5Config) -> Callable[..., nn.Module]:
+    if config.d_adapter:
         return functools.partial(AdaptedBlock, make_adapter=_adapter(config))
     return PreNormBlock
 
 
-def _adapter(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def _adapter(config: T5Config) -> Callable[..., nn.Module]:
     """The adapter of a layer: dense, ReLU, dense, with an output of 0 at first."""
     return functools.partial(
         MLP,
-        hidden=config["d_adapter"],
-        wi_init=nn.initializers.normal(config["d_model"] ** -0.5),
+        hidden=config.d_adapter,
+        wi_init=nn.initializers.normal(config.d_model**-0.5),
         wo_init=nn.initializers.zeros,
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
-        dtype=jnp.dtype(config["dtype"]),
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
+        dtype=jnp.dtype(config.dtype),
     )
 
 
-def _assemble(config: Mapping[str, Any], *, encoder: Any, decoder: Any, reader: Any) -> nn.Module:
+def _assemble(config: T5Config, *, encoder: Any, decoder: Any, reader: Any) -> nn.Module:
     make_embedding = functools.partial(
         TokenEmbed,
-        vocab_size=config["vocab_size"],
-        features=config["d_model"],
-        lookup=config["embedding_lookup"],
-        dtype=jnp.dtype(config["dtype"]),
+        vocab_size=config.vocab_size,
+        features=config.d_model,
+        lookup=config.embedding_lookup,
+        dtype=jnp.dtype(config.dtype),
     )
-    if config["architecture"] == "encoder":
+    if config.architecture == "encoder":
         return TokenEncoder(
             make_embeddings=make_embedding, make_encoder=encoder, make_head=Features
         )
@@ -415,14 +428,14 @@ def _assemble(config: Mapping[str, Any], *, encoder: Any, decoder: Any, reader: 
         "decoder": functools.partial(Decoder, make_decoder=decoder),
         "prefix_decoder": functools.partial(Decoder, make_decoder=decoder, visibility="prefix"),
     }
-    choose("model.architecture", config["architecture"], dict.fromkeys([*networks, "encoder"]))
-    return networks[config["architecture"]](**ends)
+    choose("model.architecture", config.architecture, dict.fromkeys([*networks, "encoder"]))
+    return networks[config.architecture](**ends)
 
 
-def _head(config: Mapping[str, Any]) -> Any:
-    scale = config["d_model"] ** -0.5
-    if config["tied_head"]:
-        return functools.partial(TiedHead, scale=scale if config["scale_tied_logits"] else 1.0)
+def _head(config: T5Config) -> Any:
+    scale = config.d_model**-0.5
+    if config.tied_head:
+        return functools.partial(TiedHead, scale=scale if config.scale_tied_logits else 1.0)
     return functools.partial(LinearHead, kernel_init=nn.initializers.normal(scale))
 
 

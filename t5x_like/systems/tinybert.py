@@ -69,11 +69,21 @@ def student_of(
     }
 
 
-_BASE = functools.partial(student_of, "bert", bert.SIZES["base"])
-SIZES: dict[str, dict[str, Any]] = {
-    "4l": _BASE(layers=4, d_model=312, d_ff=1200),
-    "6l": _BASE(layers=6, d_model=768, d_ff=3072),
-}
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TinyBertConfig(bert.DenseEncoderConfig):
+    """The settings of a student, and of its teacher: its `system` and its settings."""
+
+    layer_map: str
+    start: str
+    teacher: Mapping[str, Any]
+
+
+def _size(layers: int, d_model: int, d_ff: int) -> TinyBertConfig:
+    student = student_of("bert", bert.SIZES["base"], layers=layers, d_model=d_model, d_ff=d_ff)
+    return TinyBertConfig(**student)
+
+
+SIZES: dict[str, TinyBertConfig] = {"4l": _size(4, 312, 1200), "6l": _size(6, 768, 3072)}
 
 
 # ---- A student encoder that is compared with a teacher layer by layer.
@@ -154,7 +164,7 @@ def _with_layers(called: Any, layers: tuple[int, ...]) -> Outputs:
     }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: TinyBertConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES: a BERT, or one with its teacher.
 
     Args:
@@ -166,9 +176,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such head, map or start, no such system or setting of the teacher, or a
             teacher that the student cannot be compared with.
     """
-    choose("model.layer_map", config["layer_map"], LAYER_MAPS)
-    choose("model.start", config["start"], STARTS)
-    dtype = jnp.dtype(config["dtype"])
+    choose("model.layer_map", config.layer_map, LAYER_MAPS)
+    choose("model.start", config.start, STARTS)
+    dtype = jnp.dtype(config.dtype)
     make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
     own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": functools.partial(Features, make_pooler=make_pooler)
@@ -178,7 +188,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         "make_encoder": bert.tower(config),
         "make_head": select_head(config, own, make_pooler=make_pooler, kernel_init=bert.INIT),
     }
-    if config["head"] != "pretraining" and "folder" not in config["teacher"]:
+    if config.head != "pretraining" and "folder" not in config.teacher:
         return Encoder(**student)
     _check_teacher(config)
     settings = systems.inside(config, "teacher")
@@ -197,15 +207,15 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _teacher_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
+def _teacher_layers(config: TinyBertConfig) -> tuple[int, ...]:
     """g(1), ..., g(M)."""
-    layers, of_teacher = config["layers"], config["teacher"]["layers"]
-    layer_of = LAYER_MAPS[config["layer_map"]]
+    layers, of_teacher = config.layers, config.teacher["layers"]
+    layer_of = LAYER_MAPS[config.layer_map]
     return tuple(layer_of(m, layers, of_teacher) for m in range(1, layers + 1))
 
 
-def _check_teacher(config: Mapping[str, Any]) -> None:
-    teacher, layers = config["teacher"], config["layers"]
+def _check_teacher(config: TinyBertConfig) -> None:
+    teacher, layers = config.teacher, config.layers
     folder = f".folder={teacher['folder']}" if "folder" in teacher else ""
     where = f"the teacher (model.teacher{folder})"
     of_teacher = teacher["layers"]
@@ -213,7 +223,7 @@ def _check_teacher(config: Mapping[str, Any]) -> None:
         raise ValueError(
             f"model.layers={layers}: {where} has {of_teacher} layers, and a student at most as many"
         )
-    if config["layer_map"] == "uniform" and of_teacher % layers:
+    if config.layer_map == "uniform" and of_teacher % layers:
         divisors = ", ".join(str(n) for n in range(1, of_teacher + 1) if of_teacher % n == 0)
         raise ValueError(
             f"model.layers={layers} does not divide the {of_teacher} layers of {where}: choose one "
@@ -223,7 +233,7 @@ def _check_teacher(config: Mapping[str, Any]) -> None:
         "heads": "attention scores are compared head by head",
         "vocab_size": "both read the same tokens",
     }
-    if config["head"] != "pretraining":
+    if config.head != "pretraining":
         reasons |= _check_head(config)
     for setting, reason in reasons.items():
         if teacher[setting] != config[setting]:
@@ -231,22 +241,22 @@ def _check_teacher(config: Mapping[str, Any]) -> None:
                 f"model.{setting}={config[setting]!r}: {where} has {teacher[setting]!r}, and they "
                 f"must be equal, since {reason}"
             )
-    if teacher["positions"] < config["positions"]:
+    if teacher["positions"] < config.positions:
         raise ValueError(
-            f"model.positions={config['positions']}: {where} has only {teacher['positions']}, and "
+            f"model.positions={config.positions}: {where} has only {teacher['positions']}, and "
             "reads the same rows: set model.positions to at most as many"
         )
 
 
-def _check_head(config: Mapping[str, Any]) -> dict[str, str]:
+def _check_head(config: TinyBertConfig) -> dict[str, str]:
     """The settings of a fine-tuned teacher that must be the student's, and why."""
-    if config["head"] not in HEADS:
+    if config.head not in HEADS:
         raise ValueError(
-            f"model.head={config['head']!r}: a student learns from a fine-tuned teacher "
+            f"model.head={config.head!r}: a student learns from a fine-tuned teacher "
             f"(model.teacher.folder) under {', '.join(HEADS)}"
         )
     reason = "the teacher was to be fine-tuned on the student's task"
-    with_labels = config["head"] in ("classification", "tagging")
+    with_labels = config.head in ("classification", "tagging")
     return {"head": reason, **({"labels": reason} if with_labels else {})}
 
 

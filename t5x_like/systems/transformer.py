@@ -1,8 +1,8 @@
 """The Transformer: Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -22,49 +22,49 @@ from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
 from t5x_like.names import choose
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
-_BASE: dict[str, Any] = {
-    "vocab_size": 37000,
-    "layers": 6,
-    "d_model": 512,
-    "d_ff": 2048,
-    "heads": 8,
-    "d_k": 64,
-    "d_v": 64,
-    "dropout": 0.1,
-    "dropout_broadcast": False,
-    "position_scheme": "sinusoidal",
-    "positions": 1024,
-    "attention": "auto",
-    "dtype": "float32",
-    "loop": "auto",
-    "remat": "none",
-    "embedding_lookup": "gather",
-}
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TransformerConfig(DropoutConfig, AttentionConfig):
+    """The settings of a Transformer; the defaults are the base model's.
+
+    `positions`, the longest text with learned positions, is not in the paper.
+    """
+
+    vocab_size: int = 37000
+    layers: int = 6
+    d_model: int = 512
+    d_ff: int = 2048
+    heads: int = 8
+    d_k: int = 64
+    d_v: int = 64
+    position_scheme: str = "sinusoidal"
+    positions: int = 1024
+
 
 # Table 3. The names are the letters of its rows and their changes; two rows of (D) change the loss
 # alone and are in configs/transformer.py. `layers` is the number of each side; `positions`, the
 # longest text with learned positions, is not in the paper.
-SIZES: dict[str, dict[str, Any]] = {
-    "base": _BASE,
-    "big": _BASE | {"d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3},
-    "a_heads_1": _BASE | {"heads": 1, "d_k": 512, "d_v": 512},
-    "a_heads_4": _BASE | {"heads": 4, "d_k": 128, "d_v": 128},
-    "a_heads_16": _BASE | {"heads": 16, "d_k": 32, "d_v": 32},
-    "a_heads_32": _BASE | {"heads": 32, "d_k": 16, "d_v": 16},
-    "b_keys_16": _BASE | {"d_k": 16},
-    "b_keys_32": _BASE | {"d_k": 32},
-    "c_layers_2": _BASE | {"layers": 2},
-    "c_layers_4": _BASE | {"layers": 4},
-    "c_layers_8": _BASE | {"layers": 8},
-    "c_model_256": _BASE | {"d_model": 256, "d_k": 32, "d_v": 32},
-    "c_model_1024": _BASE | {"d_model": 1024, "d_k": 128, "d_v": 128},
-    "c_ff_1024": _BASE | {"d_ff": 1024},
-    "c_ff_4096": _BASE | {"d_ff": 4096},
-    "d_dropout_0.0": _BASE | {"dropout": 0.0},
-    "d_dropout_0.2": _BASE | {"dropout": 0.2},
-    "e_learned_positions": _BASE | {"position_scheme": "learned"},
+SIZES: dict[str, TransformerConfig] = {
+    "base": TransformerConfig(),
+    "big": TransformerConfig(d_model=1024, d_ff=4096, heads=16, dropout=0.3),
+    "a_heads_1": TransformerConfig(heads=1, d_k=512, d_v=512),
+    "a_heads_4": TransformerConfig(heads=4, d_k=128, d_v=128),
+    "a_heads_16": TransformerConfig(heads=16, d_k=32, d_v=32),
+    "a_heads_32": TransformerConfig(heads=32, d_k=16, d_v=16),
+    "b_keys_16": TransformerConfig(d_k=16),
+    "b_keys_32": TransformerConfig(d_k=32),
+    "c_layers_2": TransformerConfig(layers=2),
+    "c_layers_4": TransformerConfig(layers=4),
+    "c_layers_8": TransformerConfig(layers=8),
+    "c_model_256": TransformerConfig(d_model=256, d_k=32, d_v=32),
+    "c_model_1024": TransformerConfig(d_model=1024, d_k=128, d_v=128),
+    "c_ff_1024": TransformerConfig(d_ff=1024),
+    "c_ff_4096": TransformerConfig(d_ff=4096),
+    "d_dropout_0.0": TransformerConfig(dropout=0.0),
+    "d_dropout_0.2": TransformerConfig(dropout=0.2),
+    "e_learned_positions": TransformerConfig(position_scheme="learned"),
 }
 
 GLOROT = nn.initializers.glorot_uniform()
@@ -119,7 +119,7 @@ class _Padded(Linear):
         return jnp.pad(y, [(0, 0)] * (y.ndim - 1) + [(0, self.width - y.shape[-1])])
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: TransformerConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 3).
 
     Args:
@@ -129,24 +129,24 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such position scheme.
     """
-    dtype, d_model = jnp.dtype(config["dtype"]), config["d_model"]
+    dtype, d_model = jnp.dtype(config.dtype), config.d_model
     attention = _attention(config)
     block = functools.partial(
         PostNormBlock,
         make_norm=functools.partial(LayerNorm, dtype=dtype),
         make_self_attention=attention,
         make_feed_forward=functools.partial(
-            MLP, hidden=config["d_ff"], use_bias=True, wi_init=GLOROT, wo_init=GLOROT, dtype=dtype
+            MLP, hidden=config.d_ff, use_bias=True, wi_init=GLOROT, wo_init=GLOROT, dtype=dtype
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
     return EncoderDecoder(
         make_embedding=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
+            vocab_size=config.vocab_size,
             features=d_model,
-            lookup=config["embedding_lookup"],
+            lookup=config.embedding_lookup,
             # The embeddings are scaled by sqrt(D) as inputs and not as the output layer: both have
             # outputs of order 1 (section 3.4).
             embedding_init=nn.initializers.normal(d_model**-0.5),
@@ -158,17 +158,17 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     )
 
 
-def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def _attention(config: TransformerConfig) -> Callable[..., nn.Module]:
     """Section 3.2.2, without biases and without attention dropout (section 5.4)."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     kind: Callable[..., nn.Module] = Attention
-    if config["d_k"] != config["d_v"]:
-        kind = functools.partial(NarrowKeysAttention, key_width=config["d_k"])
+    if config.d_k != config.d_v:
+        kind = functools.partial(NarrowKeysAttention, key_width=config.d_k)
     return functools.partial(
         kind,
-        heads=config["heads"],
-        width=config["d_v"],
-        core=select_core(config["attention"]),
+        heads=config.heads,
+        width=config.d_v,
+        core=select_core(config.attention),
         query_init=GLOROT,
         kernel_init=GLOROT,
         out_init=GLOROT,
@@ -176,13 +176,13 @@ def _attention(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     )
 
 
-def _tower(config: Mapping[str, Any], block: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    dtype, d_model = jnp.dtype(config["dtype"]), config["d_model"]
+def _tower(config: TransformerConfig, block: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    dtype, d_model = jnp.dtype(config.dtype), config.d_model
     schemes: dict[str, Callable[..., nn.Module]] = {
         "sinusoidal": functools.partial(SinusoidalPositions, features=d_model, dtype=dtype),
         "learned": functools.partial(
             LearnedPositions,
-            length=config["positions"],
+            length=config.positions,
             features=d_model,
             # The standard deviation of sines and cosines.
             embedding_init=nn.initializers.normal(0.5**0.5),
@@ -193,18 +193,18 @@ def _tower(config: Mapping[str, Any], block: Callable[..., nn.Module]) -> Callab
         Tower,
         make_entrance=functools.partial(
             AddPositions,
-            make_positions=choose("model.position_scheme", config["position_scheme"], schemes),
+            make_positions=choose("model.position_scheme", config.position_scheme, schemes),
             scale=d_model**0.5,
         ),
         make_stack=functools.partial(
             Stack,
             make_block=block,
-            layers=config["layers"],
-            loop=config["loop"],
-            remat=config["remat"],
+            layers=config.layers,
+            loop=config.loop,
+            remat=config.remat,
         ),
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
     )
 
 

@@ -3,8 +3,7 @@
 T5 v1.1 with a vocabulary of 256,000 pieces, and a relative position bias of its own in each layer.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 import flax.linen as nn
 
@@ -13,12 +12,13 @@ from t5x_like.systems import t5
 from t5x_like.systems.system import System, Task
 
 # The released models, whose tables have 256,384 rows; their widths and depths are T5 v1.1's.
-SIZES: dict[str, dict[str, Any]] = {
-    name: t5.SIZES[name] | {"vocab_size": 256_384} for name in ("small", "base", "xl", "xxl")
+SIZES: dict[str, t5.T5Config] = {
+    name: dataclasses.replace(t5.SIZES[name], vocab_size=256_384)
+    for name in ("small", "base", "xl", "xxl")
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: t5.T5Config) -> nn.Module:
     """Build the network of a config with the keys of SIZES, which are those of `t5.build`.
 
     Raises:

@@ -12,7 +12,6 @@ One encoder under the attention masks of four language models: Dong et al. 2019 
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -146,16 +145,27 @@ def _visible(batch: Batch) -> tuple[Int[Array, "B L"], Int[Array, "B L"]]:
     return jnp.where(segments == SEGMENTS["right_to_left"][0], here, 0), last
 
 
-# Section 2.4: BERT large, with its cased vocabulary; `base` was released with the code.
-_SPECIAL_TOKENS = {"sep_id": 102, "mask_id": 103}  # BERT's
 _SEGMENTS = 1 + max(map(max, SEGMENTS.values()))
-SIZES: dict[str, dict[str, Any]] = {
-    name: size | {"vocab_size": 28996, "token_types": _SEGMENTS} | _SPECIAL_TOKENS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class UnilmConfig(bert.BertConfig):
+    """The settings of a UniLM; the ids of special tokens are BERT's."""
+
+    vocab_size: int = 28996
+    token_types: int = _SEGMENTS
+    sep_id: int = 102
+    mask_id: int = 103
+
+
+# Section 2.4: BERT large, with its cased vocabulary; `base` was released with the code.
+SIZES: dict[str, UnilmConfig] = {
+    name: size.to(UnilmConfig, vocab_size=28996, token_types=_SEGMENTS)
     for name, size in bert.SIZES.items()
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: UnilmConfig) -> nn.Module:
     """Build BERT's network under four attention masks (section 2.3).
 
     With a head for labelled text it is bidirectional (section 2.5): BERT itself.
@@ -163,20 +173,20 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: `token_types` is not 6, or no such head.
     """
-    if config["token_types"] != _SEGMENTS:
+    if config.token_types != _SEGMENTS:
         raise ValueError(
-            f"model.token_types={config['token_types']} must be {_SEGMENTS}: UniLM's language "
+            f"model.token_types={config.token_types} must be {_SEGMENTS}: UniLM's language "
             "models have segments of their own"
         )
     encoder = bert.build(config)
-    if config["head"] not in ("pretraining", "masked_lm"):
+    if config.head not in ("pretraining", "masked_lm"):
         return encoder
     return UnifiedEncoder(
         make_embeddings=encoder.make_embeddings,
         make_encoder=encoder.make_encoder,
         make_head=encoder.make_head,
-        mask_id=config["mask_id"],
-        longest=config["positions"],
+        mask_id=config.mask_id,
+        longest=config.positions,
     )
 
 

@@ -38,31 +38,29 @@ from t5x_like.models.norms import LayerNorm
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import System, Task
+from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
-def _size(layers: int, d_model: int, heads: int) -> dict[str, Any]:
-    return {
-        "head": "language_modeling",
-        "labels": 2,
-        "vocab_size": 32000,
-        "token_types": 3,
-        "memory": 384,
-        "layers": layers,
-        "d_model": d_model,
-        "d_ff": 4 * d_model,
-        "heads": heads,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "attention": "auto",
-        "dtype": "float32",
-        "loop": "auto",
-        "remat": "none",
-        "embedding_lookup": "gather",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class XlnetConfig(DropoutConfig, AttentionConfig):
+    """The settings of an XLNet; `memory` is the number of tokens before a row, 0 for none."""
+
+    head: str | Mapping[str, Any] = "language_modeling"
+    labels: int = 2
+    vocab_size: int = 32000
+    token_types: int = 3
+    memory: int = 384
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
 
 
-SIZES: dict[str, dict[str, Any]] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
+def _size(layers: int, d_model: int, heads: int) -> XlnetConfig:
+    return XlnetConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
+
+
+SIZES: dict[str, XlnetConfig] = {"base": _size(12, 768, 12), "large": _size(24, 1024, 16)}
 
 INIT = nn.initializers.normal(0.02)
 NORM = functools.partial(LayerNorm, epsilon=1e-12)
@@ -518,7 +516,7 @@ def _after(real: Array | None, row: Array, before: Any) -> Array:
     return jnp.concatenate([before, row], axis=1)
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: XlnetConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES.
 
     Args:
@@ -529,14 +527,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: no such head, a width that is odd, or a negative memory.
     """
-    dtype = jnp.dtype(config["dtype"])
-    if config["memory"] < 0:
-        raise ValueError(f"model.memory={config['memory']}: set 0 for none, or a number of tokens")
+    dtype = jnp.dtype(config.dtype)
+    if config.memory < 0:
+        raise ValueError(f"model.memory={config.memory}: set 0 for none, or a number of tokens")
     make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
     of_row = {
         "make_pooler": make_pooler,
         "kernel_init": INIT,
-        "dropout": config["dropout"],
+        "dropout": config.dropout,
     }
     own: dict[str, Callable[..., nn.Module]] = {
         "language_modeling": OutputLayer,
@@ -546,9 +544,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     return PermutedEncoder(
         make_embeddings=functools.partial(
             TokenEmbed,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            lookup=config["embedding_lookup"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            lookup=config.embedding_lookup,
             embedding_init=INIT,
             dtype=dtype,
         ),
@@ -560,29 +558,29 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             kernel_init=INIT,
             make_row=functools.partial(LastTokenHead, **of_row),
         ),
-        layers=config["layers"],
-        memory=config["memory"],
+        layers=config.layers,
+        memory=config.memory,
         query_init=INIT,
-        dropout=config["dropout"],
+        dropout=config.dropout,
     )
 
 
-def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
+def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
     """The stack of layers: BERT's with attention of both sides, for two streams."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     dropout = {
-        "dropout": config["dropout"],
-        "dropout_broadcast": config["dropout_broadcast"],
+        "dropout": config.dropout,
+        "dropout_broadcast": config.dropout_broadcast,
     }
     block = functools.partial(
         TwoStreamBlock,
         make_norm=functools.partial(NORM, dtype=dtype),
         make_self_attention=functools.partial(
             TwoSidedAttention,
-            heads=config["heads"],
-            width=config["d_model"] // config["heads"],
-            features=config["d_model"],
-            core=select_core(config["attention"]),
+            heads=config.heads,
+            width=config.d_model // config.heads,
+            features=config.d_model,
+            core=select_core(config.attention),
             query_init=INIT,
             kernel_init=INIT,
             out_init=INIT,
@@ -591,7 +589,7 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
         ),
         make_feed_forward=functools.partial(
             MLP,
-            hidden=config["d_ff"],
+            hidden=config.d_ff,
             activation=bert.GELU,
             use_bias=True,
             wi_init=INIT,
@@ -604,9 +602,9 @@ def tower(config: Mapping[str, Any]) -> Callable[..., nn.Module]:
     stack = functools.partial(
         Stack,
         make_block=block,
-        layers=config["layers"],
-        loop=config["loop"],
-        remat=config["remat"],
+        layers=config.layers,
+        loop=config.loop,
+        remat=config.remat,
     )
     return functools.partial(Tower, make_stack=stack, **dropout)
 

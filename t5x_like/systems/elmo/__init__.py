@@ -1,7 +1,8 @@
 """ELMo: Peters et al. 2018, "Deep contextualized word representations" (arXiv:1802.05365)."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -29,45 +30,47 @@ from t5x_like.systems.elmo.network import (
     select_mix,
     to_vocabulary,
 )
-from t5x_like.systems.system import System, Task, adaptation
+from t5x_like.systems.system import DropoutConfig, ModelConfig, System, Task, adaptation
 
 # Section 3.4 and the options of the released models: width in characters, number of filters.
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 LONGEST = 50  # characters of a word, with the marks around them
 
 
-def _size(cell: int, d_model: int, highways: int) -> dict[str, Any]:
-    return {
-        "head": "language_modeling",
-        "labels": 2,
-        "vocab_size": 793471,
-        "filters": FILTERS,
-        "highways": highways,
-        "layers": 2,
-        "cell": cell,
-        "d_model": d_model,
-        "cell_clip": 3.0,
-        "projection_clip": 3.0,
-        "dropout": 0.1,
-        "dropout_broadcast": False,
-        "elmo": "input",
-        "mix": "all",
-        "mix_norm": False,
-        "mix_dropout": 0.5,
-        "task_width": 200,
-        "task_layers": 1,
-        "dtype": "float32",
-    }
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ElmoConfig(DropoutConfig, ModelConfig):
+    """The settings of an ELMo, and of a task's network over it."""
+
+    head: str = "language_modeling"
+    labels: int = 2
+    vocab_size: int = 793471
+    filters: Sequence[tuple[int, int]] = FILTERS
+    highways: int
+    layers: int = 2
+    cell: int
+    d_model: int
+    cell_clip: float = 3.0
+    projection_clip: float = 3.0
+    elmo: str = "input"
+    mix: str = "all"
+    mix_norm: bool = False
+    mix_dropout: float = 0.5
+    task_width: int = 200
+    task_layers: int = 1
 
 
-SIZES: dict[str, dict[str, Any]] = {
+def _size(cell: int, d_model: int, highways: int) -> ElmoConfig:
+    return ElmoConfig(cell=cell, d_model=d_model, highways=highways)
+
+
+SIZES: dict[str, ElmoConfig] = {
     "original": _size(4096, 512, 2),
     "medium": _size(2048, 256, 1),
     "small": _size(1024, 128, 1),
 }
 
 
-def build(config: Mapping[str, Any]) -> nn.Module:
+def build(config: ElmoConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (sections 3.1 to 3.4).
 
     Args:
@@ -79,49 +82,47 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         ValueError: no such head, place or mix, filters that are wider than a word, or too few
             labels.
     """
-    head = choose("model.head", config["head"], _heads(config))
-    choose("model.elmo", config["elmo"], dict.fromkeys(PLACES))
-    make_mix = select_mix(config["mix"], norm=config["mix_norm"], dropout=config["mix_dropout"])
+    head = choose("model.head", config.head, _heads(config))
+    choose("model.elmo", config.elmo, dict.fromkeys(PLACES))
+    make_mix = select_mix(config.mix, norm=config.mix_norm, dropout=config.mix_dropout)
     model = _language_model(config) | {"make_head": head}
-    if config["head"] in ("language_modeling", "features"):
+    if config.head in ("language_modeling", "features"):
         return BidirectionalLM(**model)
-    if config["labels"] < 2:
+    if config.labels < 2:
         raise ValueError(
-            f"model.labels={config['labels']}: the head {config['head']!r} needs 2 or more labels"
+            f"model.labels={config.labels}: the head {config.head!r} needs 2 or more labels"
         )
     make_task_lstm = functools.partial(
         StackedLSTM,
-        layers=config["task_layers"],
-        cell=config["task_width"],
+        layers=config.task_layers,
+        cell=config.task_width,
         features=None,
-        dropout=config["mix_dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
-        dtype=jnp.dtype(config["dtype"]),
+        dropout=config.mix_dropout,
+        dropout_broadcast=config.dropout_broadcast,
+        dtype=jnp.dtype(config.dtype),
     )
-    return TaskOverLM(
-        **model, make_mix=make_mix, make_task_lstm=make_task_lstm, places=config["elmo"]
-    )
+    return TaskOverLM(**model, make_mix=make_mix, make_task_lstm=make_task_lstm, places=config.elmo)
 
 
-def _language_model(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
+def _language_model(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
     """The parts of the bidirectional language model but its head (section 3.4)."""
-    dtype = jnp.dtype(config["dtype"])
+    dtype = jnp.dtype(config.dtype)
     make_words = functools.partial(
         CharacterCNN,
-        filters=_check_filters(config["filters"]),
-        highways=config["highways"],
-        features=config["d_model"],
+        filters=_check_filters(config.filters),
+        highways=config.highways,
+        features=config.d_model,
         dtype=dtype,
     )
     make_lstm = functools.partial(
         StackedLSTM,
-        layers=config["layers"],
-        cell=config["cell"],
-        features=config["d_model"],
-        cell_clip=config["cell_clip"],
-        projection_clip=config["projection_clip"],
-        dropout=config["dropout"],
-        dropout_broadcast=config["dropout_broadcast"],
+        layers=config.layers,
+        cell=config.cell,
+        features=config.d_model,
+        cell_clip=config.cell_clip,
+        projection_clip=config.projection_clip,
+        dropout=config.dropout,
+        dropout_broadcast=config.dropout_broadcast,
         dtype=dtype,
     )
     return {"make_words": make_words, "make_lstm": make_lstm}
@@ -137,14 +138,14 @@ def _check_filters(filters: Any) -> tuple[tuple[int, int], ...]:
     return pairs
 
 
-def _heads(config: Mapping[str, Any]) -> dict[str, Callable[..., nn.Module]]:
-    output = {"outputs": config["labels"], "kernel_init": nn.initializers.xavier_uniform()}
+def _heads(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
+    output = {"outputs": config.labels, "kernel_init": nn.initializers.xavier_uniform()}
     return {
         "language_modeling": functools.partial(
             BothDirections,
-            vocab_size=config["vocab_size"],
-            features=config["d_model"],
-            dropout=config["dropout"],
+            vocab_size=config.vocab_size,
+            features=config.d_model,
+            dropout=config.dropout,
         ),
         "features": WordsHead,
         "tagging": functools.partial(WordTagger, **output),
