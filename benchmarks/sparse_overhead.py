@@ -57,7 +57,7 @@ def measure_steps(experts: int, *, batch: int, repeats: int, loop: str) -> None:
     for factor in (1.0, 1.25):
         config = load_config("configs/t5.py", "v1_0_small")
         config.system = "switch"
-        config.model = switch.SIZES["base_8"] | config.model.to_dict()
+        config.model = {**switch.SIZES["base_8"], **config.model.to_dict()}
         config.model.update({"experts": experts, "capacity_factor": factor})
         configs[f"Switch, capacity {factor}"] = config
     steps: dict[str, Callable[[], Any]] = {}

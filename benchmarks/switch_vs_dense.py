@@ -108,7 +108,7 @@ def build(
     dense = {name: config.model[name] for name in t5.SIZES["small"]}
     if own:
         # Of every kernel's shape as T5's are; their initialization is part of the paper's method.
-        config.model = switch.SIZES["base_8"] | dense | dict(own)
+        config.model = {**switch.SIZES["base_8"], **dense, **own}
     else:
         config.system, config.model = "t5", dense
     config.loss = {"z_loss": 1e-4, "label_smoothing": 0.0}

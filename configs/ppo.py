@@ -51,7 +51,7 @@ def get_config(folders: str = "175b") -> ml_collections.ConfigDict:
     """The config of POLICY:REWARD, the folders of both, or of one of the paper's sizes."""
     config = _ppo(rate=5e-6 if folders == "175b" else 9e-6)
     if folders in SIZES:
-        config.model = SIZES[folders]
+        config.model = dict(SIZES[folders])
         config.initialize, config.model.reward.folder = "runs/sft", "runs/reward"
         # A vocabulary of 50,257 is odd: the embedding tables have 47 unused rows at their end.
         for model in (config.model, config.model.policy, config.model.reward):

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import t5x_like
-from t5x_like import checkpoints, convert
+from t5x_like import checkpoints, convert, systems
 from t5x_like.checkpoints import CheckpointError, Checkpoints
 from t5x_like.systems import transformer
 from tests.saved_states import abstract_of, assert_same, make_mesh, make_state, save_all
@@ -101,7 +101,7 @@ def test_resuming_goes_on_from_the_newest_and_not_from_a_mean(four):
 def run(tmp_path_factory):
     """A folder like a run's, with three checkpoints of a tiny Transformer."""
     folder = tmp_path_factory.mktemp("run")
-    module = transformer.build(TINY)
+    module = systems.build("transformer", TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch())["params"]))
     states = {step: make_state().replace(params=init(jax.random.key(step))) for step in (1, 2, 3)}
     metadata = {"config": {"system": "transformer", "model": TINY}}

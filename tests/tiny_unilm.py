@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x_like import systems
 from t5x_like.losses import forward
 from t5x_like.systems import unilm
 from t5x_like.systems.unilm import SEGMENTS
@@ -27,7 +28,7 @@ TINY = unilm.SIZES["base"] | {
 @functools.cache
 def make(head="pretraining"):
     """A module, and parameters large enough that every input moves every output that sees it."""
-    module = unilm.build(TINY | {"head": head})
+    module = systems.build("unilm", TINY | {"head": head})
     random = np.random.default_rng(1)
 
     def sample(path, leaf):

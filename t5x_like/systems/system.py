@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import flax.linen as nn
 from jaxtyping import PyTree
@@ -18,7 +18,7 @@ Other = TypeVar("Other", bound="ModelConfig")
 class ModelConfig(Mapping[str, Any]):
     """The settings of a network: a config's `model`, with types. A system has a subclass.
 
-    It is a mapping, too, from which a config takes them: `dict(SIZES["base"])`.
+    It is a mapping, too, to make a config's `model` of: `SIZES["base"] | {"layers": 2}` is a dict.
 
     Attributes:
         vocab_size: the number of token ids, which is compared with the vocabulary of the data.
@@ -39,8 +39,11 @@ class ModelConfig(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.__dataclass_fields__)
 
-    def __or__(self, changes: Mapping[str, Any]) -> Self:
-        return dataclasses.replace(self, **changes)
+    def __or__(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **changes}
+
+    def __ror__(self, others: Mapping[str, Any]) -> dict[str, Any]:
+        return {**others, **self}
 
     def to(self, kind: type[Other], **changes: Any) -> Other:
         """Return the settings of another class: those that it has, too, and `changes`."""
@@ -192,7 +195,8 @@ class System:
 
     Attributes:
         name: the name of its module in t5x_like.systems, and the value of a config's `system`.
-        sizes: the paper's table: settings of one class by the name of the size.
+        sizes: the paper's table: a `ModelConfig` by the name of the size, all of one class. (A
+            system that is only tried out may have dicts.)
         build: the settings -> the network, a Linen module. It declares `sides`, those of a batch
             that it reads ("encoder", "decoder"), and `generates`, whether it has `prefill` and
             `extend`; its `example_batch()` is a batch to initialize it with.
@@ -213,7 +217,7 @@ class System:
     """
 
     name: str
-    sizes: Mapping[str, ModelConfig]
+    sizes: Mapping[str, Config]
     build: Callable[[Any], nn.Module]
     tasks: Mapping[str, Task]
     later: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import config, evaluate, vocabularies
+from t5x_like import config, evaluate, systems, vocabularies
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.evaluation import ensembles, measures
 from t5x_like.experiment import completion, model_side
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 def described(**changes):
     """A model without parameters."""
     settings = t5.SIZES["small"] | TINY | {"vocab_size": 32, "dropout": 0.0} | changes
-    return Pretrained(t5.build(settings), {}, system="t5", config=settings)
+    return Pretrained(systems.build("t5", settings), {}, system="t5", config=settings)
 
 
 def make(seed, **changes):

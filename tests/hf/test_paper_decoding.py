@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.pretrained import Pretrained
 from t5x_like.systems import transformer
@@ -18,7 +19,7 @@ TINY = transformer.SIZES["base"] | {
 
 @functools.cache
 def model():
-    module = transformer.build(TINY)
+    module = systems.build("transformer", TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     params = jax.tree.map(lambda x: x / 2, init(jax.random.key(1)))  # an end is likely enough
     return Pretrained(module, params, system="transformer", config=TINY)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import t5x_like
+from t5x_like import systems
 from t5x_like.partitioning import make_mesh
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.pretrained.loading import parameter_shapes
@@ -183,7 +184,7 @@ def language_model():
     """A tiny decoder with random weights."""
     tiny = {"vocab_size": 30, "d_model": 8, "d_ff": 12, "heads": 2, "d_kv": 6, "decoder_layers": 2}
     config = t5.SIZES["small"] | tiny | {"architecture": "decoder"}
-    module = t5.build(config)
+    module = systems.build("t5", config)
     shapes = parameter_shapes(module, dtype=np.float32, mesh=None)
     random = np.random.default_rng(0)
     params = jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)

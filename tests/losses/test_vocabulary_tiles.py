@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import losses, partitioning
+from t5x_like import losses, partitioning, systems
 from t5x_like.losses import token_cross_entropy, vocabulary_tiles
 from t5x_like.models.vocabulary_product import VocabularyProduct
 from t5x_like.systems import t5
@@ -146,7 +146,7 @@ def _is_program(x):
 def test_no_array_of_a_training_step_has_all_logits(request, tied_head):
     small = {"vocab_size": 4096, "d_model": 8, "d_ff": 8, "heads": 1, "d_kv": 8}
     layers = {"encoder_layers": 1, "decoder_layers": 1, "tied_head": tied_head}
-    module = t5.build(t5.SIZES["v1_0_small"] | small | layers)
+    module = systems.build("t5", t5.SIZES["v1_0_small"] | small | layers)
     tokens = jnp.zeros((16, 32), jnp.int32)
     batch = module.example_batch(batch=16, length=32)
     batch |= {"decoder_target_tokens": tokens, "decoder_loss_weights": tokens}

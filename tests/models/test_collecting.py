@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.models.attention.cores import MASKED, masked_as_zero
 from t5x_like.models.attention.cudnn import cudnn_core
 from t5x_like.models.attention.multi_head import Attention
@@ -41,7 +42,7 @@ def settings(system, **changes):
 
 @functools.cache
 def make(system, **changes):
-    module = system.build(settings(system, **changes))
+    module = systems.build(system.SYSTEM.name, settings(system, **changes))
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than at first, so that scores are not all near 0.
     return module, jax.tree.map(lambda x: x * 5, jax.device_get(init(jax.random.key(0))))
@@ -193,10 +194,12 @@ def test_nobody_pays_who_does_not_ask(loop):
     """The program of a network equals one whose layers cannot return anything."""
 
     def program(make_block):
-        module = bert.build(settings(bert, loop=loop))
+        module = systems.build("bert", settings(bert, loop=loop))
         stack = functools.partial(
             Stack,
-            make_block=functools.partial(make_block, **bert.block(settings(bert)).keywords),
+            make_block=functools.partial(
+                make_block, **bert.block(bert.BertConfig(**settings(bert))).keywords
+            ),
             layers=2,
             loop=loop,
         )

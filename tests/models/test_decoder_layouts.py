@@ -6,26 +6,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.systems import gpt_j, gpt_neox, llama, mixtral, opt, palm
 
 SMALL = {"vocab_size": 64, "layers": 2, "d_model": 16, "d_ff": 64, "heads": 4}
 SYSTEMS = {
-    "llama": llama.build(
+    "llama": systems.build(
+        "llama",
         llama.SIZES["7b"]
         | {"vocab_size": 64, "layers": 2, "d_model": 16, "d_ff": 40}
-        | {"heads": 4, "kv_heads": 2, "head_width": 6, "window": 3}
+        | {"heads": 4, "kv_heads": 2, "head_width": 6, "window": 3},
     ),
-    "palm": palm.build(
+    "palm": systems.build(
+        "palm",
         palm.SIZES["8b"]
-        | {"vocab_size": 64, "layers": 2, "d_model": 16, "d_ff": 64, "heads": 4, "head_width": 6}
+        | {"vocab_size": 64, "layers": 2, "d_model": 16, "d_ff": 64, "heads": 4, "head_width": 6},
     ),
-    "mixtral": mixtral.build(
-        mixtral.SIZES["8x7b"] | SMALL | {"kv_heads": 2, "head_width": 6, "experts": 4}
+    "mixtral": systems.build(
+        "mixtral", mixtral.SIZES["8x7b"] | SMALL | {"kv_heads": 2, "head_width": 6, "experts": 4}
     ),
-    "opt": opt.build(opt.SIZES["350m"] | SMALL | {"d_embedding": 8}),
-    "gpt_j": gpt_j.build(gpt_j.SIZES["6b"] | SMALL | {"rotary_width": 2}),
-    "gpt_neox": gpt_neox.build(gpt_neox.SIZES["20b"] | SMALL | {"rotary_share": 0.5}),
+    "opt": systems.build("opt", opt.SIZES["350m"] | SMALL | {"d_embedding": 8}),
+    "gpt_j": systems.build("gpt_j", gpt_j.SIZES["6b"] | SMALL | {"rotary_width": 2}),
+    "gpt_neox": systems.build("gpt_neox", gpt_neox.SIZES["20b"] | SMALL | {"rotary_share": 0.5}),
 }
 FAST = ("llama", "palm")
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.systems import bert
 
@@ -27,7 +28,7 @@ ROUNDING = 2e-5
 
 @functools.cache
 def make(**changes):
-    module = bert.build(TINY | changes)
+    module = systems.build("bert", TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than 0.02, so that what one token changes is seen in float32.
     return module, jax.tree.map(lambda x: x * 5, jax.device_get(init(jax.random.key(0))))
@@ -124,9 +125,9 @@ def test_the_summary_is_of_the_first_token():
 @pytest.mark.parametrize("head", ["classification", "tagging"])
 def test_a_class_needs_two_labels(head):
     with pytest.raises(ValueError, match=f"model.labels=1: the head '{head}' needs 2 or more"):
-        bert.build(TINY | {"head": head, "labels": 1})
+        systems.build("bert", TINY | {"head": head, "labels": 1})
 
 
 def test_an_unknown_head_is_named_with_the_nearest():
     with pytest.raises(ValueError, match=r"model\.head='maskedlm'.*masked_lm"):
-        bert.build(TINY | {"head": "maskedlm"})
+        systems.build("bert", TINY | {"head": "maskedlm"})

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.systems import bert, roberta
 
 TINY = {
@@ -32,7 +33,9 @@ BATCH = {
 
 @functools.cache
 def make(system=bert, head=None):
-    module = system.build(system.SIZES["base"] | TINY | {"head": head or HEADS})
+    module = systems.build(
+        system.SYSTEM.name, system.SIZES["base"] | TINY | {"head": head or HEADS}
+    )
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -88,7 +91,7 @@ def test_a_task_has_no_gradient_in_the_heads_of_the_others():
 
 
 def test_every_task_has_the_heads_of_its_system():
-    module = roberta.build(roberta.SIZES["base"] | TINY | {"head": HEADS})
+    module = systems.build("roberta", roberta.SIZES["base"] | TINY | {"head": HEADS})
     shapes = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     assert "first" in shapes["params"]["head"]["mnli"]
 
@@ -113,7 +116,7 @@ def test_every_task_has_the_heads_of_its_system():
 )
 def test_a_wrong_head_is_named_with_its_task(head, message):
     with pytest.raises(ValueError, match=message):
-        bert.build(bert.SIZES["base"] | TINY | {"head": head})
+        systems.build("bert", bert.SIZES["base"] | TINY | {"head": head})
 
 
 def test_an_unknown_task_is_named_with_the_nearest():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.losses import fine_tuning
 from t5x_like.systems import bart, bert
 from t5x_like.systems.bert import LAYERS, LayerFeatures
@@ -36,7 +37,7 @@ EXPECTED = {
 def make(system, **settings):
     sizes = next(iter(system.SIZES.values()))
     own = {name: value for name, value in TINY.items() if name in sizes}
-    module = system.build(sizes | own | settings)
+    module = systems.build(system.SYSTEM.name, sizes | own | settings)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 

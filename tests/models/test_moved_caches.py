@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.systems import llama
 
 TINY = next(iter(llama.SIZES.values())) | {
@@ -21,7 +22,7 @@ ROUNDING = 2e-5
 
 
 def test_a_row_continues_from_its_own_last_token_wherever_it_lies():
-    module = llama.build(TINY)
+    module = systems.build("llama", TINY)
     text = jnp.asarray(np.random.default_rng(0).integers(1, 32, (2, 7)), jnp.int32)
 
     @jax.jit
@@ -42,7 +43,7 @@ def test_a_row_continues_from_its_own_last_token_wherever_it_lies():
 
 
 def test_layers_with_a_window_keep_too_little_to_be_moved():
-    module = llama.build(TINY | {"window": 4})
+    module = systems.build("llama", TINY | {"window": 4})
     tokens = jnp.ones((1, 6), jnp.int32)
 
     def moved(key):

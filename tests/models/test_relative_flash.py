@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs import t5 as config
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.decoding.generator import Generator
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import model_side
@@ -226,7 +226,9 @@ def test_a_network_has_the_loss_and_gradients_that_dense_attention_gives(system)
     batch["decoder_loss_weights"] = jnp.ones((ROWS, 70))
 
     def result(attention, params=None):
-        module = system.build(system.SIZES["small"] | sizes | {"attention": attention})
+        module = systems.build(
+            system.SYSTEM.name, system.SIZES["small"] | sizes | {"attention": attention}
+        )
         if params is None:
             params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))
             params = params["params"]
@@ -250,7 +252,9 @@ def test_a_network_generates_what_it_does_with_dense_attention(system):
     settings = GenerationSettings(max_new_tokens=5, min_new_tokens=5, num_beams=2)
 
     def generated(attention):
-        module = system.build(system.SIZES["small"] | SMALL | {"attention": attention})
+        module = systems.build(
+            system.SYSTEM.name, system.SIZES["small"] | SMALL | {"attention": attention}
+        )
         params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))
         return Generator(module, params["params"]).generate(tokens, tokens > 0, settings)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x_like.models.heads import stochastic_answer
+from t5x_like.systems import mt_dnn
 from t5x_like.systems.mt_dnn import StochasticAnswer, kept_steps
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "stochastic_answer.npz"
@@ -99,7 +99,7 @@ def test_values_and_gradients_are_those_of_pytorch():
 
 def test_the_mean_is_over_the_steps_that_are_kept(monkeypatch):
     kept = jnp.asarray(golden()["some/kept"])
-    monkeypatch.setattr(stochastic_answer, "kept_steps", lambda *_, **__: kept)
+    monkeypatch.setattr(mt_dnn, "kept_steps", lambda *_, **__: kept)
     assert_golden("some", computed("some", False))
 
 

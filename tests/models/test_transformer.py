@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.models.attention.cache import LayerCache
 from t5x_like.models.blocks.stack import stack_layers, unstack_layers
 from t5x_like.systems import t5
@@ -29,7 +30,7 @@ ROUNDING = 2e-5
 
 @functools.cache
 def make(**changes):
-    module = t5.build(TINY | changes)
+    module = systems.build("t5", TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.inference.likelihood import PromptFormat
 from t5x_like.inference.text_model import TextModel
 from t5x_like.pretrained import Pretrained
@@ -46,7 +46,7 @@ def make(*, vocabulary=None, max_new_tokens=6, length=64, batch_size=8, mesh=Non
         "heads": 2,
         "head_width": 8,
     }
-    module = lamda.build(config)
+    module = systems.build("lamda", config)
 
     def boxed():
         return module.init(jax.random.key(0), module.example_batch())["params"]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from t5x_like import systems
 from t5x_like.losses import fine_tuning
 from t5x_like.systems import elmo
 from t5x_like.vocabularies.words import WordVocabulary, spell_all, spell_texts
@@ -77,7 +78,7 @@ def stream_batches(number, *, seed):
 @functools.cache
 def language_model(steps=200):
     """The parameters of a trained language model, and its loss on other text."""
-    module = elmo.build(MODEL)
+    module = systems.build("elmo", MODEL)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(4e-3))
     state = optimizer.init(params)
@@ -136,7 +137,7 @@ def labelled(number, *, seed, kind):
 @functools.cache
 def states(number, *, seed):
     """The hidden states of all layers [3, B, L, 48] of `labelled` sentences."""
-    module = elmo.build(MODEL | {"head": "features"})
+    module = systems.build("elmo", MODEL | {"head": "features"})
     params = {name: language_model()[0][name] for name in ("words", "lstm")}
     batch, _ = labelled(number, seed=seed, kind="tagging")
     return jax.jit(lambda batch: module.apply({"params": params}, batch, method="states"))(batch)
@@ -145,7 +146,7 @@ def states(number, *, seed):
 @functools.cache
 def task(kind, place, mix):
     """The functions of an arm: seed -> parameters to train, step, accuracy."""
-    module = elmo.build(MODEL | {"head": kind, "elmo": place, "mix": mix})
+    module = systems.build("elmo", MODEL | {"head": kind, "elmo": place, "mix": mix})
     optimizer = optax.adam(1e-2)
     example = (jnp.zeros((3, 1, LENGTH, 48)), labelled(1, seed=0, kind=kind)[0])
 

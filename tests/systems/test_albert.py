@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import albert
@@ -52,7 +52,7 @@ TINY = albert.SIZES["base"] | {
 
 
 def abstract(config):
-    module = albert.build(config)
+    module = systems.build("albert", config)
     return jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
 
 
@@ -81,7 +81,7 @@ def test_parameters_of_each_kind_of_sharing_as_in_table_4(share, embedding):
 
 @functools.cache
 def make(head="pretraining", share="all"):
-    module = albert.build(TINY | {"head": head, "share": share})
+    module = systems.build("albert", TINY | {"head": head, "share": share})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -141,7 +141,7 @@ def test_each_dropout_changes_the_loss_and_only_in_training():
     quiet = jitted(module)(params, batch(), None)[2]
     losses = {}
     for name in ("head_dropout", "dropout"):
-        noisy = jitted(albert.build(TINY | {"head_dropout": 0.0, name: 0.5}))
+        noisy = jitted(systems.build("albert", TINY | {"head_dropout": 0.0, name: 0.5}))
         still = noisy(params, batch(), None)[2]
         assert {n: float(np.sum(x)) for n, (x, _) in still.items()} == pytest.approx(
             {n: float(np.sum(x)) for n, (x, _) in quiet.items()}

@@ -50,7 +50,7 @@ def parameters(module):
 
 @pytest.mark.parametrize(("size", "head"), PUBLISHED)
 def test_parameters_as_published(size, head):
-    module = bart.build(bart.SIZES[size] | {"head": head, "labels": 3})
+    module = systems.build("bart", bart.SIZES[size] | {"head": head, "labels": 3})
     assert parameters(module) == PUBLISHED[size, head]
 
 
@@ -64,7 +64,7 @@ def test_parameters_of_the_families_as_published(name, size):
 
 @functools.cache
 def make(**changes):
-    module = bart.build(TINY | changes)
+    module = systems.build("bart", TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than the initialization, so that dependencies are far from rounding.
     params = jax.tree.map(
@@ -155,7 +155,7 @@ def test_a_class_follows_from_what_the_decoder_has_read_before_the_last_token():
     untouched = types.SimpleNamespace(
         product=lambda x, table: types.SimpleNamespace(logits=lambda: x)
     )
-    decoder = bart.build(TINY).clone(make_head=lambda: untouched)
+    decoder = systems.build("bart", TINY).clone(make_head=lambda: untouched)
     both = batch | {"decoder_input_tokens": read}
     states = jax.jit(lambda trunk: decoder.apply({"params": trunk}, both))(trunk)[:, -1]
     head = params["head"]
@@ -186,7 +186,7 @@ def test_the_heads_have_the_losses_of_all_heads_for_labelled_text():
 
 def test_unknown_heads_name_the_nearest():
     with pytest.raises(ValueError, match="Did you mean 'classification'"):
-        bart.build(TINY | {"head": "clasification"})
+        systems.build("bart", TINY | {"head": "clasification"})
 
 
 def test_a_translator_reads_its_source_through_the_new_encoder_alone():
@@ -206,9 +206,11 @@ def paths(tree):
 
 def test_the_first_stage_trains_the_new_encoder_positions_and_the_first_maps_alone():
     config = TINY | {"head": "translation", "loop": "unroll"}
-    module = bart.build(config)
+    module = systems.build("bart", config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
-    trained = paths(frozen.trainable(nn.unbox(boxed), frozen=bart.frozen_at_first(config)))
+    trained = paths(
+        frozen.trainable(nn.unbox(boxed), frozen=bart.frozen_at_first(bart.BartConfig(**config)))
+    )
     of_source = {path for path in trained if path.startswith("source/")}
     assert len(of_source) > 10
     attention = "encoder/layers/layer_0/self_attention"
@@ -222,7 +224,7 @@ def test_the_first_stage_trains_the_new_encoder_positions_and_the_first_maps_alo
 @pytest.mark.slow
 def test_a_step_of_the_first_stage_moves_what_it_trains_and_the_second_moves_all():
     config = TINY | {"head": "translation", "loop": "unroll"}
-    module = bart.build(config)
+    module = systems.build("bart", config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
     axes = nn.get_partition_spec(boxed)
     params = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])(
@@ -233,7 +235,7 @@ def test_a_step_of_the_first_stage_moves_what_it_trains_and_the_second_moves_all
         "decoder_target_tokens": jnp.roll(batch["decoder_input_tokens"], -1, axis=1),
         "decoder_loss_weights": jnp.ones((2, 6)),
     }
-    for still in (bart.frozen_at_first(config), ()):
+    for still in (bart.frozen_at_first(bart.BartConfig(**config)), ()):
         settings = {"name": "adamw", "schedule": "constant", "learning_rate": 0.1, "frozen": still}
         optimizer, schedule = optimizers.build(settings, axes=axes)
         mask = frozen.trainable(axes, frozen=still)

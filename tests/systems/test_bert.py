@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import losses
+from t5x_like import losses, systems
 from t5x_like.losses import forward
 from t5x_like.systems import bert
 
@@ -32,7 +32,7 @@ TINY = bert.SIZES["base"] | {
 
 
 def shapes(config):
-    module = bert.build(config)
+    module = systems.build("bert", config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return nn.unbox(boxed)["params"]
 
@@ -46,7 +46,7 @@ def test_parameters_as_published(size, head):
 
 @functools.cache
 def make(head="pretraining"):
-    module = bert.build(TINY | {"head": head})
+    module = systems.build("bert", TINY | {"head": head})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 

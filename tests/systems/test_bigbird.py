@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.losses import forward
 from t5x_like.models.attention.block_sparse import BlockSparseAttention, Pattern
 from t5x_like.models.attention.masks import AttentionMask
@@ -44,7 +44,7 @@ ROUNDING = 2e-5
 
 
 def abstract(config):
-    module = bigbird.build(config)
+    module = systems.build("bigbird", config)
     return jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
 
 
@@ -158,7 +158,7 @@ def batch(rows=2, length=LENGTH):
 
 @functools.cache
 def make():
-    module = bigbird.build(TINY)
+    module = systems.build("bigbird", TINY)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     return module, jax.tree.map(lambda x: x * 5, params)
 
@@ -173,7 +173,7 @@ def arrays(jaxpr):
 def test_there_is_no_score_for_each_pair_of_tokens():
     module, params = make()
     length = 512
-    module = bigbird.build(TINY | {"positions": length})
+    module = systems.build("bigbird", TINY | {"positions": length})
     table = jnp.zeros((length, 16))
     position = params["embeddings"]["position"] | {"embedding": table}
     params = params | {"embeddings": params["embeddings"] | {"position": position}}
@@ -216,7 +216,7 @@ def roberta_folder(tmp_path_factory):
     """A RoBERTa of 16 positions as Hugging Face stores it, and its model."""
     same = ("vocab_size", "layers", "d_model", "d_ff", "heads", "dropout")
     config = roberta.SIZES["base"] | {name: TINY[name] for name in same} | {"positions": 16}
-    module = roberta.build(config)
+    module = systems.build("roberta", config)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(3), module.example_batch()))["params"]
     params = jax.tree.map(lambda x: x * 5, params)
     model = Pretrained(module, params, system="roberta", config=config)
@@ -225,7 +225,7 @@ def roberta_folder(tmp_path_factory):
 
 
 def start_from(folder, config):
-    module = bigbird.build(config)
+    module = systems.build("bigbird", config)
     source = open_source(folder)
     found = load(source, module, system="bigbird", config=config, dtype=np.float32, mesh=None)
     return module, found
@@ -295,4 +295,4 @@ def test_an_ablation_has_no_class_at_hugging_face(tmp_path):
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        bigbird.build(TINY | settings)
+        systems.build("bigbird", TINY | settings)

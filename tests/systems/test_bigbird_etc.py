@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 from jax.extend.core import jaxprs_in_params
 
-from t5x_like import convert, partitioning
+from t5x_like import convert, partitioning, systems
 from t5x_like.losses import forward
 from t5x_like.pretrained.loading import load
 from t5x_like.pretrained.model import Pretrained
@@ -35,7 +35,7 @@ ROUNDING = 2e-5
 
 
 def abstract(config):
-    module = bigbird_etc.build(config)
+    module = systems.build("bigbird_etc", config)
     return jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
 
 
@@ -174,7 +174,7 @@ def make_batch(rows=2, length=LENGTH, *, words=4):
 
 @pytest.fixture(scope="module")
 def network():
-    module = bigbird_etc.build(TINY)
+    module = systems.build("bigbird_etc", TINY)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     params = jax.tree.map(lambda x: x * 5, params)
     compare = jax.jit(lambda p, b: forward(module, p, b, None, method="compare"))
@@ -242,7 +242,7 @@ def test_without_sentences_a_text_is_one(network):
 def test_it_starts_from_roberta_with_copies_for_global_tokens(tmp_path):
     same = ("vocab_size", "layers", "d_model", "d_ff", "heads", "dropout")
     config = roberta.SIZES["base"] | {name: TINY[name] for name in same} | {"positions": 16}
-    module = roberta.build(config)
+    module = systems.build("roberta", config)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(3), module.example_batch()))["params"]
     leaves, tree = jax.tree.flatten(params)
     random = np.random.default_rng(4)
@@ -251,7 +251,7 @@ def test_it_starts_from_roberta_with_copies_for_global_tokens(tmp_path):
     Pretrained(module, there, system="roberta", config=config).save_pretrained(tmp_path)
 
     read = {"system": "bigbird_etc", "config": TINY, "dtype": np.float32, "mesh": None}
-    here = load(open_source(tmp_path), bigbird_etc.build(TINY), **read)
+    here = load(open_source(tmp_path), systems.build("bigbird_etc", TINY), **read)
     equal = np.testing.assert_array_equal
     jax.tree.map(equal, here["head"], there["head"])
     for name, other in {"token": "token", "norm": "norm", "global_norm": "norm"}.items():
@@ -270,7 +270,7 @@ def test_it_starts_from_roberta_with_copies_for_global_tokens(tmp_path):
     jax.tree.map(equal, attention, own)
     unrolled = load(
         open_source(tmp_path),
-        bigbird_etc.build(TINY | {"loop": "unroll"}),
+        systems.build("bigbird_etc", TINY | {"loop": "unroll"}),
         **read | {"config": TINY | {"loop": "unroll"}},
     )
     last = unrolled["encoder"]["layers"]["layer_1"]["self_attention"]["global_out"]["kernel"]
@@ -334,7 +334,7 @@ def test_settings_and_batches_that_do_not_fit_are_refused(network):
     module, params, _ = network
     for name in ("block", "global_tokens"):
         with pytest.raises(ValueError, match=rf"model\.{name}=0 must be 1 or more"):
-            bigbird_etc.build(TINY | {name: 0})
+            systems.build("bigbird_etc", TINY | {name: 0})
     rows = {k: v for k, v in make_batch().items() if k != "encoder_hidden"}
     with pytest.raises(ValueError, match=r"batch has none: set data.objective='etc', or model"):
         bigbird_etc.loss(module, params, rows, None)

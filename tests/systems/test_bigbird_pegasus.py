@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.losses import autoregressive
 from t5x_like.systems import bigbird_pegasus
 
@@ -26,7 +26,7 @@ TINY = bigbird_pegasus.SIZES["large"] | {
 
 
 def abstract(config):
-    module = bigbird_pegasus.build(config)
+    module = systems.build("bigbird_pegasus", config)
     return jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
 
 
@@ -39,7 +39,7 @@ def test_parameters_as_published():
 @pytest.fixture(scope="module")
 def trained():
     """The network with parameters, a batch of 13 blocks, and its loss and gradient."""
-    module = bigbird_pegasus.build(TINY)
+    module = systems.build("bigbird_pegasus", TINY)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     params = jax.tree.map(lambda x: x * 5, params)
     random = np.random.default_rng(0)
@@ -103,4 +103,4 @@ def test_the_decoder_reads_the_source_and_what_is_before(trained):
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        bigbird_pegasus.build(TINY | settings)
+        systems.build("bigbird_pegasus", TINY | settings)

@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from configs import chinchilla as config
+from t5x_like import systems
 from t5x_like.config import phases
 from t5x_like.systems import chinchilla, gopher
 
@@ -33,7 +34,7 @@ PUBLISHED = {  # table A9, and section 4 for the largest
 
 def count(settings):
     """Parameters by shape, without the gains of norms."""
-    module = chinchilla.build(settings)
+    module = systems.build("chinchilla", settings)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return sum(
         math.prod(leaf.shape)

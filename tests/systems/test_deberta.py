@@ -12,7 +12,7 @@ from jax.extend.core import jaxprs_in_params
 
 from configs import deberta as configs
 from t5x_like import config as run_config
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.losses import forward
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import unstack_layers
@@ -48,7 +48,7 @@ ROUNDING = 5e-5
 
 
 def count(system, config):
-    module = system.build(config)
+    module = systems.build(system.SYSTEM.name, config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)))
 
@@ -164,9 +164,9 @@ def decoded_by_hand(params, batch):
         "embeddings": params["embeddings"],
         "encoder": {"layers": first, "extra": params["encoder"]["extra"]},
     }
-    module = deberta.build(config)
+    module = systems.build("deberta", config)
     hidden = forward(module, below, batch, None)["hidden"]
-    block = deberta.block(deberta.VERSION_1 | TINY)(parent=None)
+    block = deberta.block(deberta.ReleasedConfig(**TINY))(parent=None)
     shared = Shared(
         mask=module.mask(batch), memory=hidden, extra=params["encoder"]["extra"]["embedding"]
     )
@@ -184,7 +184,7 @@ def test_the_mask_decoder_applies_the_last_layer_twice_to_the_positions(loop):
         stack = unstack_layers(params["encoder"]["layers"]["stack"], layers=3)
         layers = params["encoder"]["layers"] | {"stack": stack}
         params = params | {"encoder": params["encoder"] | {"layers": layers}}
-    module = deberta.build(TINY | {"loop": loop, "remat": "full"})
+    module = systems.build("deberta", TINY | {"loop": loop, "remat": "full"})
     encode = jax.jit(functools.partial(module.apply, method="encode"))
     np.testing.assert_allclose(encode({"params": params}, BATCH), expected, atol=ROUNDING)
 
@@ -256,7 +256,7 @@ def test_the_mask_decoder_has_no_class_at_hugging_face(tmp_path):
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        deberta_v2.build(TINY_V2 | settings)
+        systems.build("deberta_v2", TINY_V2 | settings)
 
 
 @pytest.mark.parametrize("size", ["demo", *SYSTEMS])

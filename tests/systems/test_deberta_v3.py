@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors import numpy
 
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.pretrained import from_pretrained, loading
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import bert, deberta_v2, electra
@@ -40,7 +40,7 @@ def flat(tree):
 @functools.cache
 def make(sharing="gradient_disentangled"):
     """The two networks, with parameters so large that what one of them changes is seen."""
-    module = deberta_v2.build(TINY | {"sharing": sharing})
+    module = systems.build("deberta_v2", TINY | {"sharing": sharing})
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(1), len(leaves))
@@ -81,7 +81,7 @@ def gradients(sharing, *, generator=1.0, discriminator=50.0):
 
 
 def test_embeddings_begin_as_the_generator_s():
-    module = deberta_v2.build(TINY)
+    module = systems.build("deberta_v2", TINY)
     params = flat(nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch())))
     assert not params[f"params/{CHANGE}"].any()
     assert params[f"params/{GENERATORS}"].any()
@@ -129,7 +129,7 @@ class Folder(types.SimpleNamespace):
 def test_the_discriminator_that_is_kept_has_the_sum_as_its_embeddings():
     pair, params = make()
     config = TINY | {"head": "discriminator"}
-    module = deberta_v2.build(config)
+    module = systems.build("deberta_v2", config)
     found = loading.load(
         Folder(params=params),
         module,
@@ -188,7 +188,7 @@ def test_the_head_reads_each_token_beside_the_first():
 
 def test_the_published_discriminator_is_read_with_its_head(tmp_path):
     config = TINY | {"head": "features"}
-    module = deberta_v2.build(config)
+    module = systems.build("deberta_v2", config)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     Pretrained(module, params, system="deberta_v2", config=config).save_pretrained(tmp_path)
     shapes = {"dense": (16, 16), "LayerNorm": (16,), "classifier": (1, 16)}
@@ -224,4 +224,4 @@ def test_two_networks_have_no_class_at_hugging_face(tmp_path):
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        deberta_v2.build(TINY | settings)
+        systems.build("deberta_v2", TINY | settings)

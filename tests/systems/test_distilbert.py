@@ -46,20 +46,20 @@ def shapes(module):
 
 @pytest.mark.parametrize("head", PUBLISHED)
 def test_parameters_as_published(head):
-    tree = shapes(distilbert.build(distilbert.SIZES["base"] | {"head": head}))
+    tree = shapes(systems.build("distilbert", distilbert.SIZES["base"] | {"head": head}))
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) == PUBLISHED[head]
 
 
 @functools.cache
 def teacher():
     """A teacher with weights so large that its layers and its predictions differ much."""
-    params = initialized(bert.build(TEACHER), seed=1)
+    params = initialized(systems.build("bert", TEACHER), seed=1)
     return jax.tree.map(lambda x: x * 10 if x.ndim > 1 and x.shape[-1] > 1 else x, params)
 
 
 @functools.cache
 def start():
-    module = distilbert.build(TINY)
+    module = systems.build("distilbert", TINY)
     return module, module.start(teacher())
 
 
@@ -80,12 +80,12 @@ def batch():
 
 @jax.jit
 def loss(params, batch, key=None, **settings):
-    return distilbert.loss(distilbert.build(TINY), params, batch, key, **settings)
+    return distilbert.loss(systems.build("distilbert", TINY), params, batch, key, **settings)
 
 
 def test_of_twelve_layers_those_of_the_authors_code_are_taken():
     config = TEACHER | {"layers": 12}
-    module = distilbert.build(distilbert.student_of("bert", config))
+    module = systems.build("distilbert", distilbert.student_of("bert", config))
     numbered = jax.tree.map(
         lambda leaf: jnp.broadcast_to(
             jnp.arange(len(leaf)).reshape(-1, *[1] * (leaf.ndim - 1)), leaf.shape
@@ -112,13 +112,13 @@ def test_looped_layers_are_taken_as_scanned_ones_are():
     scanned = start()[1]["encoder"]["layers"]
     layers = unstack_layers(teacher()["encoder"]["layers"], layers=4)
     looped = teacher() | {"encoder": {"layers": layers}}
-    params = distilbert.build(TINY | {"loop": "unroll"}).start(looped)
+    params = systems.build("distilbert", TINY | {"loop": "unroll"}).start(looped)
     expected = unstack_layers(scanned, layers=2)
     jax.tree.map(np.testing.assert_array_equal, params["encoder"]["layers"], expected)
 
 
 def test_a_student_of_another_form_is_refused():
-    wide = distilbert.build(TINY | {"d_model": 32})
+    wide = systems.build("distilbert", TINY | {"d_model": 32})
     with pytest.raises(ValueError, match="needs parameters of the same shapes"):
         wide.start(teacher())
 
@@ -126,7 +126,7 @@ def test_a_student_of_another_form_is_refused():
 def test_the_loss_is_the_weighted_sum_of_three_means():
     student, params = start()
     total, weight, metrics = loss(params, batch())
-    networks = ((student, params), (bert.build(TEACHER), teacher()))
+    networks = ((student, params), (systems.build("bert", TEACHER), teacher()))
     student_logits, teacher_logits = (
         np.asarray(jax.jit(functools.partial(forward, network))(p, batch(), None)["logits"])
         for network, p in networks
@@ -201,7 +201,9 @@ def settings(folder, **model):
 def folder(tmp_path_factory):
     """The teacher, as Hugging Face has it."""
     path = tmp_path_factory.mktemp("teacher")
-    Pretrained(bert.build(TEACHER), teacher(), system="bert", config=TEACHER).save_pretrained(path)
+    Pretrained(
+        systems.build("bert", TEACHER), teacher(), system="bert", config=TEACHER
+    ).save_pretrained(path)
     return path
 
 
@@ -278,7 +280,7 @@ def test_any_teacher_of_bert_s_form_has_a_student():
         name: TEACHER[name] for name in ("vocab_size", "positions", "layers", "d_model", "d_ff")
     }
     config |= {"heads": 2, "head": "masked_lm"}
-    module = distilbert.build(distilbert.student_of("roberta", config))
+    module = systems.build("distilbert", distilbert.student_of("roberta", config))
     weights = initialized(systems.find("roberta").build(config))
     params = module.start(weights)
     # Its table of positions begins with rows that are no position of a text.

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from configs import distilbert as configs
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import to_dict
 from t5x_like.experiment import completion, model_side
 from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
-from t5x_like.systems import bert, distilbert
+from t5x_like.systems import distilbert
 from tests.systems.test_distilbert import TEACHER, TINY, batch, initialized, settings, start
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -33,10 +33,11 @@ def apart(head):
     """A student and its teacher that differ much, their parameters, and the student's network."""
     config = fine_tuned(head)
     params = jax.tree.map(
-        lambda x: x * 10 if x.ndim > 1 else x, initialized(distilbert.build(config), seed=2)
+        lambda x: x * 10 if x.ndim > 1 else x,
+        initialized(systems.build("distilbert", config), seed=2),
     )
-    alone = distilbert.build(config | {"teacher": TINY["teacher"]})
-    return distilbert.build(config), params, alone
+    alone = systems.build("distilbert", config | {"teacher": TINY["teacher"]})
+    return systems.build("distilbert", config), params, alone
 
 
 def labelled(head):
@@ -74,7 +75,7 @@ def test_a_fine_tuned_teacher_adds_its_distribution_to_the_labels(head):
     settings = {name: value for name, value in settings.items() if value is not None}
     outputs = [
         jax.jit(functools.partial(forward, network))(p, labelled(head), None)
-        for network, p in ((alone, own), (bert.build(settings), params["teacher"]))
+        for network, p in ((alone, own), (systems.build("bert", settings), params["teacher"]))
     ]
     if head == "question_answering":
         inside = [
@@ -109,10 +110,10 @@ def test_a_student_is_fine_tuned_beside_a_teacher_from_another_folder(tmp_path):
     head = "classification"
     _, params, _ = apart(head)
     config = TEACHER | {"head": head, "labels": 3}
-    save(tmp_path / "teacher", "bert", bert.build(config), params["teacher"], config)
+    save(tmp_path / "teacher", "bert", systems.build("bert", config), params["teacher"], config)
     config = TINY | {"head": "masked_lm"}
     begun = {name: part for name, part in start()[1].items() if name != "teacher"}
-    save(tmp_path / "student", "distilbert", distilbert.build(config), begun, config)
+    save(tmp_path / "student", "distilbert", systems.build("distilbert", config), begun, config)
 
     made = configs.get_config(str(tmp_path / "teacher"))
     made.initialize = str(tmp_path / "student")
@@ -156,20 +157,20 @@ def test_a_student_is_fine_tuned_beside_a_teacher_from_another_folder(tmp_path):
 )
 def test_a_teacher_that_was_fine_tuned_otherwise_is_refused(head, changes, message):
     with pytest.raises(ValueError, match=message):
-        distilbert.build(fine_tuned(head, **changes))
+        systems.build("distilbert", fine_tuned(head, **changes))
 
 
 def test_a_number_has_no_distribution_to_learn_from():
     config = fine_tuned("classification") | {"head": "regression"}
     with pytest.raises(ValueError, match="under classification, tagging, question_answering"):
-        distilbert.build(config)
+        systems.build("distilbert", config)
 
 
 def test_without_a_fine_tuned_teacher_a_folder_is_read_as_for_every_encoder(tmp_path):
     config = settings(tmp_path / "student", head="classification", labels=3)
     student = TINY | {"head": "masked_lm"}
     begun = {name: part for name, part in start()[1].items() if name != "teacher"}
-    save(tmp_path / "student", "distilbert", distilbert.build(student), begun, student)
+    save(tmp_path / "student", "distilbert", systems.build("distilbert", student), begun, student)
     config.optimizer.frozen = ()
     params = model_side.build(config).initial_state().params
     assert "teacher" not in params

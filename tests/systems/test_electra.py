@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs import electra as configs
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import to_dict
 from t5x_like.experiment import model_side
@@ -41,7 +41,7 @@ def count(tree):
 
 @pytest.mark.parametrize("size", electra.SIZES)
 def test_parameters_as_published(size):
-    module = electra.build(electra.SIZES[size])
+    module = systems.build("electra", electra.SIZES[size])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     params = nn.unbox(boxed)["params"]
     generator = params.pop("generator")
@@ -53,7 +53,7 @@ def test_parameters_as_published(size):
 
 @functools.cache
 def make(objective="electra"):
-    module = electra.build(TINY | {"objective": objective})
+    module = systems.build("electra", TINY | {"objective": objective})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -67,7 +67,7 @@ def make(objective="electra"):
     ],
 )
 def test_the_generator_has_parameters_of_its_own_for_the_parts_that_are_not_tied(tied, own):
-    module = electra.build(TINY | {"generator": 1.0, "tied": tied})
+    module = systems.build("electra", TINY | {"generator": 1.0, "tied": tied})
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     params = nn.unbox(boxed)["params"]
     assert params["generator"].keys() == own
@@ -82,7 +82,7 @@ def test_the_generator_has_parameters_of_its_own_for_the_parts_that_are_not_tied
 
 def test_all_weights_are_tied_for_a_generator_of_full_size_alone():
     with pytest.raises(ValueError, match=r"tied='all' needs .* model.generator=1, not 0.5"):
-        electra.build(TINY | {"tied": "all"})
+        systems.build("electra", TINY | {"tied": "all"})
 
 
 @functools.partial(jax.jit, static_argnames="objective")
@@ -343,6 +343,6 @@ def test_a_second_stage_that_would_change_the_generator_is_refused(first_stage):
 
 def test_unknown_objectives_and_uneven_generators_are_refused():
     with pytest.raises(ValueError, match="Did you mean 'replace_mlm'"):
-        electra.build(TINY | {"objective": "replaced_mlm"})
+        systems.build("electra", TINY | {"objective": "replaced_mlm"})
     with pytest.raises(ValueError, match=r"generator=0.3 makes a generator of d_model=5 with 2"):
-        electra.build(TINY | {"generator": 0.3, "heads": 6})
+        systems.build("electra", TINY | {"generator": 0.3, "heads": 6})

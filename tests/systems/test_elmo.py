@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import from_pretrained, losses
+from t5x_like import from_pretrained, losses, systems
 from t5x_like.systems import elmo
 from t5x_like.systems.elmo.network import LayerMix
 from t5x_like.vocabularies.words import spell_all, spell_texts
@@ -32,7 +32,7 @@ ROUNDING = 2e-5
 
 
 def abstract(config):
-    module = elmo.build(config)
+    module = systems.build("elmo", config)
     shapes = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return nn.unbox(shapes)["params"]
 
@@ -128,7 +128,7 @@ def texts(rows):
 
 @functools.cache
 def make(**changes):
-    module = elmo.build(TINY | changes)
+    module = systems.build("elmo", TINY | changes)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     return module, jax.tree.map(lambda x: x * 3, params)
 
@@ -330,4 +330,4 @@ def test_mistakes_in_settings_are_one_line():
         ({"head": "tagging", "labels": 1}, r"model.labels=1: the head 'tagging' needs 2"),
     ):
         with pytest.raises(ValueError, match=message):
-            elmo.build(TINY | changes)
+            systems.build("elmo", TINY | changes)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs import gopher as gopher_config
-from t5x_like import partitioning
+from t5x_like import partitioning, systems
 from t5x_like.config import check, defaults, phases
 from t5x_like.experiment import model_side
 from t5x_like.pretrained.model import Pretrained
@@ -38,7 +38,7 @@ TINY = gopher.SIZES["44m"] | {
 
 @pytest.mark.parametrize("size", gopher.SIZES)
 def test_parameters_as_published(size):
-    module = gopher.build(gopher.SIZES[size])
+    module = systems.build("gopher", gopher.SIZES[size])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
     count = sum(math.prod(leaf.shape) for leaf in leaves)
@@ -61,7 +61,7 @@ def test_every_size_is_trained_on_300_billion_tokens(size):
 
 @functools.cache
 def make():
-    module = gopher.build(TINY)
+    module = systems.build("gopher", TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 

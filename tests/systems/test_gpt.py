@@ -27,7 +27,7 @@ ADDED, CHOICES, LENGTH = 3, 2, 10
 @functools.cache
 def make(head="language_modeling", labels=3):
     added = 0 if head == "language_modeling" else ADDED
-    module = gpt.build(TINY | {"head": head, "labels": labels, "added_tokens": added})
+    module = systems.build("gpt", TINY | {"head": head, "labels": labels, "added_tokens": added})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     params = jax.device_get(init(jax.random.key(0)))
     # Wider, so that what is read of one token is not as good as nothing beside rounding.
@@ -52,7 +52,7 @@ def labelled(sizes, labels):
 
 
 def test_parameters_as_published():
-    module = gpt.build(gpt.SIZES["base"])
+    module = systems.build("gpt", gpt.SIZES["base"])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
     # Of `openai-community/openai-gpt`; the paper does not count.
@@ -162,9 +162,9 @@ def test_the_loss_is_that_of_the_labels_and_half_that_of_the_texts(head):
 
 def test_errors_name_what_a_head_lacks():
     with pytest.raises(ValueError, match=r"model.head='multiple_choise'.*multiple_choice"):
-        gpt.build(TINY | {"head": "multiple_choise"})
+        systems.build("gpt", TINY | {"head": "multiple_choise"})
     with pytest.raises(ValueError, match=r"model.labels=1: the head 'classification' needs 2"):
-        gpt.build(TINY | {"head": "classification", "labels": 1})
+        systems.build("gpt", TINY | {"head": "classification", "labels": 1})
     with pytest.raises(ValueError, match=r"head='classification': Hugging Face's GPT"):
         hf.find("gpt").to_config(gpt.SIZES["base"] | {"head": "classification"})
 
@@ -173,7 +173,7 @@ def test_errors_name_what_a_head_lacks():
 @pytest.mark.parametrize("head", ["classification", "multiple_choice"])
 def test_eight_devices_compute_the_loss_and_gradient_of_one(head):
     config = TINY | {"head": head, "added_tokens": 3, "heads": 2, "vocab_size": 61}
-    module = gpt.build(config)
+    module = systems.build("gpt", config)
 
     def init(key):
         return module.init(key, module.example_batch())["params"]

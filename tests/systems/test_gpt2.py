@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.systems import gpt2
 
 # Of `openai-community/gpt2`, -medium, -large and -xl; table 2 has 117M to 1542M.
@@ -30,7 +31,7 @@ TINY = gpt2.SIZES["small"] | {
 
 @pytest.mark.parametrize("size", gpt2.SIZES)
 def test_parameters_as_published(size):
-    module = gpt2.build(gpt2.SIZES[size])
+    module = systems.build("gpt2", gpt2.SIZES[size])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
     assert sum(math.prod(leaf.shape) for leaf in leaves) == PUBLISHED[size]
@@ -38,7 +39,7 @@ def test_parameters_as_published(size):
 
 @functools.cache
 def make():
-    module = gpt2.build(TINY)
+    module = systems.build("gpt2", TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 

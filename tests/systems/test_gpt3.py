@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.systems import gpt3
 
 # By shape, from the rows of table 2.1, and in billions its first column.
@@ -37,14 +38,14 @@ TINY = gpt3.SIZES["small"] | {
 
 @functools.cache
 def make(**changes):
-    module = gpt3.build(TINY | changes)
+    module = systems.build("gpt3", TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
 
 @pytest.mark.parametrize("size", gpt3.SIZES)
 def test_parameters_by_shape(size):
-    module = gpt3.build(gpt3.SIZES[size])
+    module = systems.build("gpt3", gpt3.SIZES[size])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)["params"]))
     assert count == COUNTS[size][0]
@@ -86,7 +87,7 @@ def test_a_token_changes_what_comes_after_it_alone():
 
 def test_a_band_that_holds_the_whole_text_is_dense():
     module, params = make()
-    wide = gpt3.build(TINY | {"window": 32})
+    wide = systems.build("gpt3", TINY | {"window": 32})
     tokens = {"decoder_input_tokens": jnp.arange(1, 13)[None]}
     narrow_logits, wide_logits = (
         jax.jit(lambda p, t, m=m: m.apply({"params": p}, t))(params, tokens) for m in (module, wide)
@@ -129,4 +130,4 @@ def test_layers_that_do_not_alternate_are_refused():
         with pytest.raises(
             ValueError, match=r"model.layers=.* must be even, and model.window=.* 1 or more"
         ):
-            gpt3.build(TINY | wrong)
+            systems.build("gpt3", TINY | wrong)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from t5x_like import systems
 from t5x_like.hf.systems.gpt_j import FORMAT
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt_j
@@ -19,7 +20,7 @@ CONFIG = json.loads(str(GOLDEN["config.json"]))
 
 
 def test_parameters_as_published():
-    module = gpt_j.build(gpt_j.SIZES["6b"])
+    module = systems.build("gpt_j", gpt_j.SIZES["6b"])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
     assert sum(math.prod(leaf.shape) for leaf in leaves) == 6_050_882_784
@@ -57,4 +58,4 @@ def test_what_this_gpt_j_does_not_have(changes, message):
 @pytest.mark.parametrize("width", [3, 12])
 def test_a_rotated_width_has_whole_pairs_within_a_head(width):
     with pytest.raises(ValueError, match=f"model.rotary_width={width} must be even, and from 2"):
-        gpt_j.build(FORMAT.from_config(CONFIG, names=()) | {"rotary_width": width})
+        systems.build("gpt_j", FORMAT.from_config(CONFIG, names=()) | {"rotary_width": width})

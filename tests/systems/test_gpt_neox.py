@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import pytest
 
+from t5x_like import systems
 from t5x_like.hf.systems.gpt_neox import FORMAT
 from t5x_like.systems import gpt_neox
 
@@ -31,7 +32,7 @@ def counted(config):
 
 
 def test_parameters_as_published():
-    module = gpt_neox.build(gpt_neox.SIZES["pythia_70m"])
+    module = systems.build("gpt_neox", gpt_neox.SIZES["pythia_70m"])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     leaves = jax.tree.leaves(nn.unbox(boxed)["params"])
     assert sum(math.prod(leaf.shape) for leaf in leaves) == PUBLISHED["pythia_70m"]
@@ -70,4 +71,4 @@ def test_what_this_gpt_neox_does_not_have(changes, message):
 @pytest.mark.parametrize("share", [0.05, 0.4, 1.5])
 def test_a_share_has_whole_pairs(share):
     with pytest.raises(ValueError, match="must be even, and from 2 to 8"):
-        gpt_neox.build(TINY | {"rotary_share": share})
+        systems.build("gpt_neox", TINY | {"rotary_share": share})

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.systems import lamda
 
 # Section 3 has "137B non-embedding parameters" of the largest.
@@ -26,7 +27,7 @@ ROUNDING = 2e-5
 
 
 def shapes(config):
-    module = lamda.build(config)
+    module = systems.build("lamda", config)
     return nn.unbox(jax.eval_shape(module.init, jax.random.key(0), module.example_batch()))
 
 
@@ -41,7 +42,7 @@ def test_parameters_as_published(size):
 
 @functools.cache
 def make():
-    module = lamda.build(TINY)
+    module = systems.build("lamda", TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 

@@ -59,7 +59,7 @@ def parameters(module):
 
 @pytest.mark.parametrize("size", llama.SIZES)
 def test_parameters_as_published(size):
-    assert parameters(llama.build(llama.SIZES[size])) == PUBLISHED[size]
+    assert parameters(systems.build("llama", llama.SIZES[size])) == PUBLISHED[size]
 
 
 def test_parameters_of_the_families_as_published():
@@ -72,7 +72,7 @@ def test_parameters_of_the_families_as_published():
 
 @functools.cache
 def make(window=0):
-    module = llama.build(TINY | {"window": window})
+    module = systems.build("llama", TINY | {"window": window})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Weights so large that every token shows in what comes after it.
     return module, jax.tree.map(

@@ -41,7 +41,7 @@ PARAMETERS = {
 
 
 def abstract(config):
-    module = longt5.build(config)
+    module = systems.build("longt5", config)
     return jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
 
 
@@ -54,7 +54,7 @@ def test_parameters_as_published(size):
 @pytest.fixture(scope="module")
 def params():
     """Parameters of both attentions: the local one has no others."""
-    module = longt5.build(TINY)
+    module = systems.build("longt5", TINY)
     return nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
 
 
@@ -68,7 +68,7 @@ def batch(source, target, *, source_segments=None, target_segments=None):
 
 def reads(config, params, *, length, token):
     """Which tokens change the encoder's output for one of them."""
-    module = longt5.build(config)
+    module = systems.build("longt5", config)
     tokens = np.arange(1, length + 1, dtype=np.int32)[None]
 
     def output(table):
@@ -112,7 +112,7 @@ def test_the_global_token_of_each_token():
 
 def test_packed_documents_and_padding_change_nothing(params):
     """Three documents of a row have the logits that each has in a row of its own."""
-    module = longt5.build(TINY)
+    module = systems.build("longt5", TINY)
     apply = jax.jit(lambda rows: module.apply({"params": params}, rows))
     random = np.random.default_rng(0)
     lengths, places = (6, 3, 10), (0, 6, 9)
@@ -143,7 +143,7 @@ def sizes(jaxpr):
 
 def largest(config, length):
     """The elements of the largest array in a loss and its gradient, for one row and two targets."""
-    module = longt5.build(config)
+    module = systems.build("longt5", config)
     shapes = nn.unbox(abstract(config))
     rows = batch(np.ones((1, length)), np.ones((1, 2)))
     rows |= {"decoder_target_tokens": np.ones((1, 2), np.int32)}
@@ -171,7 +171,7 @@ def test_the_scores_of_global_tokens_are_fewer_by_the_tokens_that_they_stand_for
 
 @pytest.mark.slow
 def test_a_gradient_on_a_mesh_of_eight_is_that_of_one_device(params):
-    module = longt5.build(TINY)  # local attention is a part of it
+    module = systems.build("longt5", TINY)  # local attention is a part of it
     random = np.random.default_rng(0)
     rows = batch(
         random.integers(1, 32, (4, 21)),
@@ -216,7 +216,7 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
 
 
 def test_scores_of_all_pairs_cannot_be_collected(params):
-    module = longt5.build(TINY)
+    module = systems.build("longt5", TINY)
     rows = batch(np.ones((1, 9)), np.ones((1, 2)))
     with pytest.raises(ValueError, match="local attention never has the scores of all pairs"):
         module.apply({"params": params}, rows, collect=("attention_scores",))

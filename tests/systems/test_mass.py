@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x_like import systems
 from t5x_like.systems import mass
 
 TINY = mass.SIZES["big"] | {
@@ -23,7 +24,7 @@ TINY = mass.SIZES["big"] | {
 
 
 def test_the_parameters_are_those_of_the_papers_table():
-    module = mass.build(mass.SIZES["big"])
+    module = systems.build("mass", mass.SIZES["big"])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)["params"]))
     d, f, v, norm = 1024, 4096, 60_000, 2 * 1024
@@ -37,7 +38,7 @@ def test_the_parameters_are_those_of_the_papers_table():
 
 @functools.cache
 def make():
-    module = mass.build(TINY)
+    module = systems.build("mass", TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     params = init(jax.random.key(0))
     # Larger than the initialization, so that dependencies are far from rounding.

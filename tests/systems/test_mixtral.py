@@ -2,6 +2,7 @@
 
 import pytest
 
+from t5x_like import systems
 from t5x_like.hf.systems.mixtral import FORMAT
 from t5x_like.systems import mixtral
 
@@ -40,6 +41,6 @@ def test_what_this_mixtral_does_not_have(changes, message):
 
 def test_more_choices_than_experts_and_dropped_tokens_are_refused():
     with pytest.raises(ValueError, match=r"model.chosen=6 must be from 1 to model.experts=5"):
-        mixtral.build(TINY | {"chosen": 6})
+        systems.build("mixtral", TINY | {"chosen": 6})
     with pytest.raises(ValueError, match=r"model.dispatch='capacity': Hugging Face's class"):
         FORMAT.to_config(TINY | {"dispatch": "capacity"})

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import losses, partitioning
+from t5x_like import losses, partitioning, systems
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import bert, mt_dnn
 
@@ -28,7 +28,7 @@ def count(tree):
 
 @pytest.mark.parametrize(("size", "shared"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_parameters_are_those_of_bert_and_of_the_heads(size, shared):
-    module = mt_dnn.build(mt_dnn.SIZES[size] | {"head": TASKS})
+    module = systems.build("mt_dnn", mt_dnn.SIZES[size] | {"head": TASKS})
     tree = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
     heads, d = tree["head"], mt_dnn.SIZES[size]["d_model"]
     one = d + 1
@@ -41,7 +41,7 @@ def test_parameters_are_those_of_bert_and_of_the_heads(size, shared):
 @functools.cache
 def make(head="tasks", **changes):
     settings = mt_dnn.SIZES["base"] | TINY | changes
-    module = mt_dnn.build(settings | {"head": TASKS if head == "tasks" else head})
+    module = systems.build("mt_dnn", settings | {"head": TASKS if head == "tasks" else head})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -146,7 +146,7 @@ def test_eight_devices_give_the_gradients_of_one():
 def test_the_rate_of_dropout_is_that_of_the_head():
     _, params = make()
     dropped = {**TASKS, "topic": TASKS["topic"] | {"dropout": 0.9}}
-    other = mt_dnn.build(mt_dnn.SIZES["base"] | TINY | {"dropout": 0.0, "head": dropped})
+    other = systems.build("mt_dnn", mt_dnn.SIZES["base"] | TINY | {"dropout": 0.0, "head": dropped})
     rngs = {"dropout": jax.random.key(0)}
 
     @functools.partial(jax.jit, static_argnames="task")
@@ -181,12 +181,12 @@ def test_the_rate_of_dropout_is_that_of_the_head():
 )
 def test_wrong_settings_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        mt_dnn.build(mt_dnn.SIZES["base"] | TINY | changes)
+        systems.build("mt_dnn", mt_dnn.SIZES["base"] | TINY | changes)
 
 
 def test_the_shared_encoder_is_a_folder_of_bert(tmp_path):
     settings = bert.SIZES["base"] | TINY | {"head": "features"}
-    module = bert.build(settings)
+    module = systems.build("bert", settings)
     params = jax.jit(lambda: nn.unbox(module.init(jax.random.key(1), module.example_batch())))()
     folder = tmp_path / "bert"
     Pretrained(module, params["params"], system="bert", config=settings).save_pretrained(folder)

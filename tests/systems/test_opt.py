@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from t5x_like import systems
 from t5x_like.hf.systems.opt import FORMAT
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import opt
@@ -29,7 +30,7 @@ CONFIG = json.loads(str(GOLDEN["config.json"]))
 
 
 def parameters(config):
-    module = opt.build(config)
+    module = systems.build("opt", config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)["params"]))
 
@@ -77,4 +78,4 @@ def test_what_this_opt_does_not_have(changes, message):
 
 def test_narrow_embeddings_need_norms_after_sublayers():
     with pytest.raises(ValueError, match=r"model.d_embedding=512 must be model.d_model=1024"):
-        opt.build(opt.SIZES["350m"] | {"post_norm": False})
+        systems.build("opt", opt.SIZES["350m"] | {"post_norm": False})

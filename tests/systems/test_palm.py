@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from configs import palm as palm_config
+from t5x_like import systems
 from t5x_like.config import check, phases
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import palm
@@ -39,7 +40,7 @@ def shapes(module):
 def test_parameters_as_published(size):
     counts = {
         jax.tree_util.keystr(path): math.prod(leaf.shape)
-        for path, leaf in shapes(palm.build(palm.SIZES[size]))
+        for path, leaf in shapes(systems.build("palm", palm.SIZES[size]))
     }
     assert sum(counts.values()) == COUNTS[size]
     matrices = sum(count for path, count in counts.items() if "scale" not in path)
@@ -49,7 +50,7 @@ def test_parameters_as_published(size):
 
 @functools.cache
 def make():
-    module = palm.build(TINY)
+    module = systems.build("palm", TINY)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -148,7 +149,7 @@ def test_step_by_step_over_a_cache_is_as_at_once():
 
 
 def test_one_head_of_keys_serves_all_queries():
-    module = palm.build(TINY)
+    module = systems.build("palm", TINY)
     cache = module.make_decoder(parent=None).empty_cache(batch=5, slots=7)
     assert cache.own.key.shape == (2, 5, 1, 7, 32)
 

@@ -48,16 +48,16 @@ def initial(module):
 
 
 def test_a_reward_model_has_the_parameters_of_its_trunk_and_one_vector():
-    trunk = count(shapes(gpt3.build(gpt3.SIZES["6_7b"])))
-    found = shapes(reward_model.build(reward_model.SIZES["6b"]))
+    trunk = count(shapes(systems.build("gpt3", gpt3.SIZES["6_7b"])))
+    found = shapes(systems.build("reward_model", reward_model.SIZES["6b"]))
     assert count(found) == trunk + 4096
     assert found["head"]["kernel"].shape == (4096, 1)
 
 
 def test_an_output_layer_of_its_own_is_left_out():
     settings = llama.SIZES["7b"]
-    whole = shapes(llama.build(settings))
-    found = shapes(reward_model.build(reward_model.reward_model_of("llama", settings)))
+    whole = shapes(systems.build("llama", settings))
+    found = shapes(systems.build("reward_model", reward_model.reward_model_of("llama", settings)))
     assert found["trunk"].keys() == whole.keys() - {"lm_head"}
     assert count(found) == count(whole) - 32000 * 4096 + 4096
 

@@ -12,6 +12,7 @@ import seqio
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from t5x_like import systems
 from t5x_like.batches import converters
 from t5x_like.hf.folder import read_json, write_json
 from t5x_like.losses import forward
@@ -44,7 +45,7 @@ ROUNDING = 2e-5
 
 
 def count(config):
-    module = roberta.build(config)
+    module = systems.build("roberta", config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)))
 
@@ -61,7 +62,7 @@ def test_the_pairs_of_table_2_add_a_summary_and_a_class_to_the_masked_tokens():
 
 @functools.cache
 def make(head="features"):
-    module = roberta.build(TINY | {"head": head})
+    module = systems.build("roberta", TINY | {"head": head})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than 0.02, so that what one token changes is seen in float32.
     return module, jax.tree.map(lambda x: x * 5, jax.device_get(init(jax.random.key(0))))

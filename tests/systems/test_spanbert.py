@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.hf.folder import read_json
 from t5x_like.losses import forward
 from t5x_like.pretrained import from_pretrained
@@ -38,7 +39,7 @@ ROUNDING = 2e-5
 
 
 def count(config):
-    module = spanbert.build(config)
+    module = systems.build("spanbert", config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)))
 
@@ -77,7 +78,7 @@ def batch():
 
 @functools.cache
 def make(head="pretraining"):
-    module = spanbert.build(TINY | {"head": head})
+    module = systems.build("spanbert", TINY | {"head": head})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     # Larger than 0.02, so that what one token changes is seen in float32.
     return module, jax.tree.map(lambda x: x * 5, jax.device_get(init(jax.random.key(0))))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from t5x_like import systems
 from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
-from t5x_like.systems import bert, structbert
+from t5x_like.systems import structbert
 
 # BERT's, which the paper gives as 110M and 340M; a third kind of pairs costs D + 1 more.
 PUBLISHED = {
@@ -35,7 +36,7 @@ MASKED, SHUFFLED = [(0, 2), (1, 7)], [(0, 4), (0, 5), (0, 6)]
 
 @pytest.mark.parametrize(("size", "head"), PUBLISHED)
 def test_parameters_as_published(size, head):
-    module = structbert.build(structbert.SIZES[size] | {"head": head})
+    module = systems.build("structbert", structbert.SIZES[size] | {"head": head})
     tree = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
     assert count == PUBLISHED[size, head]
@@ -43,7 +44,7 @@ def test_parameters_as_published(size, head):
 
 @functools.cache
 def make(head="pretraining"):
-    module = structbert.build(TINY | {"head": head})
+    module = systems.build("structbert", TINY | {"head": head})
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -157,7 +158,7 @@ def test_a_folder_of_bert_with_three_kinds_of_pairs_is_read_whole(tmp_path):
     _, params = make()
     plain = {"row": jax.tree.map(lambda x: x[..., :2], params["head"]["row"])}
     two = params | {"head": params["head"] | plain}
-    model = Pretrained(bert.build(TINY), two, system="bert", config=TINY)
+    model = Pretrained(systems.build("bert", TINY), two, system="bert", config=TINY)
     model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     row = params["head"]["row"]

@@ -1,5 +1,6 @@
 """Switch Transformer: its published sizes, which layers are sparse, how it starts, its loss."""
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -60,7 +61,7 @@ def count(tree):
 
 @functools.cache
 def shapes(size):
-    module = switch.build(switch.SIZES[size])
+    module = systems.build("switch", switch.SIZES[size])
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return nn.unbox(boxed)["params"]
 
@@ -241,7 +242,7 @@ def test_a_router_has_parameters_where_it_learns(router):
 
 
 def test_the_post_norm_layers_of_an_encoder_can_be_sparse_and_learn():
-    settings = bert.SIZES["base"] | {"d_model": 16, "heads": 2, "dropout": 0.0}
+    settings = dataclasses.replace(bert.SIZES["base"], d_model=16, heads=2, dropout=0.0)
     block = functools.partial(
         bert.block(settings),
         make_feed_forward=functools.partial(

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.systems import t5, umt5
 
 # Of the released checkpoints: v1.0 as the paper's section 3.7 rounds them, v1.1 as Hugging Face's
@@ -70,7 +71,7 @@ def test_architectures_have_the_parameters_that_section_3_2_gives_them():
 
 def initialized(**changes):
     config = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 2}
-    module = t5.build(t5.SIZES["small"] | config | changes)
+    module = systems.build("t5", t5.SIZES["small"] | config | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 
@@ -118,6 +119,6 @@ def test_initial_scores_have_the_size_that_scaled_attention_would_give_them():
 
 def test_unknown_choices_name_the_nearest():
     with pytest.raises(ValueError, match="Did you mean 'prefix_decoder'"):
-        t5.build(t5.SIZES["small"] | {"architecture": "prefix_decode"})
+        systems.build("t5", t5.SIZES["small"] | {"architecture": "prefix_decode"})
     with pytest.raises(ValueError, match="Did you mean 'gated_gelu'"):
-        t5.build(t5.SIZES["small"] | {"feed_forward": "gated_glu"})
+        systems.build("t5", t5.SIZES["small"] | {"feed_forward": "gated_glu"})

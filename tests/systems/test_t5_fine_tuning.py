@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from t5x_like import systems
 from t5x_like.experiment import completion, model_side
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import t5
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 def folder(tmp_path_factory):
     """A folder of a T5 in Hugging Face's format, without adapters."""
     config = t5.SIZES["v1_0_small"] | TINY | {"vocab_size": 32, "dropout": 0.0}
-    module = t5.build(config)
+    module = systems.build("t5", config)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch())["params"]))
     path = tmp_path_factory.mktemp("t5")
     Pretrained(module, init(jax.random.key(0)), system="t5", config=config).save_pretrained(path)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from configs import tinybert as configs
-from t5x_like import losses
+from t5x_like import losses, systems
 from t5x_like.config import defaults
 from t5x_like.experiment import completion, model_side
 from t5x_like.hf import weight_map
@@ -53,9 +53,9 @@ def shapes(module):
 @pytest.mark.parametrize(("size", "published"), [("4l", 14_350_248), ("6l", 66_955_008)])
 def test_parameters_as_published(size, published):
     """The paper rounds those of BertModel to 14.5M and 67.0M."""
-    tree = shapes(tinybert.build(tinybert.SIZES[size] | {"head": "features"}))
+    tree = shapes(systems.build("tinybert", tinybert.SIZES[size] | {"head": "features"}))
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) == published
-    whole = shapes(tinybert.build(tinybert.SIZES[size]))
+    whole = shapes(systems.build("tinybert", tinybert.SIZES[size]))
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(whole["teacher"])) == 109_482_240
     width = tinybert.SIZES[size]["d_model"]
     for name in ("hidden_map", "embedding_map"):
@@ -66,13 +66,13 @@ def test_layers_of_the_teacher_as_in_table_4():
     maps = tinybert.LAYER_MAPS.items()
     of_twelve = {name: [one(m, 4, 12) for m in (1, 2, 3, 4)] for name, one in maps}
     assert of_twelve == {"uniform": [3, 6, 9, 12], "top": [9, 10, 11, 12], "bottom": [1, 2, 3, 4]}
-    six = tinybert.build(tinybert.SIZES["6l"])
+    six = systems.build("tinybert", tinybert.SIZES["6l"])
     assert six.teacher_layers == (2, 4, 6, 8, 10, 12)
 
 
 def write(folder, prefix, config, **more):
     """A folder of Hugging Face's BERT with drawn weights."""
-    flat = flax.traverse_util.flatten_dict(shapes(bert.build(config)), sep="/")
+    flat = flax.traverse_util.flatten_dict(shapes(systems.build("bert", config)), sep="/")
     parts = weight_map.pieces(bert_folders.FORMAT.weights, {n: x.shape for n, x in flat.items()})
     tensors = {
         one.tensor: drawn_weights.draw(f"{prefix}.{one.tensor}", one.tensor_shape)
@@ -195,7 +195,7 @@ def test_a_loss_of_weight_0_is_left_out(golden):
         names("regression", **second, prediction=1.0)
     with pytest.raises(ValueError, match=r"loss.temperature=0.0 must be above 0"):
         names(prediction=1.0, temperature=0.0)
-    alone = tinybert.build(task("") | {"teacher": TINY["teacher"]})
+    alone = systems.build("tinybert", task("") | {"teacher": TINY["teacher"]})
     with pytest.raises(ValueError, match=r"loss.hidden is for a student with a teacher"):
         tinybert.task_loss("classification", alone, params, batch, None, hidden=1.0)
 
@@ -245,12 +245,12 @@ def test_a_teacher_that_does_not_fit_is_refused(changes, teacher, message):
     model = task("there", **changes)
     model["teacher"] |= teacher
     with pytest.raises(ValueError, match=message):
-        tinybert.build(model)
+        systems.build("tinybert", model)
 
 
 def test_a_student_as_deep_as_its_teacher_or_with_another_map_is_not_refused():
-    assert tinybert.build(TINY | {"layers": 4}).teacher_layers == (1, 2, 3, 4)
-    top = tinybert.build(TINY | {"layers": 3, "layer_map": "top"})
+    assert systems.build("tinybert", TINY | {"layers": 4}).teacher_layers == (1, 2, 3, 4)
+    top = systems.build("tinybert", TINY | {"layers": 3, "layer_map": "top"})
     assert top.teacher_layers == (2, 3, 4)
 
 
@@ -285,7 +285,7 @@ def test_a_student_s_folder_is_read_without_its_map_and_written_as_a_bert(
     jax.tree.map(np.testing.assert_array_equal, params["head"], read.params["head"])
     config = TINY | FINE_TUNED
     own = {name: params[name] for name in ("embeddings", "encoder", "head")}
-    made = Pretrained(tinybert.build(config), own, system="tinybert", config=config)
+    made = Pretrained(systems.build("tinybert", config), own, system="tinybert", config=config)
     made.save_pretrained(tmp_path / "out")
     written, original = (
         load_file(one / "model.safetensors") for one in (tmp_path / "out", student)

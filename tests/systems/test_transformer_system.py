@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import t5x_like
+from t5x_like import systems
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.systems import transformer
@@ -43,7 +44,7 @@ TINY = transformer.SIZES["base"] | {
 
 
 def count(config):
-    module = transformer.build(config)
+    module = systems.build("transformer", config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)["params"]))
 
@@ -67,7 +68,7 @@ def test_rows_a_keep_the_parameters(size):
 
 @functools.cache
 def make(**changes):
-    module = transformer.build(TINY | changes)
+    module = systems.build("transformer", TINY | changes)
     init = jax.jit(lambda key: nn.unbox(module.init(key, module.example_batch()))["params"])
     return module, init(jax.random.key(0))
 

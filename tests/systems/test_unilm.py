@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_like import losses
+from t5x_like import losses, systems
 from t5x_like.losses import forward
 from t5x_like.preprocessing.objectives.masked import formats
 from t5x_like.systems import bert, unilm
@@ -28,7 +28,10 @@ def pair(first=4, second=3, padding=1, rows=1):
 
 
 def count(system, config):
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes(system.build(config))))
+    return sum(
+        math.prod(leaf.shape)
+        for leaf in jax.tree.leaves(shapes(systems.build(system.SYSTEM.name, config)))
+    )
 
 
 @pytest.mark.parametrize(("size", "published"), [("large", 336_226_108), ("base", 110_106_428)])
@@ -218,4 +221,4 @@ def test_rows_without_segments_and_other_numbers_of_segments_are_refused():
     with pytest.raises(ValueError, match="unilm reads the language model of a row"):
         unilm.loss(module, params, plain, None)
     with pytest.raises(ValueError, match=r"token_types=2 must be 6"):
-        unilm.build(TINY | {"token_types": 2})
+        systems.build("unilm", TINY | {"token_types": 2})

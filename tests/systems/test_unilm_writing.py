@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from data import text_files
+from t5x_like import systems
 from t5x_like.batches import converters
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.preprocessing import objectives
@@ -58,7 +59,7 @@ def batches(path):
 
 @pytest.mark.slow
 def test_tuned_on_pairs_it_answers_new_sources_and_ends(tmp_path):
-    module = unilm.build(CONFIG)
+    module = systems.build("unilm", CONFIG)
     variables = module.init(jax.random.key(0), module.example_batch())
     params = nn.unbox(variables)["params"]
     optimizer = optax.adam(optax.linear_schedule(2e-3, 0.0, 700))

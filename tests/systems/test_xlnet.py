@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from t5x_like import losses, partitioning
+from t5x_like import losses, partitioning, systems
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import xlnet
@@ -41,7 +41,7 @@ ROUNDING = 5e-5
 
 @pytest.mark.parametrize(("size", "head"), PUBLISHED)
 def test_parameters_as_published(size, head):
-    module = xlnet.build(xlnet.SIZES[size] | {"head": head})
+    module = systems.build("xlnet", xlnet.SIZES[size] | {"head": head})
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nn.unbox(boxed)))
     assert count == PUBLISHED[size, head]
@@ -110,7 +110,7 @@ def test_rows_that_run_backward_are_pytorchs(published):
 @functools.cache
 def tiny(**settings):
     """The network and parameters so large that what one of them changes is seen in float32."""
-    module = xlnet.build(TINY | settings)
+    module = systems.build("xlnet", TINY | settings)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(1), len(leaves))
@@ -254,7 +254,7 @@ def expected():
 @pytest.mark.slow
 def test_a_loop_that_recomputes_gives_the_scans_gradient():
     _, params = tiny()
-    module = xlnet.build(TINY | {"loop": "unroll", "remat": "full"})
+    module = systems.build("xlnet", TINY | {"loop": "unroll", "remat": "full"})
     layers = unstack_layers(params["encoder"]["layers"], layers=3)
     looped = params | {"encoder": {"layers": layers}}
     (value, after), gradient = jax.jit(functools.partial(value_and_gradient, module))(
@@ -290,7 +290,7 @@ def test_the_loss_is_of_the_places_to_predict_alone():
 
 
 def test_a_memory_keeps_its_types_from_batch_to_batch():
-    module = xlnet.build(TINY | {"dtype": "bfloat16"})
+    module = systems.build("xlnet", TINY | {"dtype": "bfloat16"})
     params = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
     before = jax.eval_shape(module.first_memory, batch())
     loss = functools.partial(xlnet.loss, module, rng=None, predicted=0.4)
@@ -311,11 +311,11 @@ def test_a_memory_keeps_its_types_from_batch_to_batch():
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        xlnet.build(TINY | settings)
+        systems.build("xlnet", TINY | settings)
 
 
 def test_an_odd_width_and_a_batch_without_an_order_are_refused():
-    odd = xlnet.build(TINY | {"d_model": 15, "heads": 3})
+    odd = systems.build("xlnet", TINY | {"d_model": 15, "heads": 3})
     with pytest.raises(ValueError, match=r"model\.d_model=15 is odd"):
         jax.eval_shape(odd.init, jax.random.key(0), odd.example_batch())
     module, params = tiny()

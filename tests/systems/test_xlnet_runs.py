@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from configs import xlnet as configs
-from t5x_like import config, partitioning, train
+from t5x_like import config, partitioning, systems, train
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.experiment import model_side
 from t5x_like.losses import masked_lm
@@ -183,13 +183,15 @@ def log_likelihood(module, loss, change):
 @pytest.mark.slow
 def test_tokens_that_depend_on_each_other_gain_their_mutual_information_by_an_order():
     sizes = SMALL | {"vocab_size": 4 + 2 * KINDS, "d_model": 32, "d_ff": 64}
-    permuted = xlnet.build(xlnet.SIZES["base"] | sizes | {"memory": 0})
+    permuted = systems.build("xlnet", xlnet.SIZES["base"] | sizes | {"memory": 0})
     in_order = log_likelihood(
         permuted,
         lambda params, batch: xlnet.loss(permuted, params, batch, None, carry={}, predicted=0.5)[0],
         lambda batch: batch,
     )
-    apart = bert.build(bert.SIZES["base"] | sizes | {"head": "masked_lm", "positions": 8})
+    apart = systems.build(
+        "bert", bert.SIZES["base"] | sizes | {"head": "masked_lm", "positions": 8}
+    )
     at_once = log_likelihood(
         apart,
         lambda params, batch: masked_lm.loss(apart, params, batch, None, predicted=0.5),

@@ -46,7 +46,7 @@ def test_all_projections_of_a_training_step_have_8_bit_operands(name, kind):
 @pytest.mark.parametrize(("system", "size"), [(t5, "small"), (llama, "7b")])
 def test_parameters_are_those_of_exact_products(system, size):
     def shapes(kind):
-        module = system.build(system.SIZES[size] | {"quantization": kind})
+        module = systems.build(system.SYSTEM.name, system.SIZES[size] | {"quantization": kind})
         return jax.eval_shape(module.init, jax.random.key(0), module.example_batch())["params"]
 
     assert shapes("none") == shapes("int8") == shapes("fp8")
@@ -81,7 +81,7 @@ def losses(kind):
     """The loss of a token at each step of training a small LLaMA."""
     small = {"vocab_size": VOCABULARY, "layers": 1, "d_model": 32, "d_ff": 64}
     heads = {"heads": 2, "kv_heads": 2, "head_width": 16}
-    module = llama.build(llama.SIZES["7b"] | small | heads | {"quantization": kind})
+    module = systems.build("llama", llama.SIZES["7b"] | small | heads | {"quantization": kind})
     params = nn.unbox(module.init(jax.random.key(0), module.example_batch()))["params"]
     optimizer = optax.adam(1e-2)
 
