@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "reading": ("names", "paths"),
     "config": ("names", "paths"),
     "processes": (),
+    "stop_signal": ("processes",),
     "partitioning": ("names", "processes"),
     "vocabularies": ("names", "paths", "reading"),
     "batches": ("names", "paths", "reading", "vocabularies"),
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "losses": ("names", "partitioning", "models"),
     "decoding": ("names", "partitioning", "models"),
     "systems": ("names", "partitioning", "models", "losses", "decoding"),
-    "training": ("names", "partitioning"),
+    "training": ("names", "partitioning", "stop_signal"),
     "checkpoints": ("names", "paths", "processes", "partitioning"),
     "hf": ("names", "models", "systems", "decoding"),
     "pretrained": (
@@ -54,6 +55,7 @@ MAY_IMPORT = {
         "reading",
         "config",
         "processes",
+        "stop_signal",
         "partitioning",
         "vocabularies",
         "batches",
@@ -80,7 +82,7 @@ COMMANDS = {
     *("train", "evaluate", "infer", "page", "convert", "vocabulary", "plan", "scaling", "study"),
     *("tokenize", "__main__"),
 }
-GROUND = {"__init__", "names", "config", "partitioning", "paths", "processes"}
+GROUND = {"__init__", "names", "config", "partitioning", "paths", "processes", "stop_signal"}
 # Only these may load TensorFlow; the rest runs on a machine that has none.
 WITH_TENSORFLOW = {"preprocessing"}
 TENSORFLOW = (

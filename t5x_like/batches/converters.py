@@ -23,6 +23,7 @@ from t5x_like.batches.conversion import (
     Sequences,
 )
 from t5x_like.batches.grouped_rows import DecoderRows, EncoderRows
+from t5x_like.batches.packing import to_batch
 from t5x_like.names import check_settings, choose
 from t5x_like.vocabularies.words import LONGEST
 
@@ -348,6 +349,22 @@ def build(name: str, **settings: Any) -> Converter:
     converter = find(name)
     check_settings("data.converter_settings", converter, settings)
     return converter(**settings)
+
+
+def empty_row(
+    converter: Converter, *, features: Sequence[str], lengths: Mapping[str, int], pack: bool
+) -> Batch:
+    """Return a batch of one row of padding: the shapes of a task's batches, without data.
+
+    Args:
+        converter, features, lengths, pack: as for `check`.
+
+    Raises:
+        ValueError: the task does not suit the converter.
+    """
+    check(converter, features=features, lengths=lengths, pack=pack)
+    lengths = converter.feature_lengths(lengths)
+    return to_batch([[]], converter=converter, lengths=lengths, pack=pack)
 
 
 def check(

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from t5x_like import stop_signal
 from t5x_like.evaluation.held_out import HeldOut
 from t5x_like.evaluation.measure import Measure, Measured
 from t5x_like.losses import preferences
-from t5x_like.training import stop_signal
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from t5x_like import partitioning
-from t5x_like.batches import converters, packing
+from t5x_like.batches import converters
 from t5x_like.batches.sharded_batches import ShardedBatches
 from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
@@ -206,12 +206,13 @@ def _check_memory(inputs: Inputs) -> None:
     Raises:
         ValueError: they do not fit, or the task does not suit the converter.
     """
-    data, converter = inputs.config.data, inputs.text.converter
-    lengths = data.lengths.to_dict()
-    features = inputs.text.examples.features
-    converters.check(converter, features=features, lengths=lengths, pack=data.pack)
-    lengths = converter.feature_lengths(lengths)
-    row = packing.to_batch([[]], converter=converter, lengths=lengths, pack=data.pack)
+    data = inputs.config.data
+    row = converters.empty_row(
+        inputs.text.converter,
+        features=inputs.text.examples.features,
+        lengths=data.lengths.to_dict(),
+        pack=data.pack,
+    )
     rows = data.batch_size // inputs.slice.number
     partitioning.check_memory(
         f"data.batch_size={data.batch_size}: the rows of each batch",

@@ -13,7 +13,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from t5x_like import partitioning, systems
+from t5x_like import partitioning, stop_signal, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import optimizer_state, system_tasks
 from t5x_like.experiment.starting_parameters import Reader
@@ -29,7 +29,6 @@ from t5x_like.training import (
     optimizers,
     state,
     step,
-    stop_signal,
     task_parameters,
 )
 from t5x_like.training.metrics import Metrics

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from t5x_like import stop_signal
 from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.partitioning import fetch
-from t5x_like.training import stop_signal
 
 Batch = dict[str, np.ndarray]
 

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from t5x_like import stop_signal
 from t5x_like.experiment import data_side
 from t5x_like.experiment.text_data import TextData
 from t5x_like.partitioning import fetch
 from t5x_like.pretrained import Pretrained
-from t5x_like.training import stop_signal
 from t5x_like.vocabularies import Vocabulary
 
 Item = Mapping[str, Any]  # the fields of an example without its label: `text_a`, `words`, ...

@@ -16,6 +16,7 @@ import flax.linen as nn
 import ml_collections
 import numpy as np
 
+from t5x_like import stop_signal
 from t5x_like.batches.comparison_rows import DecoderComparisons, EncoderDecoderComparisons
 from t5x_like.batches.conversion import Converter, GenerativeConverter
 from t5x_like.batches.converters import EncoderDecoder, PrefixLM
@@ -27,7 +28,6 @@ from t5x_like.experiment import text_data
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import Pair, PromptFormat, Score, Scorer
 from t5x_like.pretrained import Pretrained
-from t5x_like.training import stop_signal
 from t5x_like.vocabularies import Vocabulary
 
 _SHORTEST = 16  # tokens of a row of prompts; rows have this length, twice it, four times it, ...

@@ -8,7 +8,6 @@ import ml_collections
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
 from t5x_like.batches.objective_examples import examples_of
-from t5x_like.batches.packing import to_batch
 from t5x_like.config import phases
 from t5x_like.experiment.tasks import run_tasks
 from t5x_like.experiment.text_data import make_converter
@@ -83,11 +82,12 @@ def batch(config: ml_collections.ConfigDict) -> Batch:
     """
     data = config.data
     examples = examples_of(data.objective, data.objective_settings)
-    converter = _converter(data)
-    lengths = data.lengths.to_dict()
-    converters.check(converter, features=examples.features, lengths=lengths, pack=data.pack)
-    lengths = converter.feature_lengths(lengths)
-    row = to_batch([[]], converter=converter, lengths=lengths, pack=data.pack)
+    row = converters.empty_row(
+        _converter(data),
+        features=examples.features,
+        lengths=data.lengths.to_dict(),
+        pack=data.pack,
+    )
     return {
         name: jax.ShapeDtypeStruct((data.batch_size, *values.shape[1:]), values.dtype)
         for name, values in row.items()

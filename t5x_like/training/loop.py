@@ -21,12 +21,12 @@ import optax
 from absl import logging
 from jaxtyping import Array, Int
 
+from t5x_like.stop_signal import StopSignal
 from t5x_like.training import metrics as metrics_lib
 from t5x_like.training.metrics import Metrics
 from t5x_like.training.profile import Profile
 from t5x_like.training.state import TrainState
 from t5x_like.training.step import SKIPPED
-from t5x_like.training.stop_signal import StopSignal
 from t5x_like.training.watchdog import Watchdog
 
 # Steps queued on the device: enough that it never waits, few enough to stop within seconds.

@@ -21,10 +21,9 @@ import optax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from t5x_like import partitioning
+from t5x_like import partitioning, stop_signal
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.training import state as state_lib
-from t5x_like.training import stop_signal
 from t5x_like.training.loop import Log, Outcome, Work, fit
 from t5x_like.training.step import make_train_step
 from t5x_like.training.task_batches import TaskBatches

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from jax.experimental import multihost_utils
 
+from t5x_like import stop_signal
 from t5x_like.training import metrics as metrics_lib
-from t5x_like.training import stop_signal, watchdog
+from t5x_like.training import watchdog
 from t5x_like.training.loop import Log, NonFiniteError, Work
 from tests.recorded_loop import Numbers, Recorder, fit_recorded, start, step_on
 

@@ -9,7 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from t5x_like.training import stop_signal, watchdog
+from t5x_like import stop_signal
+from t5x_like.training import watchdog
 
 
 class Store:

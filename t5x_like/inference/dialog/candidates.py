@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t5x_like import decoding
+from t5x_like import decoding, stop_signal
 from t5x_like.batches import dialog_rows
 from t5x_like.decoding.decoder_contract import Extend, is_one_of
 from t5x_like.decoding.generation import Generated
 from t5x_like.inference.dialog.dialog_settings import DialogSettings
 from t5x_like.inference.text_model import TextModel
 from t5x_like.partitioning import fetch
-from t5x_like.training import stop_signal
 
 
 @dataclasses.dataclass(frozen=True)

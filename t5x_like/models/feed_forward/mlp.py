@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from t5x_like.models.dropout import make_dropout
 from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.quantized_product import Product
+from t5x_like.models.types import Activation
 
 HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
 
@@ -22,6 +23,11 @@ def elementwise(f: Callable[..., Array]) -> Callable[..., Array]:
     are not in a loop, the compiler chooses: it sees both computations.
     """
     return jax.checkpoint(f, prevent_cse=False)
+
+
+def gated(activation: Activation) -> Callable[[Array, Array], Array]:
+    """Return f(x, y) = activation(x) * y, as `elementwise`."""
+    return elementwise(lambda x, linear: activation(x) * linear)
 
 
 class MLP(nn.Module):
@@ -89,5 +95,4 @@ class GLU(MLP):
 
     def expand(self, x: Float[Array, "B L D"]) -> Float[Array, "B L F"]:
         """The gated hidden layer."""
-        gate = elementwise(lambda x, linear: self.activation(x) * linear)
-        return gate(self._into_hidden(x, "wi_0"), self._into_hidden(x, "wi_1"))
+        return gated(self.activation)(self._into_hidden(x, "wi_0"), self._into_hidden(x, "wi_1"))

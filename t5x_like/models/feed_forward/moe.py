@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.blocks.residual import constrain
 from t5x_like.models.dropout import make_dropout
-from t5x_like.models.feed_forward.mlp import elementwise
+from t5x_like.models.feed_forward.mlp import elementwise, gated
 from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
 from t5x_like.models.linear import Initializer
 from t5x_like.models.ragged_product import ragged_product
@@ -75,8 +75,7 @@ class Experts(nn.Module):
             return multiply(x, kernel().astype(self.dtype))
 
         if self.gated:
-            gate = elementwise(lambda x, linear: self.activation(x) * linear)
-            hidden = gate(into_hidden("wi_0"), into_hidden("wi_1"))
+            hidden = gated(self.activation)(into_hidden("wi_0"), into_hidden("wi_1"))
         else:
             hidden = elementwise(self.activation)(into_hidden("wi"))
         in_slots = hidden.ndim == len(HIDDEN)

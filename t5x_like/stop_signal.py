@@ -6,11 +6,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 from absl import logging
 from jax._src import distributed  # its client of the coordination service has no public name
+
+from t5x_like.processes import Client
 
 _POLL = 0.5  # seconds from one look at the coordination service to the next
 _TIMEOUT = 300_000  # milliseconds for all processes to answer
@@ -22,19 +24,6 @@ _numbers = itertools.count()
 
 class _Cut(BaseException):
     """Raised within work that is cut short."""
-
-
-class Client(Protocol):
-    """The key-value store that the processes of a run share."""
-
-    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
-        """Set a value."""
-
-    def key_value_try_get(self, key: str) -> str:
-        """Return a value; raise an error if there is none yet."""
-
-    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
-        """Wait for a value."""
 
 
 class StopSignal:
