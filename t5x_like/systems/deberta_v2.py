@@ -107,8 +107,8 @@ def build(config: DebertaV2Config) -> nn.Module:
             kept, with its head.
 
     Raises:
-        ValueError: no such head, terms, activation or sharing, a convolution of even width, a
-            generator without layers, or buckets that are no scale up to the span.
+        ValueError: no such head, terms, activation or sharing, a convolution of even width, or
+            buckets that are no scale up to the span.
     """
     buckets, span = config.relative_buckets, config.relative_span
     if buckets and not 1 <= buckets // 2 < span - 1:
@@ -139,11 +139,6 @@ def _heads(config: DebertaV2Config) -> dict[str, Callable[..., nn.Module]]:
 
 def _pair(config: DebertaV2Config) -> nn.Module:
     choose("model.sharing", config.sharing, SHARING)
-    if config.generator_layers < 1:
-        raise ValueError(
-            f"model.generator_layers={config.generator_layers}: the generator has 1 or more; "
-            "the paper's has half of the discriminator's"
-        )
     discriminator = deberta.network(config, heads=_heads(config))
     generator = deberta.network(
         dataclasses.replace(config, head="masked_lm", layers=config.generator_layers)

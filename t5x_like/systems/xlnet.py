@@ -525,11 +525,9 @@ def build(config: XlnetConfig) -> nn.Module:
             row, the last one that of [CLS], which the network only compares.
 
     Raises:
-        ValueError: no such head, a width that is odd, or a negative memory.
+        ValueError: no such head, or a width that is odd.
     """
     dtype = jnp.dtype(config.dtype)
-    if config.memory < 0:
-        raise ValueError(f"model.memory={config.memory}: set 0 for none, or a number of tokens")
     make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
     of_row = {
         "make_pooler": make_pooler,

@@ -68,7 +68,8 @@ def test_the_mask_decoder_adds_the_absolute_positions_alone():
 
 def make(config):
     """The network and parameters so large that what one of them changes is seen in float32."""
-    module = (deberta_v2 if "convolution" in config else deberta).build(config)
+    name = "deberta_v2" if "convolution" in config else "deberta"
+    module = systems.build(name, config)
     params = nn.unbox(jax.jit(module.init)(jax.random.key(0), module.example_batch()))["params"]
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(1), len(leaves))

@@ -219,7 +219,7 @@ def test_two_networks_have_no_class_at_hugging_face(tmp_path):
     ("settings", "message"),
     [
         ({"sharing": "gdes"}, r"model\.sharing.*gradient_disentangled"),
-        ({"generator_layers": 0}, r"model\.generator_layers=0: the generator has 1 or more"),
+        ({"generator_layers": 0}, r"model\.generator_layers=0 must be an integer, 1"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):

@@ -281,7 +281,7 @@ def test_any_teacher_of_bert_s_form_has_a_student():
     }
     config |= {"heads": 2, "head": "masked_lm"}
     module = systems.build("distilbert", distilbert.student_of("roberta", config))
-    weights = initialized(systems.find("roberta").build(config))
+    weights = initialized(systems.build("roberta", config))
     params = module.start(weights)
     # Its table of positions begins with rows that are no position of a text.
     table = weights["embeddings"]["position"]["embedding"]

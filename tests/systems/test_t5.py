@@ -26,8 +26,8 @@ PUBLISHED = {
 }
 
 
-def shapes(config, *, build=t5.build):
-    module = build(config)
+def shapes(config, *, system="t5"):
+    module = systems.build(system, config)
     boxed = jax.eval_shape(module.init, jax.random.key(0), module.example_batch())
     return nn.unbox(boxed)["params"]
 
@@ -47,7 +47,7 @@ def test_umt5_is_v1_1_with_more_rows_and_a_bias_in_each_layer(size):
     tables = config["encoder_layers"] + config["decoder_layers"] - 2
     rows = config["vocab_size"] - t5.SIZES[size]["vocab_size"]
     more = 2 * rows * config["d_model"] + tables * 32 * config["heads"]
-    found = count(shapes(config, build=umt5.build))
+    found = count(shapes(config, system="umt5"))
     assert found == PUBLISHED[size] + more
     assert size != "small" or round(found / 1e6) == 307  # as Hugging Face counts the released one
 

@@ -305,7 +305,7 @@ def test_a_memory_keeps_its_types_from_batch_to_batch():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": -1}, r"model\.memory=-1: set 0 for none"),
+        ({"memory": -1}, r"model\.memory=-1 must be an integer, 0"),
         ({"head": "masked_lm"}, r"model\.head='masked_lm'.*language_modeling"),
     ],
 )
