@@ -22,7 +22,7 @@ TASKS = {
 def settings(**changes):
     made = defaults()
     made.system = "bert"
-    made.model = bert.SIZES["base"]
+    made.model = dict(bert.SIZES["base"])
     made.loss = {"predicted": 0.2}
     made.tasks = TASKS
     with made.unlocked():

@@ -154,7 +154,8 @@ class Experiment:
         """
         read = Reader(self.network, self.config, self.settings, self.mesh)
         if self.start is not None:
-            return self.start(self.network, self.settings, read)
+            settings = systems.settings(self.config.system, self.settings)
+            return self.start(self.network, settings, read)
         return read.others()
 
     @functools.cached_property

@@ -122,8 +122,8 @@ def _check_value(setting: str, value: Any, published: Any) -> None:
         raise ValueError(f"model.{setting}={value!r} must be {allowed}")
 
 
-def build(name: str, config: Mapping[str, Any]) -> nn.Module:
-    """Build the network of a system with the settings of a config's `model`.
+def settings(name: str, config: Mapping[str, Any]) -> Any:
+    """Return a config's `model` as the settings of its system, an object of the class of its sizes.
 
     Settings that are newer than the config's run get the values of `System.later`.
 
@@ -146,8 +146,16 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
             f"model lacks {', '.join(missing)}: start from one of the sizes of system {name!r}, "
             f"{', '.join(system.sizes)}"
         )
-    kind = type(next(iter(system.sizes.values())))
-    network = system.build(kind(**config))
+    return type(known)(**config)
+
+
+def build(name: str, config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a system with the settings of a config's `model`.
+
+    Raises:
+        ValueError: as `settings`, or the settings do not suit each other.
+    """
+    network = find(name).build(settings(name, config))
     if lacking := [part for part in _OF_NETWORKS if not hasattr(network, part)]:
         raise ValueError(
             f"the network of system {name!r} lacks {', '.join(lacking)}: see `build` of "

@@ -206,14 +206,14 @@ def _check_fine_tuned(config: DistilBertConfig) -> None:
             )
 
 
-def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+def start(module: Any, config: DistilBertConfig, read: ReadPart) -> PyTree:
     """The teacher and, unless `start` is "random", the student initialized from its layers.
 
     Raises:
         ValueError: see `Student.start`.
     """
-    teacher = read("teacher", system=config["teacher"]["system"])
-    if config.get("start", SYSTEM.later["start"]) == "random":
+    teacher = read("teacher", system=config.teacher["system"])
+    if config.start == "random":
         return {"teacher": teacher}
     return jax.jit(module.start)(teacher)
 
@@ -261,14 +261,14 @@ def loss(
     )
 
 
-def start_fine_tuning(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+def start_fine_tuning(module: Any, config: DistilBertConfig, read: ReadPart) -> PyTree:
     """The folder's student, and its fine-tuned teacher if it has one.
 
     Raises:
         ValueError: the teacher's folder has another system, or no such network.
     """
     del module
-    teacher = config["teacher"]
+    teacher = config.teacher
     if "folder" not in teacher:
         return read.others()
     read_teacher = read("teacher", system=teacher["system"], folder=teacher["folder"])

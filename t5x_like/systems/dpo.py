@@ -119,14 +119,14 @@ def build(config: DpoConfig) -> nn.Module:
     )
 
 
-def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+def start(module: Any, config: DpoConfig, read: ReadPart) -> PyTree:
     """Both networks as the one in the folder of the run.
 
     Raises:
         ValueError: the folder has another system, or lacks a part of its network.
     """
     del module
-    found = read("policy", system=config["policy"]["system"])
+    found = read("policy", system=config.policy["system"])
     return {"policy": found, "reference": found}
 
 

@@ -26,7 +26,7 @@ from t5x_like.models.types import Batch, Outputs
 from t5x_like.names import choose
 from t5x_like.systems import bert
 from t5x_like.systems.encoder_tasks import ENCODER_TASKS
-from t5x_like.systems.system import Config, ReadPart, System, Task
+from t5x_like.systems.system import ReadPart, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -180,7 +180,7 @@ def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
     )
 
 
-def start_second_stage(module: nn.Module, config: Config, read: ReadPart) -> PyTree:
+def start_second_stage(module: nn.Module, config: ElectraConfig, read: ReadPart) -> PyTree:
     """A trained generator, and a discriminator that begins with its weights (section 3.2).
 
     The discriminator's head is randomly initialized.

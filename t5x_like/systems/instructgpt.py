@@ -106,7 +106,7 @@ def build(config: InstructGptConfig) -> nn.Module:
     )
 
 
-def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+def start(module: Any, config: InstructGptConfig, read: ReadPart) -> PyTree:
     """The policy from the folder of the run, the value network from the reward model's.
 
     Raises:
@@ -114,14 +114,14 @@ def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
             shape or vocabulary, or lacks a part of the network.
     """
     del module
-    folder = config["reward"].get("folder")
+    folder = config.reward.get("folder")
     if not folder:
         raise ValueError(
             "model.reward.folder is not set: name the folder of the run of the reward model"
         )
     reward = read("reward", system="reward_model", folder=folder)
     try:
-        policy = read("policy", system=config["policy"]["system"])
+        policy = read("policy", system=config.policy["system"])
     except ValueError as error:
         raise ValueError(
             f"the policy, which is also its reference, is not read: {error}"

@@ -142,14 +142,14 @@ def build(config: RewardModelConfig) -> nn.Module:
     )
 
 
-def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+def start(module: Any, config: RewardModelConfig, read: ReadPart) -> PyTree:
     """The trunk from the folder of a language model; the head is randomly initialized.
 
     Raises:
         ValueError: the folder has another system, or lacks a part of its network.
     """
     del module
-    return {"trunk": read("trunk", system=config["trunk"]["system"])}
+    return {"trunk": read("trunk", system=config.trunk["system"])}
 
 
 SYSTEM = System(

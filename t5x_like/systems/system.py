@@ -122,7 +122,7 @@ class Task:
             `masked_tokens`, `classes`, ...; empty for a network that predicts nothing by itself.
         measures: evaluators that run by default, names in t5x_like.evaluation.
         objective: the only one whose examples the head can read; empty for any that fits.
-        start: (module, config, read) -> parameters (unboxed), for a network that is initialized
+        start: (module, settings, read) -> parameters (unboxed), for a network that is initialized
             from another one: a student from its teacher. Top-level parts that are missing there are
             randomly initialized. None: from a folder of the same network, or randomly.
         start_required: the run needs a folder to start from (`initialize`).
@@ -141,7 +141,7 @@ class Task:
     prediction: str = ""
     measures: tuple[str, ...] = ()
     objective: str = ""
-    start: Callable[[Any, Config, ReadPart], PyTree] | None = None
+    start: Callable[[Any, Any, ReadPart], PyTree] | None = None
     start_required: bool = False
     carry: Callable[[Any, Batch], PyTree] | None = None
     prepare: Callable[..., Batch] | None = None

@@ -260,7 +260,7 @@ def _check_head(config: TinyBertConfig) -> dict[str, str]:
     return {"head": reason, **({"labels": reason} if with_labels else {})}
 
 
-def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
+def start(module: Any, config: TinyBertConfig, read: ReadPart) -> PyTree:
     """The teacher, and unless it starts at random the student in the folder of the run.
 
     In general distillation the folder has the teacher, and the student starts at random.
@@ -270,9 +270,9 @@ def start(module: Any, config: Mapping[str, Any], read: ReadPart) -> PyTree:
     """
     if not isinstance(module, LayerStudent):
         return read.others()
-    teacher = config["teacher"]
+    teacher = config.teacher
     found = read("teacher", system=teacher["system"], folder=teacher.get("folder", ""))
-    if "folder" not in teacher or config["start"] == "random":
+    if "folder" not in teacher or config.start == "random":
         return {"teacher": found}
     return {**read.others("teacher"), "teacher": found}
 

@@ -338,7 +338,7 @@ def test_the_command_tokenizes_in_processes_and_resumes_after_a_kill(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("--config.data.task=d", "data.task='d' is not registered"),
+        ("--config.data.task=d", "task 'd' (data.task, evaluate.tasks) is not registered"),
         ("--config.data.settings.held_out=2", "held_out=2"),
         ("--config.data.vocabulary=no.model", "'no.model' does not exist"),
         ("--config.data.objective=pair_classification", "data.objective='pair_classification'"),

@@ -1,5 +1,6 @@
 """PPO: what is sampled is what is scored, where training begins, its loss, bad settings."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -64,8 +65,9 @@ def started(module, *, scale):
 
     init = jax.jit(lambda: nn.unbox(module.init(jax.random.key(1), module.example_batch())))
     params = jax.tree.map(lambda x: x * scale if x.ndim > 1 else x, init()["params"])
-    config = {"policy": {"system": ""}, "reward": {"folder": "runs/reward"}}
-    return instructgpt.start(module, config, read)
+    nested = {"policy": {"system": ""}, "reward": {"folder": "runs/reward"}}
+    settings = dataclasses.replace(instructgpt.SIZES["1_3b"], **nested)
+    return instructgpt.start(module, settings, read)
 
 
 class State:
