@@ -12,13 +12,13 @@ from typing import Any
 import flax.linen as nn
 
 from t5x_like.names import choose, hint, import_file
-from t5x_like.systems.system import System
+from t5x_like.systems.system import AttentionConfig, System
 
 _PARTS = ("system", "encoder_tasks", "policy_optimization")  # files that are not systems
 _OF_NETWORKS = ("sides", "generates", "example_batch")  # what every network declares
 
 # The settings of the computation, which a network shares with the networks inside it.
-COMPUTATION = ("dtype", "loop", "remat", "attention", "embedding_lookup")
+COMPUTATION = tuple(name for name in AttentionConfig.__dataclass_fields__ if name != "vocab_size")
 
 # The ends of the names of settings that count something a network cannot do without.
 _SIZES = ("vocab_size", "layers", "heads", "experts", "d_model", "d_ff", "d_kv", "width")
@@ -153,7 +153,7 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
     """Build the network of a system with the settings of a config's `model`.
 
     Raises:
-        ValueError: as `settings`, or the settings do not suit each other.
+        ValueError: `settings` refuses them, or the settings do not suit each other.
     """
     network = find(name).build(settings(name, config))
     if lacking := [part for part in _OF_NETWORKS if not hasattr(network, part)]:

@@ -28,8 +28,8 @@ from t5x_like.systems.system import AttentionConfig, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class LlamaConfig(AttentionConfig):
-    """The settings of a LLaMA."""
+class UnquantizedConfig(AttentionConfig):
+    """The settings that a LLaMA and a Mixtral have."""
 
     vocab_size: int = 32000
     positions: int = 2048  # in training; longer texts are possible
@@ -46,6 +46,12 @@ class LlamaConfig(AttentionConfig):
     tied_head: bool = False
     bos_id: int | None = 1
     eos_id: int = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LlamaConfig(UnquantizedConfig):
+    """The settings of a LLaMA."""
+
     quantization: str = "none"
 
 

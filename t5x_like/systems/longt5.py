@@ -265,7 +265,7 @@ def _near_keys(
 
 
 def _global_keys(found: Globals, own: Int[Array, "B n W"], *, block: int) -> _Seen:
-    """The global tokens, of which those of a token's document are allowed."""
+    """The global tokens; a token may attend to the global tokens of its own document."""
     assert found.keys_values is not None  # the layer computed them
     segments = found.segments[:, None, None]
     terms = jnp.take(found.bias, jnp.maximum(found.of_tokens, 0), axis=0)  # [B T H G]

@@ -5,7 +5,6 @@ Mistral's network, where each feed-forward is a mixture of experts.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -14,28 +13,17 @@ import jax.numpy as jnp
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.norms import RMSNorm
 from t5x_like.systems import llama, switch
-from t5x_like.systems.system import AttentionConfig, System, Task
+from t5x_like.systems.system import System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MixtralConfig(AttentionConfig):
-    """The settings of a Mixtral: LLaMA's but for `quantization`, and of its experts."""
+class MixtralConfig(llama.UnquantizedConfig):
+    """The settings of a Mixtral; experts have no quantized products."""
 
-    vocab_size: int = 32000
     positions: int = 32_768  # in training; longer texts are possible
-    layers: int
-    d_model: int
-    d_ff: int
-    heads: int
     kv_heads: int = 8
-    head_width: int
     norm_epsilon: float = 1e-5
     rope_theta: float = 1_000_000.0
-    rope_scaling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    window: int = 0  # 0 for none
-    tied_head: bool = False
-    bos_id: int | None = 1
-    eos_id: int = 2
     experts: int = 8
     chosen: int = 2
     dispatch: str = "dropless"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -26,7 +25,6 @@ from t5x_like.systems.system import System, Task
 class MtDnnConfig(bert.DenseEncoderConfig):
     """The settings of BERT's encoder, and of the answer network."""
 
-    head: str | Mapping[str, Any] = "classification"
     answer_steps: int = 5
     prediction_dropout: float = 0.1
 

@@ -25,7 +25,6 @@ from t5x_like.systems.system import System, Task
 class SpanBertConfig(bert.BertConfig):
     """The settings of a SpanBERT; `span_places` as in the authors' code."""
 
-    vocab_size: int = 28996
     span_places: int = 15
 
 

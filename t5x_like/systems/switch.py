@@ -19,29 +19,14 @@ from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems import t5
-from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
+from t5x_like.systems.system import System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SwitchConfig(DropoutConfig, AttentionConfig):
-    """The settings of a Switch Transformer: T5's but for `quantization`, and of its experts."""
+class SwitchConfig(t5.UnquantizedConfig):
+    """The settings of a Switch Transformer; experts have no quantized products."""
 
-    architecture: str = "encoder_decoder"
-    vocab_size: int = 32128
-    encoder_layers: int
-    decoder_layers: int
-    d_model: int
-    d_ff: int
-    heads: int
-    d_kv: int
-    feed_forward: str
-    tied_head: bool
     dropout: float = 0.0
-    dropout_broadcast: bool = True
-    relative_buckets: int = 32
-    relative_max_distance: int = 128
-    d_adapter: int = 0
-    scale_tied_logits: bool = True
     expert_dropout: float = 0.0
     experts: int = 128
     sparse_every: int = 2

@@ -178,7 +178,7 @@ def adaptation(
     structure: tuple[str, ...] = ("head", "labels"),
     **made: Any,
 ) -> Adaptation:
-    """Return the `Adaptation` of a system of which a folder is complete or lacks its head.
+    """Return the `Adaptation` of a system: a folder with the same head has all parameters.
 
     Args:
         source, config: see `System.adapt`.
@@ -203,8 +203,8 @@ class System:
         later: settings that were added to the system later -> the value that describes earlier
             runs, whose config.json lacks the setting. `systems.complete` adds them.
         tasks: by the `head` of the settings; a system without heads has one, "". In a run of
-            several tasks, `build` gets as `head` a mapping of them, x -> {"head", "labels"}, and
-            makes all heads, with the parameters of task x under head/x; the network then has a
+            several tasks the `head` that `build` gets is {task: {"head", "labels"}}, and it makes
+            all heads, with the parameters of task x under head/x; the network then has a
             field `task`, and `module.clone(task=x)` runs the head of x.
         generation: generation settings that follow from the model's settings: `eos_token_id` ->
             the model setting with this id.

@@ -41,8 +41,8 @@ from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class T5Config(DropoutConfig, AttentionConfig):
-    """The settings of a T5, see `build`."""
+class UnquantizedConfig(DropoutConfig, AttentionConfig):
+    """The settings that a T5 and a Switch Transformer have, see `build`."""
 
     architecture: str = "encoder_decoder"
     vocab_size: int = 32128
@@ -58,8 +58,14 @@ class T5Config(DropoutConfig, AttentionConfig):
     relative_buckets: int = 32
     relative_max_distance: int = 128
     d_adapter: int = 0
-    quantization: str = "none"
     scale_tied_logits: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class T5Config(UnquantizedConfig):
+    """The settings of a T5."""
+
+    quantization: str = "none"
 
 
 loss = autoregressive.loss

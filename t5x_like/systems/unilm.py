@@ -152,8 +152,6 @@ _SEGMENTS = 1 + max(map(max, SEGMENTS.values()))
 class UnilmConfig(bert.BertConfig):
     """The settings of a UniLM; the ids of special tokens are BERT's."""
 
-    vocab_size: int = 28996
-    token_types: int = _SEGMENTS
     sep_id: int = 102
     mask_id: int = 103
 

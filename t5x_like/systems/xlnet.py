@@ -261,7 +261,7 @@ class TwoStreamBlock(PostNormBlock):
 
     The carry has the stream "content", [B, T, D], and perhaps a stream "query", [B, P, D]: places
     to predict, which do not see their own tokens. Both have the same weights, and both attend to
-    the keys and values of the content alone, with those of the memory before them.
+    the keys and values of the content only, after the keys and values of the memory.
 
     `Shared.extra` is a `Streams`. There is no cross-attention.
     """

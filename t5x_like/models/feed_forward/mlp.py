@@ -26,7 +26,7 @@ def elementwise(f: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def gated(activation: Activation) -> Callable[[Array, Array], Array]:
-    """Return f(x, y) = activation(x) * y, as `elementwise`."""
+    """Return the `elementwise` function f(x, y) = activation(x) * y."""
     return elementwise(lambda x, linear: activation(x) * linear)
 
 

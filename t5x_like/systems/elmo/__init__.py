@@ -217,7 +217,7 @@ def sampled_softmax(
         As `losses.cross_entropy`, of which it is an estimate.
 
     Raises:
-        ValueError: as `draw`.
+        ValueError: `number` is not from 1 to V - 1.
     """
     vocabulary = kernel.shape[0]
     words, time = draw(key, vocabulary=vocabulary, number=number)
