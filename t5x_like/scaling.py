@@ -114,6 +114,7 @@ def write_ladder(arguments: Sequence[str]) -> None:
     parser.add_argument("--run", action="store_true", help="train the runs that are not finished")
     own, of_config = _divide(arguments)
     given = parser.parse_args(own)
+    command_line.check_folder("--output", given.output)
     base = _base_config(of_config, system=given.system)
     _count_on_cpu()
     from t5x_like.scaling_laws import ladder, running
