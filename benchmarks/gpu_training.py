@@ -35,6 +35,7 @@ from benchmarks import attention_gradients
 from configs import bert, llama, switch, t5
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
+from t5x_like.experiment.run import of_config
 from t5x_like.models.blocks.stack import LOOPS
 from t5x_like.planning import batches
 from t5x_like.planning.gpus import GPUS, bounds
@@ -264,7 +265,7 @@ def measure(side: str, workload: str, *, steps: int, **shape: Any) -> Figures:
 
 def _counted(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, np.ndarray], int]:
     """The model of a config, a random batch, and the model FLOPs of a step on it."""
-    model = model_side.build(config, devices=jax.devices()[:1])
+    model = model_side.build(of_config(config), devices=jax.devices()[:1])
     batch = random_batch(config)
     shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
     with model.layout():
@@ -298,7 +299,7 @@ def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
     """A batch of random tokens, all of them real; a decoder has a loss for each."""
     draw = np.random.default_rng(0)
     tokens = {}
-    for name, x in batches.batch(config).items():
+    for name, x in batches.batch(of_config(config).parts[0].data).items():
         if name.endswith("_tokens"):
             tokens[name] = draw.integers(2, config.model.vocab_size, x.shape, np.int32)
         elif name == "encoder_loss_weights":

@@ -26,6 +26,7 @@ from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
 from t5x_like.experiment.command_line import ArgumentParser, count
 from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.training import metrics
@@ -72,7 +73,7 @@ def main() -> None:
         config = load_config("configs/t5.py", "small")
         config.data.batch_size = flags.batch
         config.model.update({name: n for name, n in NARROW.items() if name in config.model})
-        model = model_side.build(config)
+        model = model_side.build(of_config(config))
         batches = (
             _read(config, flags) if flags.vocabulary else itertools.repeat(random_batch(config))
         )

@@ -10,6 +10,7 @@ from configs import instructgpt
 from data import instructions
 from t5x_like import checkpoints
 from t5x_like.experiment import command_line, completion, reporting
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
 from t5x_like.inference.text_model import Pair, TextModel
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -120,8 +121,8 @@ def _model(run: Path, *, checkpoint: Path | None = None) -> TextModel:
         "top_k": 0,
         "seed": 0,
     }
-    settings = completion.complete(settings)
-    return text_model.build(from_pretrained(checkpoint or run).policy(), settings)
+    [part] = completion.complete(of_config(settings)).parts
+    return text_model.build(from_pretrained(checkpoint or run).policy(), part)
 
 
 def _checkpoints(run: Path) -> Iterator[tuple[int, TextModel]]:

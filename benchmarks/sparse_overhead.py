@@ -32,6 +32,7 @@ import ml_collections
 
 from benchmarks.train_step import load_config, random_batch
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.systems import switch
@@ -72,7 +73,7 @@ def measure_steps(experts: int, *, batch: int, repeats: int, loop: str) -> None:
 
 
 def _steps(name: str, config: ml_collections.ConfigDict) -> dict[str, Callable[[], Any]]:
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     batch = random_batch(config)
     key = jax.random.key(0)  # as in training: in evaluation experts have more slots
     work = flops.training(lambda params: model.loss(params, batch, key), model.shapes.params)

@@ -52,6 +52,7 @@ from t5x_like.config import one_line_errors
 from t5x_like.experiment import data_side, model_side
 from t5x_like.experiment.command_line import check_folder
 from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.run import of_config
 from t5x_like.systems import switch, t5
 from t5x_like.training import metrics
 from t5x_like.training.state import TrainState
@@ -121,7 +122,7 @@ def build(
         "learning_rate": learning_rate,
         "warmup_steps": arguments.warmup,
     }
-    return model_side.build(config)
+    return model_side.build(of_config(config))
 
 
 @dataclasses.dataclass
@@ -142,10 +143,10 @@ class Run:
 def race(models: Mapping[Any, Experiment], *, seed: int, steps: int, every: int) -> dict[Any, Run]:
     """Train models on the same batches, in turns; return the result of each."""
     first = next(iter(models.values()))
-    held_out = list(data_side.build(first.config, first.mesh).eval_batches(first.config.data.task))
-    config = first.config.copy_and_resolve_references()
-    config.data.seed = seed  # of training alone: all seeds are held to the same examples
-    data = data_side.build(config, first.mesh)
+    held_out = list(data_side.build(first.part, first.mesh).eval_batches(first.part.data.task))
+    # The seed changes only the data of training: all seeds are held to the same examples.
+    part = dataclasses.replace(first.part, data=dataclasses.replace(first.part.data, seed=seed))
+    data = data_side.build(part, first.mesh)
     runs = {name: Run() for name in models}
     racers = {name: Racer(model, seed=seed) for name, model in models.items()}
     for step in range(0, steps, TURN):
@@ -170,8 +171,7 @@ class Racer:
     def __init__(self, model: Experiment, *, seed: int):
         self.seconds: list[float] = []  # of each turn
         self._model = model
-        model.config.train.seed = seed
-        self._state: TrainState = model.initial_state()
+        self._state: TrainState = model.initial_state(seed=seed)
         self._metrics: list[metrics.Metrics] = []
 
     def take(self, batches: Sequence[Mapping[str, np.ndarray]]) -> None:

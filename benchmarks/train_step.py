@@ -34,6 +34,7 @@ import numpy as np
 
 from t5x_like.config import one_line_errors
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.training import flops
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,7 +84,7 @@ def random_batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
 
 def compile_step(config: ml_collections.ConfigDict) -> Any:
     """Traces and compiles a training step without running it."""
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     with model.layout():
         return model.train_step.lower(
             model.abstract_state, model.put(random_batch(config))
@@ -92,7 +93,7 @@ def compile_step(config: ml_collections.ConfigDict) -> Any:
 
 def measure_steps(config: ml_collections.ConfigDict, *, steps: int) -> None:
     """Times steps, and states them as tokens per second and as a fraction of the peak."""
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     batch = random_batch(config)
     work = flops.training(lambda params: model.loss(params, batch, None), model.shapes.params)
     with model.layout():

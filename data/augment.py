@@ -252,21 +252,20 @@ def read_masked_words(folder: str, vocabulary: str) -> MaskedWords:
     Raises:
         ValueError: there is no model or vocabulary, or it does not predict masked tokens.
     """
-    from t5x_like import vocabularies
-    from t5x_like.experiment import completion, recipes
+    from t5x_like.experiment import completion, recipes, run
     from t5x_like.pretrained import from_pretrained
 
     config = recipes.fine_tuning("")
     config.initialize, config.data.vocabulary = folder, vocabulary
-    config = completion.complete(config)
-    if config.model.get("head") not in _HEADS or "positions" not in config.model:
+    [part] = completion.complete(run.of_config(config)).parts
+    if part.model.get("head") not in _HEADS or "positions" not in part.model:
         raise ValueError(
             f"--model={folder}: an encoder with a head of masked tokens is needed, and this is a "
-            f"{config.system} with the head {config.model.get('head')!r}: give the model as it was "
+            f"{part.system} with the head {part.model.get('head')!r}: give the model as it was "
             "pretrained"
         )
     model = from_pretrained(folder, head="masked_lm")
-    return MaskedWords(model, vocabularies.load(config.data.vocabulary))
+    return MaskedWords(model, part.text.vocabulary)
 
 
 def augment_files(

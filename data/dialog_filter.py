@@ -122,6 +122,7 @@ def _rater(run: str) -> Rater:
     # Here, and not for --help: these take seconds to import.
     from t5x_like import config
     from t5x_like.experiment import completion
+    from t5x_like.experiment.run import of_config
     from t5x_like.inference import text_model
     from t5x_like.pretrained import from_pretrained
 
@@ -130,9 +131,10 @@ def _rater(run: str) -> Rater:
         raise ValueError(f"--run={run!r} is not the folder of a run: it has no {path.name}")
     settings = config.load(path)
     settings.workdir = str(path.parent)
-    settings = completion.complete(settings)
-    model = from_pretrained(completion.model_folder(settings, checkpoint=None))
-    return Rater(text_model.build(model, settings))
+    of_run = completion.complete(of_config(settings))
+    model = from_pretrained(completion.model_folder(of_run.settings, checkpoint=None))
+    [part] = of_run.parts
+    return Rater(text_model.build(model, part))
 
 
 def main(arguments: Sequence[str]) -> None:

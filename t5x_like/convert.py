@@ -142,19 +142,20 @@ def _write_t5x(model: "Pretrained", target: pathlib.Path) -> None:
 def _convert_training(source: pathlib.Path, target: pathlib.Path) -> None:
     """Write the newest checkpoint of a run as one of T5X, with its step and optimizer state."""
     from t5x_like import checkpoints, config, paths
+    from t5x_like.config.run_settings import MeshSettings
     from t5x_like.experiment import model_side, optimizer_state
+    from t5x_like.experiment.run import Run
 
     folder = paths.path(checkpoints.locate(paths.path(source)))
     stored = checkpoints.read_metadata(folder)
     if "data_shards" not in stored:
         raise ValueError(f"--format={_TRAINING}: {source} has converted weights, and no run")
-    settings = config.with_defaults(stored["config"])
-    settings.mesh = config.defaults().mesh  # of this machine
-    model = model_side.build(settings)
-    optimizer_state.check_written(model.shapes, config=settings)
+    of_run = Run(config.of_stored(stored["config"]))
+    model = model_side.build(of_run.replace(mesh=MeshSettings()))  # of this machine
+    optimizer_state.check_written(model.shapes, settings=of_run.settings)
     newest = checkpoints.newest_intact(folder)
     state, _ = checkpoints.restore_state(newest, model.abstract_state)
-    optimizer_state.write(state, target, config=settings)
+    optimizer_state.write(state, target, settings=of_run.settings)
 
 
 def _write_programs(

@@ -39,7 +39,7 @@ if __name__ == "__main__":
 
     allocator.use()
     command_line.connect_processes()
-    CONFIG = command_line.read(
+    SETTINGS = command_line.read(
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         output=(None, "JSON file for the metrics; WORKDIR/evaluation.json by default"),
@@ -51,8 +51,9 @@ if __name__ == "__main__":
         harness_shots=(-1, "examples in a prompt of --harness; -1: as the task has it"),
         harness_limit=(0, "examples of each task of --harness, the first ones; 0: all"),
     )
-    command_line.keep_compiled_programs(CONFIG)
+    command_line.keep_compiled_programs(SETTINGS)
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -60,66 +61,73 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import ml_collections
 from absl import flags
 
-from t5x_like import config, partitioning, paths, processes, vocabularies
-from t5x_like.config import one_line_errors
+from t5x_like import partitioning, paths, processes, vocabularies
+from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.evaluation import ensembles, evaluated_numbers, harness, measures, submissions
 from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, estimates, fingerprints, model_side
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.run import Part, Run
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.pretrained.weight_source import open_source
 
 
 @processes.ending_together()
-def evaluate(settings: ml_collections.ConfigDict) -> None:
-    """Evaluate the parameters of a checkpoint, and write the numbers."""
+def main(settings: RunSettings) -> None:
+    """Run the command; a mistake is one line and exit status 2."""
     partitioning.connect_processes()
-    if flags.FLAGS.harness or flags.FLAGS.submission:
-        (_run_harness if flags.FLAGS.harness else _submit)(settings)
+    if flags.FLAGS.harness:
+        _run_harness(settings)
         return
+    with one_line_errors():
+        run = completion.complete(Run(settings))
+    if flags.FLAGS.submission:
+        _submit(run)
+    else:
+        evaluate(run)
+
+
+def evaluate(run: Run) -> None:
+    """Evaluate the parameters of a checkpoint, and write the numbers."""
+    settings = run.settings.evaluate
     results: dict[str, dict[str, float]] = {}
     predictions: list[dict[str, Any]] = []
     with one_line_errors():
-        settings = completion.complete(settings)
-        command_line.check_file("--output", _output(settings))
-        if settings.evaluate.predictions:
-            command_line.check_file("evaluate.predictions", settings.evaluate.predictions)
-        averages = settings.evaluate.averages.to_dict()
-        places = {
-            place: _measures(one.settings, task)
-            for one in run_tasks(settings)
-            for place, task in one.evaluated().items()
+        output = _output(run.settings.workdir)
+        command_line.check_file("--output", output)
+        if settings.predictions:
+            command_line.check_file("evaluate.predictions", settings.predictions)
+        chosen = {
+            place: _measures(part, task)
+            for part in run.parts
+            for place, task in part.evaluated.items()
         }
-        evaluated_numbers.directions(places, averages)  # a wrong name is an error now
-        pretrained, run = _model(settings)
-        step = run.get("step", 0)
-        experiments = functools.cache(lambda: model_side.build_tasks(settings))
-        for one in run_tasks(config.phase_at(settings, step=step).settings):
-            model = pretrained.for_task(one.name)
-            resources = Resources(model, one.settings, name=one.name, make=experiments)
-            for where, task in one.evaluated().items():
-                results[where], found = _measure(places[where], resources, task)
-                predictions += [{"task": where, **row} for row in found]
-        results |= evaluated_numbers.averages(results, averages)
+        evaluated_numbers.directions(chosen, settings.averages)  # a wrong name is an error now
+        pretrained, trained = _model(run.settings)
+        step = trained.get("step", 0)
+        experiments = functools.cache(lambda: model_side.build_tasks(run))
+        for part in run.phase_at(step).parts:
+            resources = Resources(pretrained.for_task(part.name), part, make=experiments)
+            for place, task in part.evaluated.items():
+                results[place], found = _measure(chosen[place], resources, task)
+                predictions += [{"task": place, **row} for row in found]
+        results |= evaluated_numbers.averages(results, settings.averages)
     if jax.process_index() == 0:
         with one_line_errors(OSError):
-            _write(results, step, settings)
-            _write_predictions(predictions, settings)
+            _write(results, step, output)
+            _write_predictions(predictions, settings.predictions)
 
 
-def _submit(settings: ml_collections.ConfigDict) -> None:
+def _submit(run: Run) -> None:
     """Write the predictions for hidden test rows."""
     folder = pathlib.Path(flags.FLAGS.submission)
     with one_line_errors():
-        settings = completion.complete(settings)
         command_line.check_folder("--submission", folder)
-        tests = submissions.hidden_tests(settings)
-        pretrained, _ = _model(settings)
+        tests = submissions.hidden_tests(run)
+        pretrained, _ = _model(run.settings)
         for test in tests:
             predicted = test.predict(pretrained)
             form = test.submission.form
@@ -131,18 +139,19 @@ def _submit(settings: ml_collections.ConfigDict) -> None:
                 print(f"{path}: {len(found)} predictions{texts}")
 
 
-def _run_harness(settings: ml_collections.ConfigDict) -> None:
+def _run_harness(settings: RunSettings) -> None:
     """Run tasks of lm-eval on the model, and write their numbers."""
     given = flags.FLAGS
     tasks = [task for task in given.harness.split(",") if task]
     with one_line_errors():
-        manager = harness.check_tasks(tasks, folder=given.harness_folder)
-        settings = completion.complete(settings)
-        command_line.check_file("--output", _output(settings))
-        pretrained, run = _model(settings)
-        model = text_model.build(pretrained.policy(), settings)
+        manager = harness.check_tasks(tasks, folder=given.harness_folder)  # which is quick
+        run = completion.complete(Run(settings))
+        output = _output(run.settings.workdir)
+        command_line.check_file("--output", output)
+        pretrained, trained = _model(run.settings)
+        model = text_model.build(pretrained.policy(), run.parts[0])
         results = harness.run(
-            harness.Answers(model, hugging_face=not run),
+            harness.Answers(model, hugging_face=not trained),
             tasks,
             manager=manager,
             shots=given.harness_shots if given.harness_shots >= 0 else None,
@@ -150,16 +159,16 @@ def _run_harness(settings: ml_collections.ConfigDict) -> None:
         )
     if jax.process_index() == 0:
         with one_line_errors(OSError):
-            _write(results, run.get("step", 0), settings)
+            _write(results, trained.get("step", 0), output)
 
 
-def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, Any]]:
+def _model(settings: RunSettings) -> tuple[Pretrained, dict[str, Any]]:
     """The model, and the metadata of its run (`Source.run`).
 
     In a run of several tasks it has all heads.
     """
     given = flags.FLAGS
-    mesh = partitioning.make_mesh(settings.mesh.to_dict())
+    mesh = partitioning.make_mesh(dataclasses.asdict(settings.mesh))
     partitioning.check_batch(settings.data.batch_size, mesh.shape)
     if given.ensemble:
         if given.checkpoint:
@@ -175,7 +184,7 @@ def _model(settings: ml_collections.ConfigDict) -> tuple[Pretrained, dict[str, A
         param_dtype="float32",
         average=given.average,
         whole=True,
-        **settings.model.to_dict(),
+        **settings.model,
     )
     return pretrained, run
 
@@ -187,11 +196,11 @@ def _check_vocabulary(run: Mapping[str, Any], name: str) -> None:
         fingerprints.check_vocabulary(before, digest, vocabulary=name)
 
 
-def _measures(settings: ml_collections.ConfigDict, task: str) -> dict[str, Measure]:
-    chosen = measures.of_config(settings, data_task=task)
+def _measures(part: Part, task: str) -> dict[str, Measure]:
+    found = measures.of_part(part, data_task=task)
     if flags.FLAGS.ensemble:
-        return ensembles.measurable(chosen, settings=settings)
-    return chosen
+        return ensembles.measurable(found, chosen=part.evaluate.measures)
+    return found
 
 
 def _measure(
@@ -209,10 +218,7 @@ def _measure(
     return results, predictions
 
 
-def _write(
-    results: Mapping[str, Mapping[str, float]], step: int, settings: ml_collections.ConfigDict
-) -> None:
-    path = _output(settings)
+def _write(results: Mapping[str, Mapping[str, float]], step: int, path: pathlib.Path) -> None:
     for line in estimates.table(results, step=step):
         print(line)
     found = {"step": step, **evaluated_numbers.to_json(results)}
@@ -220,22 +226,20 @@ def _write(
     print(f"written to {path}")
 
 
-def _output(settings: ml_collections.ConfigDict) -> pathlib.Path:
+def _output(workdir: str) -> pathlib.Path:
     """The file for the numbers."""
-    return paths.path(flags.FLAGS.output or paths.path(settings.workdir) / "evaluation.json")
+    return paths.path(flags.FLAGS.output or paths.path(workdir) / "evaluation.json")
 
 
-def _write_predictions(
-    predictions: Sequence[Mapping[str, Any]], settings: ml_collections.ConfigDict
-) -> None:
+def _write_predictions(predictions: Sequence[Mapping[str, Any]], name: str) -> None:
     """Write a line of JSON for each row, where `evaluate.predictions` names a file."""
-    if not settings.evaluate.predictions:
+    if not name:
         return
-    path = paths.path(settings.evaluate.predictions)
+    path = paths.path(name)
     with command_line.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(one) + "\n" for one in predictions))
 
 
 if __name__ == "__main__":
-    evaluate(CONFIG)
+    main(SETTINGS)

@@ -37,7 +37,7 @@ if __name__ == "__main__":
     from t5x_like.experiment import allocator, command_line
 
     allocator.use()
-    CONFIG = command_line.read(
+    SETTINGS = command_line.read(
         __doc__,
         checkpoint=(None, "a checkpoint, or a folder of them; best: the run's best one"),
         average=(1, "newest checkpoints to average"),
@@ -49,9 +49,11 @@ if __name__ == "__main__":
         stream=(False, "show answers token by token"),
         log_probs=(False, "add the generated tokens and their log p"),
     )
-    command_line.keep_compiled_programs(CONFIG)
+    command_line.keep_compiled_programs(SETTINGS)
 
 import contextlib
+import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -61,29 +63,26 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-import ml_collections
 import numpy as np
 from absl import flags
 
-from t5x_like import config, reading
-from t5x_like.config import one_line_errors
+from t5x_like import partitioning, reading
+from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.experiment import (
     command_line,
     completion,
     data_side,
     fingerprints,
-    model_side,
-    text_data,
 )
-from t5x_like.experiment.tasks import choose_task
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment.run import Part, Run, choose_part
 from t5x_like.inference import example_display, interactive, predictions, text_model
 from t5x_like.inference.dialog import dialog_settings, terminal
 from t5x_like.inference.dialog.dialog_model import DialogModel
+from t5x_like.inference.dialog.dialog_settings import DialogSettings
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import hint
-from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained import from_pretrained
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.vocabularies.chat import find_template
 
@@ -103,32 +102,58 @@ _OF_BEAMS = (
 )
 
 
-def infer(settings: ml_collections.ConfigDict) -> None:
-    """Generate or predict for each input, in batches."""
-    arguments = flags.FLAGS
+def main(settings: RunSettings) -> None:
+    """Generate or predict for each input; a mistake is one line and exit status 2."""
     with one_line_errors():
         _check_flags()
-        settings = completion.complete(settings)
-        path = completion.model_folder(settings, checkpoint=arguments.checkpoint)
-        dialog_settings.read(settings.dialog.to_dict())  # a mistake there is one before work
-        task = choose_task(config.phases(settings)[-1].settings, name=arguments.task)
-        settings = task.settings
-        text = text_data.build(settings)
-        before = open_source(path).run.get("fingerprints", {})
-        fingerprints.check_vocabulary(
-            before, text.vocabulary.digest, vocabulary=settings.data.vocabulary
-        )
-        pretrained = from_pretrained(path, average=arguments.average).for_task(task.name)
-        predicted = predictions.name_of(pretrained)
-        if predicted == predictions.TEXT:
-            _generate(pretrained, settings, text)
-            return
+        infer(completion.complete(Run(settings)))
+
+
+def infer(run: Run) -> None:
+    """Do the job that the flags choose, with the model of a checkpoint.
+
+    Raises:
+        ValueError: the checkpoint, the task or a setting does not exist, or the model does
+            something else than the job needs.
+    """
+    given = flags.FLAGS
+    path = completion.model_folder(run.settings, checkpoint=given.checkpoint)
+    dialog = dialog_settings.read(run.settings.dialog)  # a mistake there is one before work
+    part = choose_part(run.phases[-1].parts, name=given.task)
+    before = open_source(path).run.get("fingerprints", {})
+    fingerprints.check_vocabulary(
+        before, part.text.vocabulary.digest, vocabulary=part.data.vocabulary
+    )
+    pretrained = from_pretrained(path, average=given.average).for_task(part.name)
+    kind = predictions.name_of(pretrained)
+    mesh = functools.partial(partitioning.make_mesh, dataclasses.asdict(run.settings.mesh))
+    if kind != predictions.TEXT:
         for name in ("interactive", "stream", "log_probs"):
-            if getattr(arguments, name):
+            if getattr(given, name):
                 raise ValueError(
-                    f"--{name} needs a model that generates text; this one predicts {predicted}"
+                    f"--{name} needs a model that generates text; this one predicts {kind}"
                 )
-        _predict(pretrained, settings, text)
+        predictor = predictions.build(pretrained, part)
+        if given.examples:
+            show_predictions(predictor, data_side.build(part, mesh()), count=given.examples)
+        else:
+            predict_lines(predictor, given.input, given.output)
+        return
+    if given.interactive or given.stream:
+        part = without_beams(part)
+    model = text_model.build(pretrained, part)
+    if given.interactive and run.settings.dialog:
+        talk(model, dialog)
+    elif given.interactive:
+        converse(model, template=part.data.settings.get("template", ""))
+    elif given.examples:
+        show_examples(model, data_side.build(part, mesh()), count=given.examples)
+    elif given.stream:
+        stream_answers(model, given.input)
+    elif given.log_probs:
+        answer_lines_with_log_probs(model, given.input, given.output)
+    else:
+        answer_lines(model, given.input, given.output)
 
 
 def _check_flags() -> None:
@@ -157,74 +182,70 @@ def _check_flags() -> None:
             raise ValueError(f"--output={given.output!r} is also the --input: give another file")
 
 
-def _predict(pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData) -> None:
-    arguments = flags.FLAGS
-    predictor = predictions.build(pretrained, settings, text)
-    if arguments.examples:
-        _show_predictions(predictor, _inputs(settings, text), count=arguments.examples)
-        return
-    lines = _read(arguments.input, with_objects=True)
-    _write(_predictions(predictor, lines, size=settings.data.batch_size), arguments.output)
-
-
-def _generate(pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData) -> None:
-    arguments = flags.FLAGS
-    if arguments.interactive or arguments.stream:
-        settings = without_beams(settings)
-    model = text_model.build(pretrained, settings, text)
-    if arguments.interactive:
-        _converse(model, settings)
-    elif arguments.examples:
-        _show_examples(model, _inputs(settings, text), count=arguments.examples)
-    elif arguments.stream:
-        with contextlib.suppress(KeyboardInterrupt):  # what was typed stays
-            for prompt in _counted(model, map(str, _read(arguments.input, with_objects=False))):
-                interactive.type_out(model, prompt, out=sys.stdout)
-    else:
-        texts = _counted(model, map(str, _read(arguments.input, with_objects=False)))
-        size = settings.data.batch_size
-        _write(_answers(model, texts, size=size, log_probs=arguments.log_probs), arguments.output)
-
-
-def _converse(model: TextModel, settings: ml_collections.ConfigDict) -> None:
-    ends: dict[str, Any] = {"lines": sys.stdin, "out": sys.stdout}
-    if settings.dialog:
-        of_dialog = dialog_settings.read(settings.dialog.to_dict())
-        terminal.talk(DialogModel(model, of_dialog), **ends)
-    elif template := settings.data.settings.to_dict().get("template"):
-        interactive.chat(model, find_template(template), **ends)
-    else:
-        interactive.converse(model, **ends)
-
-
-def without_beams(settings: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-    """The config without beam search, unless the command line asks for it: then it is an error."""
+def without_beams(part: Part) -> Part:
+    """The task without beam search, unless the command line asks for it: then it is an error."""
     if any(word.startswith("--config.decode.num_beams=") for word in sys.argv):
-        return settings
-    settings = settings.copy_and_resolve_references()
-    with settings.unlocked():
-        for name in _OF_BEAMS:
-            if name in settings.decode:
-                del settings.decode[name]
-    return settings
+        return part
+    kept = {name: value for name, value in part.decode.items() if name not in _OF_BEAMS}
+    return dataclasses.replace(part, decode=kept)
 
 
-def _answers(
-    model: TextModel, texts: Iterable[str], *, size: int, log_probs: bool
-) -> Iterator[dict[str, Any]]:
-    for some in _batched(texts, size):
-        prompts = [model.prompt(text) for text in some]
-        written = model.generate_tokens(prompts)
-        scores = model.score_written(prompts, written) if log_probs else []
-        for number, (prompt, tokens) in enumerate(zip(prompts, written, strict=True)):
-            answer: dict[str, Any] = {
-                "inputs": some[number],
-                "prediction": model.text(tokens, prompt=prompt),
-            }
-            if log_probs:
-                answer["tokens"] = [model.piece(token) for token in tokens]
-                answer["log_probs"] = scores[number].log_probs.tolist()
-            yield answer
+def talk(model: TextModel, settings: DialogSettings) -> None:
+    """Talk with a dialog model in the terminal."""
+    terminal.talk(DialogModel(model, settings), lines=sys.stdin, out=sys.stdout)
+
+
+def converse(model: TextModel, *, template: str) -> None:
+    """Read prompts from the terminal, or the turns of a conversation in a chat template."""
+    if template:
+        interactive.chat(model, find_template(template), lines=sys.stdin, out=sys.stdout)
+    else:
+        interactive.converse(model, lines=sys.stdin, out=sys.stdout)
+
+
+def stream_answers(model: TextModel, file: str) -> None:
+    """Type the answer to each prompt of a file, token by token."""
+    with contextlib.suppress(KeyboardInterrupt):  # what was typed stays
+        for prompt in _prompts(model, file):
+            interactive.type_out(model, prompt, out=sys.stdout)
+
+
+def answer_lines(model: TextModel, file: str, output: str) -> None:
+    """Write the answer to each line of a file as a line of JSON."""
+    lines = _prompts(model, file)
+
+    def answers() -> Iterator[dict[str, Any]]:
+        for texts in _batched(lines, model.batch_size):
+            prompts = [model.prompt(text) for text in texts]
+            written = model.generate_tokens(prompts)
+            for text, prompt, tokens in zip(texts, prompts, written, strict=True):
+                yield {"inputs": text, "prediction": model.text(tokens, prompt=prompt)}
+
+    _write(answers(), output)
+
+
+def answer_lines_with_log_probs(model: TextModel, file: str, output: str) -> None:
+    """Write the answers with their tokens, and the natural log p of each."""
+    lines = _prompts(model, file)
+
+    def answers() -> Iterator[dict[str, Any]]:
+        for texts in _batched(lines, model.batch_size):
+            prompts = [model.prompt(text) for text in texts]
+            written = model.generate_tokens(prompts)
+            scores = model.score_written(prompts, written)
+            for text, prompt, tokens, score in zip(texts, prompts, written, scores, strict=True):
+                yield {
+                    "inputs": text,
+                    "prediction": model.text(tokens, prompt=prompt),
+                    "tokens": [model.piece(token) for token in tokens],
+                    "log_probs": score.log_probs.tolist(),
+                }
+
+    _write(answers(), output)
+
+
+def _prompts(model: TextModel, file: str) -> Iterator[str]:
+    return _counted(model, map(str, _read(file, with_objects=False)))
 
 
 def _counted(model: TextModel, texts: Iterable[str]) -> Iterator[str]:
@@ -243,10 +264,6 @@ def _counted(model: TextModel, texts: Iterable[str]) -> Iterator[str]:
         )
 
 
-def _inputs(settings: ml_collections.ConfigDict, text: TextData) -> data_side.Inputs:
-    return data_side.build(settings, model_side.build(settings).mesh, text=text)
-
-
 def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
     shown, file = ("standard output", os.dup(1)) if name == "-" else (name, name)
     with command_line.writing(shown), open(file, "w") as out:
@@ -255,7 +272,7 @@ def _write(answers: Iterable[Mapping[str, Any]], name: str) -> None:
             out.flush()
 
 
-def _show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> None:
+def show_examples(model: TextModel, data: data_side.Inputs, *, count: int) -> None:
     """Show examples; of spans also how many are filled exactly, over enough examples to compare."""
     rows = data_side.rows(data.eval_batches(data.eval_tasks[0]))
     pairs = [_prompt_of(row, model) for row in itertools.islice(rows, max(count, _COUNTED))]
@@ -302,16 +319,21 @@ def _prompt_of(example: Mapping[str, np.ndarray], model: TextModel) -> tuple[lis
     return [int(one) for one in prompt], model.until_end(targets[written])
 
 
-def _predictions(
-    predictor: Predictor, lines: Iterable[Line], *, size: int
-) -> Iterator[dict[str, Any]]:
-    for some in _batched(lines, size):
-        items = [{"text_a": line} if isinstance(line, str) else line for line in some]
-        for line, predicted in zip(some, predictor(items), strict=True):
-            yield {"inputs": line, **predicted}
+def predict_lines(predictor: Predictor, file: str, output: str) -> None:
+    """Write the prediction for each line of a file as a line of JSON."""
+    lines = _read(file, with_objects=True)
+
+    def predicted() -> Iterator[dict[str, Any]]:
+        for some in _batched(lines, predictor.batch_size):
+            items = [{"text_a": line} if isinstance(line, str) else line for line in some]
+            for line, prediction in zip(some, predictor(items), strict=True):
+                yield {"inputs": line, **prediction}
+
+    _write(predicted(), output)
 
 
-def _show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int) -> None:
+def show_predictions(predictor: Predictor, data: data_side.Inputs, *, count: int) -> None:
+    """Show held-out examples with what the model predicts for them."""
     prediction, task = predictor.prediction, data.eval_tasks[0]
     rows: Iterable[Mapping[str, Any]] = data.held_out_rows(task)
     if prediction.from_batches:
@@ -379,4 +401,4 @@ def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 if __name__ == "__main__":
-    infer(CONFIG)
+    main(SETTINGS)

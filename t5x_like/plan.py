@@ -17,7 +17,7 @@ if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import command_line
 
-    CONFIG = command_line.read(
+    SETTINGS = command_line.read(
         __doc__,
         topology=(None, "v4:12x16x16, v5e:4x4, ... or cpu:8"),
         json=(None, "JSON file for the plan"),
@@ -30,19 +30,19 @@ import contextlib
 import sys
 
 import jax
-import ml_collections
 from absl import flags
 
-from t5x_like.config import one_line_errors
+from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.evaluation import while_training
 from t5x_like.experiment import command_line
+from t5x_like.experiment.run import Run
 from t5x_like.planning import chips, report, search
 from t5x_like.planning.chips import NoCompilerError, Topology
 from t5x_like.planning.report import Plan
 
 
-def plan(settings: ml_collections.ConfigDict) -> None:
-    """Print the plan of a config, and write it to the file that --json names."""
+def main(settings: RunSettings) -> None:
+    """Print the plan of a run, and write it to the file that --json names."""
     # Devices are described, not used: an attached accelerator stays free.
     jax.config.update("jax_platforms", "cpu")
     given = flags.FLAGS
@@ -53,18 +53,19 @@ def plan(settings: ml_collections.ConfigDict) -> None:
             command_line.check_file("--json", given.json)
         if given.tries < 1:
             raise ValueError(f"--tries={given.tries} must be 1 or more")
+        run = Run(settings)
         topology = chips.topology(given.topology) if given.topology else None
         if topology is not None:
             with contextlib.suppress(NoCompilerError):  # the counts need no compiler
                 topology.devices()  # simulated ones before JAX starts with one
             if not given.search:
-                report.check_layout(settings, topology)
-        found = report.arithmetic(settings, task=given.task or "")
-        if while_training.generates(settings):
+                report.check_layout(run, topology)
+        found = report.arithmetic(run, task=given.task or "")
+        if while_training.generates(run):
             found["generates"] = True
     if topology is not None:
         with one_line_errors():
-            found = _on_topology(found, settings, topology)
+            found = _on_topology(found, run, topology)
     print(report.text(found))
     if given.json:
         with one_line_errors(OSError):
@@ -73,17 +74,17 @@ def plan(settings: ml_collections.ConfigDict) -> None:
         sys.exit(1)
 
 
-def _on_topology(found: Plan, settings: ml_collections.ConfigDict, topology: Topology) -> Plan:
+def _on_topology(found: Plan, run: Run, topology: Topology) -> Plan:
     try:
         number = len(topology.devices())
         if flags.FLAGS.search:
-            return search.best(found, settings, topology, tries=flags.FLAGS.tries)
+            return search.best(found, run, topology, tries=flags.FLAGS.tries)
         print(f"compiling for {topology.name}, {number:,} devices ...", file=sys.stderr, flush=True)
-        return report.with_compiler(found, settings, topology)
+        return report.with_compiler(found, run, topology)
     except NoCompilerError:
         print(report.text(found) + "\n")
         raise
 
 
 if __name__ == "__main__":
-    plan(CONFIG)
+    main(SETTINGS)

@@ -27,9 +27,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import ml_collections
-
-from t5x_like.config import check, one_line_errors
+from t5x_like.config import RunSettings, one_line_errors, parse
 from t5x_like.experiment import command_line
 from t5x_like.names import choose
 
@@ -115,7 +113,7 @@ def write_ladder(arguments: Sequence[str]) -> None:
     own, of_config = _divide(arguments)
     given = parser.parse_args(own)
     command_line.check_folder("--output", given.output)
-    base = _base_config(of_config, system=given.system)
+    base = _base_settings(of_config, system=given.system)
     _count_on_cpu()
     from t5x_like.scaling_laws import ladder, running
 
@@ -178,15 +176,13 @@ def _divide(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return [one for one in arguments if one not in of_config], of_config
 
 
-def _base_config(arguments: Sequence[str], *, system: str | None) -> ml_collections.ConfigDict:
-    """The config that the runs of a ladder vary."""
+def _base_settings(arguments: Sequence[str], *, system: str | None) -> RunSettings:
+    """The settings that the runs of a ladder vary."""
     if not any(one.startswith("--config=") for one in arguments):
         if not system:
             raise ValueError("--system is not set: name a system, or give --config=FILE:SIZE")
         arguments = [f"--config=configs/{system}.py:demo", *arguments]
-    config, _ = command_line.parse(arguments)
-    check(config)
-    return config
+    return parse(command_line.parse(arguments)[0])
 
 
 def _numbers(flag: str, text: str) -> tuple[float, ...]:

@@ -78,7 +78,7 @@ def _run(given: argparse.Namespace, changes: dict[str, Any]) -> None:
     runs = cells.runs_of(found)
     for run in runs:  # what is wrong with a network or a vocabulary is an error now
         estimate.of_run(run)
-    for vocabulary in dict.fromkeys(run.config.data.vocabulary for run in runs):
+    for vocabulary in dict.fromkeys(run.settings.data.vocabulary for run in runs):
         if vocabulary:  # else that of the folder in `initialize`
             vocabularies.load(vocabulary)
     if given.plan:

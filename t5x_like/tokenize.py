@@ -16,7 +16,7 @@ if __name__ == "__main__":
     # Before the imports below, which take seconds: help and errors are quick.
     from t5x_like.experiment import command_line
 
-    CONFIG = command_line.read(
+    SETTINGS = command_line.read(
         __doc__,
         output=(None, "folder to write"),
         processes=(0, "that tokenize at once; 0: as many as this machine has CPUs"),
@@ -24,17 +24,17 @@ if __name__ == "__main__":
 
 import os
 import pathlib
+from typing import Any
 
-import ml_collections
 from absl import flags
 
 from t5x_like.batches import data_modules, tokenized_parts
-from t5x_like.config import one_line_errors
+from t5x_like.config import RunSettings, one_line_errors
 from t5x_like.experiment import command_line
 from t5x_like.grain_pipeline import tokenized_writing
 
 
-def tokenize(config: ml_collections.ConfigDict) -> None:
+def tokenize(settings: RunSettings) -> None:
     """Write the folder that --output names; a mistake gives one line and exit status 2."""
     with one_line_errors(ValueError, OSError):
         output, processes = flags.FLAGS.output, flags.FLAGS.processes
@@ -42,34 +42,34 @@ def tokenize(config: ml_collections.ConfigDict) -> None:
             raise ValueError(f"--output={output!r} must be a folder of this machine")
         if processes < 0:
             raise ValueError(f"--processes={processes} must be 0 or more")
-        if config.tasks:
+        if settings.tasks:
             raise ValueError(
                 "the config has several tasks, and each may have other data: give a config of one, "
                 "and set data.tokenized in tasks.NAME.data"
             )
         command_line.check_folder("--output", pathlib.Path(output).expanduser())
         processes = processes or os.cpu_count() or 1
-        for whole, files in tokenized_parts.write(_text(config), output, processes=processes):
+        for whole, files in tokenized_parts.write(_text(settings), output, processes=processes):
             print(f"{whole:,} of {files:,} files", flush=True)
     print(f"{output}: read it by --config.data.tokenized={output}")
 
 
-def _text(config: ml_collections.ConfigDict) -> tokenized_parts.Text:
-    """The text of a config; the data module decides who reads it."""
-    data = config.data
-    text = {
+def _text(settings: RunSettings) -> tokenized_parts.Text:
+    """The text of a run; the data module decides who reads it."""
+    data = settings.data
+    text: dict[str, Any] = {
         "module": data.module,
-        "settings": data.settings.to_dict(),
+        "settings": dict(data.settings),
         "vocabulary": data.vocabulary,
-        "tasks": tuple(dict.fromkeys((data.task, *config.evaluate.tasks))),
+        "tasks": tuple(dict.fromkeys((data.task, *settings.evaluate.tasks))),
     }
     if hasattr(data_modules.load(data.module), data_modules.CORPORA):
         return tokenized_writing.Documents(**text)
     from t5x_like.preprocessing.offline_caching import TextOfTasks  # loads TensorFlow
 
-    settings = data.objective_settings.to_dict()
-    return TextOfTasks(**text, objective=data.objective, objective_settings=settings)
+    own = dict(data.objective_settings)
+    return TextOfTasks(**text, objective=data.objective, objective_settings=own)
 
 
 if __name__ == "__main__":
-    tokenize(CONFIG)
+    tokenize(SETTINGS)

@@ -17,8 +17,8 @@ if __name__ == "__main__":
 
     allocator.use()
     command_line.connect_processes()
-    CONFIG = command_line.read(__doc__)
-    command_line.keep_compiled_programs(CONFIG)
+    SETTINGS = command_line.read(__doc__)
+    command_line.keep_compiled_programs(SETTINGS)
 
 import contextlib
 import dataclasses
@@ -28,12 +28,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import ml_collections
+from jax.sharding import Mesh
 
 from t5x_like import config, partitioning, paths, processes
 from t5x_like.batches.task_reading import NoExampleError
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints, CheckpointWriteError, DataState
-from t5x_like.config import Phase, one_line_errors
+from t5x_like.config import RunSettings, one_line_errors
+from t5x_like.config.run_settings import DataSettings, TrainSettings
 from t5x_like.evaluation import run_report
 from t5x_like.evaluation.best_so_far import BestSoFar
 from t5x_like.evaluation.while_training import Evaluator, Schedule
@@ -52,7 +53,7 @@ from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.memories import Data, Models
 from t5x_like.experiment.model_side import Experiment
 from t5x_like.experiment.reporting import Writers
-from t5x_like.experiment.tasks import choose_by_step, run_tasks
+from t5x_like.experiment.run import Part, Phase, Run
 from t5x_like.experiment.tensorboard_files import TensorBoardWriter
 from t5x_like.experiment.workdir_lock import LockedError, WorkdirLock
 from t5x_like.reading import FileError
@@ -60,7 +61,7 @@ from t5x_like.training import flops
 from t5x_like.training.loop import Log, NonFiniteError, Outcome, Work, fit
 from t5x_like.training.profile import Profile
 from t5x_like.training.state import TrainState
-from t5x_like.training.task_batches import TaskBatches
+from t5x_like.training.task_batches import TaskBatches, task_at, task_of_epoch
 from t5x_like.training.watchdog import Watchdog
 
 # What ends a run that has begun with one line.
@@ -71,85 +72,91 @@ _MOST_REWINDS = 10
 
 
 @processes.ending_together()
-def train(settings: ml_collections.ConfigDict) -> None:
-    """Train to the config's `train.steps`, from the newest checkpoint if there is one."""
+def main(settings: RunSettings) -> None:
+    """Fill in what the settings leave open, and train; a mistake is one line and exit status 2."""
     partitioning.connect_processes()
     with one_line_errors():
-        settings = completion.complete(settings)
-        workdir = run_folder.find(settings)
+        run = completion.complete(Run(settings))
+    train(run)
+
+
+def train(run: Run) -> None:
+    """Train to the run's `train.steps`, from the newest checkpoint if there is one."""
+    with one_line_errors():
+        workdir = run_folder.find(run.settings)
         lock = WorkdirLock(workdir, report=functools.partial(print, flush=True))
         processes.on_first_process(lock.refuse_if_alive)
-        stored = run_folder.stored(workdir, settings)
-        models = model_side.build_tasks(settings)
+        stored = run_folder.stored(workdir, run)
+        models = model_side.build_tasks(run)
         first = next(iter(models.values()))
-        phases = config.phases(settings)
-        parts = [_data(phase, first, stored) for phase in phases]
-        schedule = Schedule(settings)
+        data = [_data(phase, first.mesh, stored) for phase in run.phases]
+        schedule = Schedule(run)
         best = schedule.best(workdir / "checkpoints")
     with first.layout(), contextlib.ExitStack() as opened:
         with one_line_errors():
-            works, carry = _traced(models, phases, parts)
-            _check_best(best, schedule, models, parts[0])
+            works, carry = _traced(models, run.phases, data)
+            _check_best(best, schedule, models, data[0])
+            phases = list(zip(run.phases, data, works, strict=True))
             prints = processes.on_first_process(
-                functools.partial(_fingerprints, settings, phases, parts, stored)
+                functools.partial(_fingerprints, run.settings.data, phases, stored)
             )
             processes.on_first_process(lambda: opened.enter_context(lock))
-            saver = opened.enter_context(_saver(settings, lock, parts, prints, best))
+            saver = opened.enter_context(_saver(run, lock, data[0], prints, best))
             restore = functools.partial(_restore, first, carry, saver)
             state, position = restore()
             writer = opened.enter_context(contextlib.closing(open_writer(workdir)))
-        run = _Run(
+        training = _Training(
+            settings=run.settings,
             models=models,
-            phases=list(zip(phases, parts, works, strict=True)),
+            phases=phases,
             writer=writer,
             saver=saver,
             so_far=BestSoFar(best, schedule, saver, step=int(state.step)),
             restore=restore,
-            begin=functools.partial(_begin, settings, workdir, stored),
+            begin=functools.partial(_begin, run.settings, workdir, stored),
         )
         with one_line_errors(NonFiniteError, status=NonFiniteError.STATUS):
-            outcome = run.train(state, position, on_nonfinite=settings.train.on_nonfinite)
+            outcome = training.all_phases(state, position)
     with one_line_errors(WriteError, FileError):
-        run_report.write(outcome, workdir, parts[-1])
+        run_report.write(outcome, workdir, data[-1])
     if not outcome.interrupted:
-        run.so_far.report()
+        training.so_far.report()
 
 
 def _saver(
-    settings: ml_collections.ConfigDict,
+    run: Run,
     lock: WorkdirLock,
-    parts: Sequence[Data],
+    data: Data,
     prints: dict[str, Any] | None,
     best: BestCheckpoint | None,
 ) -> Checkpoints:
-    metadata = {"data_shards": _any(parts[0]).shards, "fingerprints": prints}
-    metadata |= {"labels": completion.labels(settings)}
+    settings = run.settings
+    shards = next(iter(data.values())).shards  # the same for all tasks
+    metadata = {"data_shards": shards, "fingerprints": prints, "labels": completion.labels(run)}
     return Checkpoints(
         paths.path(settings.workdir) / "checkpoints",
         every=settings.checkpoint.every,
         keep=settings.checkpoint.keep,
         keep_every=settings.checkpoint.keep_every or None,
-        metadata={"config": config.to_dict(settings), **metadata, **completion.origin(settings)},
+        metadata={"config": config.to_dict(settings), **metadata, **completion.origin(run)},
         best=best,
         may_write=lock.check,
     )
 
 
 def _fingerprints(
-    settings: ml_collections.ConfigDict,
-    phases: Sequence[Phase],
-    parts: Sequence[Data],
+    settings: DataSettings,
+    phases: Sequence[tuple[Phase, Data, Any]],
     stored: run_folder.Stored | None,
 ) -> dict[str, Any]:
     """The fingerprints of a run, compared with those of its checkpoint."""
-    found = fingerprints.of_run(list(zip(phases, parts, strict=True)))
+    found = fingerprints.of_run([(phase, data) for phase, data, _ in phases])
     if stored is not None:
-        data = settings.data
         for line in fingerprints.compare(
             stored.fingerprints,
             found,
-            vocabulary=data.vocabulary,
-            allow_changed=data.allow_changed,
+            vocabulary=settings.vocabulary,
+            allow_changed=settings.allow_changed,
         ):
             print(line, flush=True)
     return found
@@ -167,23 +174,19 @@ def open_writer(workdir: pathlib.Path) -> Writers:
     return Writers(writers, workdir)
 
 
-def _any(data: Data) -> Inputs:
-    return next(iter(data.values()))
-
-
-def _data(phase: Phase, model: Experiment, stored: run_folder.Stored | None) -> dict[str, Inputs]:
+def _data(phase: Phase, mesh: Mesh, stored: run_folder.Stored | None) -> dict[str, Inputs]:
     """The data of the tasks in a phase."""
     shards = None if stored is None else stored.shards
-    for task in run_tasks(phase.settings):
-        partitioning.check_batch(task.settings.data.batch_size, model.mesh.shape)
+    for part in phase.parts:
+        partitioning.check_batch(part.data.batch_size, mesh.shape)
     return {
-        task.name: data_side.build(task.settings, model.mesh, shards=shards, phase=phase.reading)
-        for task in run_tasks(phase.settings)
+        part.name: data_side.build(part, mesh, shards=shards, phase=phase.reading)
+        for part in phase.parts
     }
 
 
 def _traced(
-    models: Models, phases: Sequence[Phase], parts: Sequence[Data]
+    models: Models, phases: Sequence[Phase], data: Sequence[Data]
 ) -> tuple[list[dict[str, Work]], Any]:
     """The work of a step by phase and task, and the shapes of the memory.
 
@@ -192,10 +195,10 @@ def _traced(
     Raises:
         ValueError: as `memories.check` and `memories.check_data`.
     """
-    works = [{name: _work(model, data[name]) for name, model in models.items()} for data in parts]
-    carries = [memories.abstract(models, data) for data in parts]
+    works = [{name: _work(model, own[name]) for name, model in models.items()} for own in data]
+    carries = [memories.abstract(models, own) for own in data]
     memories.check(carries, phases)
-    memories.check_data(models, parts)
+    memories.check_data(models, data)
     return works, carries[0]
 
 
@@ -224,7 +227,7 @@ def _restore(
         return model.initial_state(), None
     state, position = restored
     if jax.process_index() == 0:
-        step, last = int(state.step), model.config.train.steps
+        step, last = int(state.step), model.run.settings.train.steps
         print(f"going on from step {step} in {saver.folder}", flush=True)
         if step >= last:
             print(f"train.steps={last}, and the run has taken {step}: no step is left", flush=True)
@@ -232,7 +235,7 @@ def _restore(
 
 
 def _begin(
-    settings: ml_collections.ConfigDict,
+    settings: RunSettings,
     workdir: pathlib.Path,
     stored: run_folder.Stored | None,
     step: int,
@@ -249,16 +252,18 @@ def _begin(
 
 
 @dataclasses.dataclass
-class _Run:
-    """A run whose settings are checked.
+class _Training:
+    """The training of a run that is checked and opened.
 
     Attributes:
+        settings: of the run.
         models: by task.
         phases: each with its data and the work of a step, by task.
         restore: the newest checkpoint's state and position in the data, or the first ones.
         begin: gets the step at which the run starts or resumes, once its data are there.
     """
 
+    settings: RunSettings
     models: Models
     phases: Sequence[tuple[Phase, Data, dict[str, Work]]]
     writer: Writers
@@ -268,7 +273,7 @@ class _Run:
     begin: Callable[[int], None]
     begun: bool = False
 
-    def train(self, state: TrainState, position: DataState | None, *, on_nonfinite: str) -> Outcome:
+    def all_phases(self, state: TrainState, position: DataState | None) -> Outcome:
         """Take the remaining steps of all phases, from a position in the data.
 
         Raises:
@@ -278,9 +283,10 @@ class _Run:
         for attempt in range(_MOST_REWINDS + 1):
             start = int(state.step)
             try:
-                return self._train(state, position, skip=skipped.get(start, 0))
+                return self._all_phases(state, position, skip=skipped.get(start, 0))
             except NonFiniteError as error:
-                if on_nonfinite != "skip_data" or attempt == _MOST_REWINDS:
+                skips = self.settings.train.on_nonfinite == "skip_data"
+                if not skips or attempt == _MOST_REWINDS:
                     raise
                 problem, bad = str(error), error.step
             del state  # after the handler, whose error held the state of the failed step
@@ -295,7 +301,7 @@ class _Run:
                 print(f"{problem} Going on without {skipped[start]} batches", flush=True)
         raise AssertionError("the last attempt returns or raises")
 
-    def _train(self, state: TrainState, position: DataState | None, *, skip: int) -> Outcome:
+    def _all_phases(self, state: TrainState, position: DataState | None, *, skip: int) -> Outcome:
         outcome = Outcome(state, interrupted=False, stopped=self.so_far.stops)
         for phase, data, works in self.phases:
             if self.so_far.remains(outcome, phase):
@@ -303,7 +309,7 @@ class _Run:
                 batches.skip(skip)
                 skip = 0
                 outcome = self._fit(state, phase, data, works, batches)
-                if phase.last < phase.settings.train.steps:  # another phase may read on
+                if phase.last < self.settings.train.steps:  # another phase may read on
                     position = dict(batches.state() or {})
                     for inputs in data.values():
                         inputs.stop_reading()
@@ -314,7 +320,9 @@ class _Run:
     ) -> tuple[TrainState, TaskBatches]:
         """The state and the batches of the next step of a phase."""
         with one_line_errors():
-            batches = _batches(phase, data, step=int(state.step))
+            batches = _batches(
+                phase.parts, data, step=int(state.step), seed=self.settings.train.seed
+            )
             begins = state.step == phase.first and phase.reading == phase.name
             if position is not None and not begins:
                 batches.restore(position)
@@ -334,7 +342,7 @@ class _Run:
         batches: TaskBatches,
     ) -> Outcome:
         """Take the remaining steps of a phase, on batches of its own shapes."""
-        first, settings = next(iter(self.models.values())), phase.settings
+        first, settings = next(iter(self.models.values())), self.settings
         if phase.name and jax.process_index() == 0:
             print(
                 f"\nphase {phase.name!r}: steps {int(state.step) + 1} to {phase.last}", flush=True
@@ -346,10 +354,10 @@ class _Run:
                 batches=batches,
                 put=first.put,
                 steps=phase.last,
-                log=_log(phase, self.models, works, self.writer),
+                log=_log(settings.train, phase.name, works, self.writer),
                 checkpoints=self.saver,
                 evaluate=Evaluator(
-                    self.so_far.schedule, settings, models=self.models, data=data, batches=batches
+                    self.so_far.schedule, models=self.models, data=data, batches=batches
                 ),
                 evaluate_every=settings.evaluate.every,
                 evaluate_first=self.so_far.awaits(state, phase),
@@ -363,31 +371,39 @@ class _Run:
             )
 
 
-def _batches(phase: Phase, data: Data, *, step: int) -> TaskBatches:
+def _batches(parts: Sequence[Part], data: Data, *, step: int, seed: int) -> TaskBatches:
     """The batches of all tasks, from a step on."""
     return TaskBatches(
         {name: inputs.train_batches for name, inputs in data.items()},
-        choose=choose_by_step(run_tasks(phase.settings), seed=phase.settings.train.seed),
+        choose=choose_by_step(parts, seed=seed),
         step=step,
     )
 
 
-def _log(phase: Phase, models: Models, work: dict[str, Work], writer: Writers) -> Log:
+def choose_by_step(parts: Sequence[Part], *, seed: int) -> Callable[[int], str]:
+    """The function from a step to the task of its batch: by the share, or by epochs of batches."""
+    batches = {part.name: part.batches for part in parts if isinstance(part.batches, int)}
+    if batches:
+        return functools.partial(task_of_epoch, batches=batches, seed=seed)
+    shares = {part.name: part.share for part in parts}
+    return functools.partial(task_at, shares=shares, seed=seed)
+
+
+def _log(train: TrainSettings, phase: str, work: dict[str, Work], writer: Writers) -> Log:
     """The log of a phase."""
-    train = next(iter(models.values())).config.train
     return Log(
         writer,
         every=train.log_every,
         work=work,
-        hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(models), phase=phase.name)],
+        hooks=[reporting.ProgressLine(steps=train.steps, tasks=list(work), phase=phase)],
     )
 
 
 def _work(model: Experiment, data: Inputs) -> Work:
     """The work of a step, counted on the shapes of a batch."""
     shapes = data.batch_shapes()
-    peak = flops.peak_flops(jax.devices()[0], model.config.model.get("dtype", "float32"))
-    examples = data.config.data.batch_size
+    peak = flops.peak_flops(jax.devices()[0], model.part.model.get("dtype", "float32"))
+    examples = data.part.data.batch_size
     tokens = sum(
         examples * rows.size // rows.shape[0]
         for name, rows in shapes.items()
@@ -402,4 +418,4 @@ def _work(model: Experiment, data: Inputs) -> Work:
 
 
 if __name__ == "__main__":
-    train(CONFIG)
+    main(SETTINGS)

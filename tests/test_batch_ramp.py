@@ -6,7 +6,9 @@ import pytest
 
 from t5x_like import checkpoints, config, train, vocabularies
 from t5x_like.batches import converters
+from t5x_like.config import parse
 from t5x_like.experiment import reporting
+from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
 from t5x_like.systems import gpt3
@@ -78,7 +80,7 @@ def straight(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "fit", recording)
-        train.train(settings(folder))
+        train.main(parse(settings(folder)))
     return folder, rows
 
 
@@ -130,8 +132,8 @@ def test_a_run_that_dies_logs_the_same_epochs(straight, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(reporting.ProgressLine, "__call__", die)
         with pytest.raises(Killed):
-            train.train(settings(tmp_path, saved_every=1))
-    train.train(settings(tmp_path, saved_every=1))
+            train.main(parse(settings(tmp_path, saved_every=1)))
+    train.main(parse(settings(tmp_path, saved_every=1)))
     logs = [reporting.read_log(folder / "run") for folder in (straight[0], tmp_path)]
     for name in EPOCHS:
         assert logs[0][name] == logs[1][name]
@@ -150,9 +152,9 @@ def test_only_a_batch_size_reads_on(tmp_path):
         "again": {"steps": 1, "batch_size": 32, "lengths": {"targets": 8}, "seed": 7},
     }
     made.train.steps = 8
-    found = config.phases(made)
+    found = of_config(made).phases
     assert [phase.reading for phase in found] == ["small", "small", "long", "long", "again"]
-    assert [phase.settings.data.seed for phase in found] == [0, 0, 2, 2, 7]
+    assert [phase.data.seed for phase in found] == [0, 0, 2, 2, 7]
     assert [(phase.first, phase.last) for phase in found] == [
         (0, 2),
         (2, 5),

@@ -7,7 +7,9 @@ import pathlib
 import pytest
 
 from t5x_like import evaluate, train
+from t5x_like.config import parse
 from t5x_like.evaluation import measures
+from t5x_like.experiment.run import of_config
 from tests.programs import benchmark_rows, command_flags, tiny_encoder, tiny_t5
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -53,9 +55,9 @@ def bert_on_sst2(folder):
 
 def run(config, monkeypatch):
     """Train and evaluate; the numbers of each task."""
-    train.train(config)
+    train.main(parse(config))
     command_flags.give(monkeypatch)
-    evaluate.evaluate(config_file("run")(config.workdir))
+    evaluate.main(parse(config_file("run")(config.workdir)))
     return json.loads((pathlib.Path(config.workdir) / "evaluation.json").read_text())["tasks"]
 
 
@@ -94,19 +96,22 @@ def test_bert_learns_a_task_from_its_file(tmp_path, monkeypatch):
 def test_each_task_of_a_run_has_its_own_measure(tmp_path):
     made = t5_on_glue(tmp_path)
     metrics = {
-        task: measures.of_config(made, data_task=task)["benchmark"].metrics
+        task: measures.of_part(of_config(made).parts[0], data_task=task)["benchmark"].metrics
         for task in ("glue_cola", "glue_stsb")
     }
     assert metrics == {"glue_cola": ("matthews",), "glue_stsb": ("pearson", "spearman")}
     made.evaluate.measures = {}
-    assert [*measures.of_config(made, data_task="glue_cola")] == ["loss", "benchmark"]
+    assert [*measures.of_part(of_config(made).parts[0], data_task="glue_cola")] == [
+        "loss",
+        "benchmark",
+    ]
     made.data.module = "data/text_files.py"
-    assert "benchmark" not in measures.of_config(made, data_task="text_files")
+    assert "benchmark" not in measures.of_part(of_config(made).parts[0], data_task="text_files")
     made.evaluate.measures = {"mine": {"kind": "benchmark"}}
     with pytest.raises(
         ValueError, match=r"evaluate\.measures\.mine: .*has no measure for its tasks"
     ):
-        measures.of_config(made, data_task="text_files")
+        measures.of_part(of_config(made).parts[0], data_task="text_files")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +130,7 @@ def test_a_bad_row_is_one_line_before_training(changes, message, tmp_path, monke
     made = bert_on_sst2(tmp_path)
     monkeypatch.setattr("t5x_like.experiment.model_side.Experiment.initial_state", None)
     with pytest.raises(SystemExit):
-        train.train(made)
+        train.main(parse(made))
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1

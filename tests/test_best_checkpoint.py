@@ -9,8 +9,10 @@ import pytest
 from configs import t5
 from t5x_like import checkpoints, evaluate, train
 from t5x_like.checkpoints import BestCheckpoint, CheckpointError
+from t5x_like.config import parse
 from t5x_like.evaluation.while_training import Evaluator, Schedule
 from t5x_like.experiment import reporting
+from t5x_like.experiment.run import of_config
 from tests.programs import command_flags, tiny_t5
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -60,7 +62,7 @@ def stored(folder):
 @pytest.mark.slow
 def test_the_best_is_kept_beside_the_newest_and_patience_ends_the_run(tmp_path, values, capsys):
     values()
-    train.train(settings(tmp_path, train__patience=2))
+    train.main(parse(settings(tmp_path, train__patience=2)))
     folder = tmp_path / "run" / "checkpoints"
     assert checkpoints.checkpoint_steps(folder) == [2, 4]
     assert stored(tmp_path)["step"] == 2
@@ -71,11 +73,11 @@ def test_the_best_is_kept_beside_the_newest_and_patience_ends_the_run(tmp_path, 
         assert checkpoints.restore_params(path)[1] == 2
 
     seen = values()  # the same command again has nothing to do
-    train.train(settings(tmp_path, train__patience=2))
+    train.main(parse(settings(tmp_path, train__patience=2)))
     assert seen == []
     assert checkpoints.checkpoint_steps(folder) == [2, 4]
 
-    train.train(settings(tmp_path, train__patience=3))  # and with more patience goes on
+    train.main(parse(settings(tmp_path, train__patience=3)))  # and with more patience goes on
     assert seen == [5, 6]
     assert checkpoints.checkpoint_steps(folder) == [5, 6]
 
@@ -85,10 +87,10 @@ def test_the_best_is_kept_beside_the_newest_and_patience_ends_the_run(tmp_path, 
 def test_a_run_killed_before_an_evaluation_evaluates_first(killed_at, tmp_path, values):
     values(killed_at=killed_at)
     with pytest.raises(Killed):
-        train.train(settings(tmp_path))
+        train.main(parse(settings(tmp_path)))
     assert str(killed_at) not in stored(tmp_path)["values"]
     seen = values()
-    train.train(settings(tmp_path))
+    train.main(parse(settings(tmp_path)))
     assert seen == list(range(killed_at, 7))
     assert stored(tmp_path) == {
         "number": LOSS,
@@ -102,10 +104,10 @@ def test_a_run_killed_before_an_evaluation_evaluates_first(killed_at, tmp_path, 
 def test_a_run_killed_in_its_last_evaluation_gets_it_without_a_best_checkpoint(tmp_path, values):
     values(killed_at=6)
     with pytest.raises(Killed):
-        train.train(settings(tmp_path, checkpoint__best=""))
+        train.main(parse(settings(tmp_path, checkpoint__best="")))
     for expected in ([6], []):  # and then the run is finished
         seen = values()
-        train.train(settings(tmp_path, checkpoint__best=""))
+        train.main(parse(settings(tmp_path, checkpoint__best="")))
         assert seen == expected
 
 
@@ -132,7 +134,7 @@ def questions(folder, **changes):
 
 def test_measures_run_on_their_schedule_with_the_newest_parameters(tmp_path, monkeypatch):
     made = questions(tmp_path)
-    train.train(made)
+    train.main(parse(made))
     log = reporting.read_log(tmp_path / "run")
     assert sorted(log["prompted_files/generation/f1"]) == [2, 4]
     assert sorted(log["prompted_files/cross_entropy"]) == [2, 4]
@@ -143,7 +145,7 @@ def test_measures_run_on_their_schedule_with_the_newest_parameters(tmp_path, mon
         pairs[step] = np.mean(own)
     assert log["mean/average"] == pytest.approx(pairs)
     command_flags.give(monkeypatch, checkpoint="best")
-    evaluate.evaluate(made)
+    evaluate.main(parse(made))
     found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     step = stored(tmp_path)["step"]
     assert found["step"] == step
@@ -158,10 +160,10 @@ def test_measures_run_on_their_schedule_with_the_newest_parameters(tmp_path, mon
 def test_t5_is_fine_tuned_with_the_best_checkpoint_on_validation_data(tmp_path):
     made = t5.get_config("fine_tuning")
     made.system, made.model = "t5", {}
-    best = Schedule(made).best(tmp_path)
+    best = Schedule(of_config(made)).best(tmp_path)
     assert best.number == "text_files/generation/f1"
     for step, value in {5_000: 0.5, 10_000: 0.6, 15_000: 0.4}.items():
-        assert Schedule(made).has(best.number, step=step)
+        assert Schedule(of_config(made)).has(best.number, step=step)
         best.add(step, value)
     assert best.step == 10_000
 
@@ -188,7 +190,7 @@ def test_t5_is_fine_tuned_with_the_best_checkpoint_on_validation_data(tmp_path):
 )
 def test_a_mistake_is_one_line_before_training(changes, message, tmp_path, capsys):
     with pytest.raises(SystemExit) as error:
-        train.train(settings(tmp_path, **changes))
+        train.main(parse(settings(tmp_path, **changes)))
     assert error.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ")

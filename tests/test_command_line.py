@@ -12,6 +12,7 @@ import pytest
 
 from t5x_like import config
 from t5x_like.experiment import command_line
+from t5x_like.experiment.run import of_config
 
 ROOT = pathlib.Path(__file__).parents[1]
 T5 = "--config=configs/t5.py:demo"
@@ -72,7 +73,7 @@ def test_numbers_follow_what_is_set_in_the_shell():
     line = ["--config=configs/bert.py:base", "--config.train.steps=20000"]
     found, _ = command_line.parse(line)
     assert found.optimizer.decay_steps == 20_000
-    assert [phase.last for phase in config.phases(found)] == [18_000, 20_000]
+    assert [phase.last for phase in of_config(found).phases] == [18_000, 20_000]
     line = [*line, "--config.optimizer.decay_steps=30000"]
     found, _ = command_line.parse(line)
     assert (found.train.steps, found.optimizer.decay_steps) == (20_000, 30_000)

@@ -15,7 +15,9 @@ import pytest
 
 import t5x_like
 from t5x_like import checkpoints, evaluate, infer, train
+from t5x_like.config import parse
 from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.experiment.run import of_config
 from t5x_like.vocabularies import trainers
 from tests.programs import command_flags, processes, tiny_t5
 
@@ -33,7 +35,7 @@ def settings(folder, **changes):
 def trained(tmp_path_factory):
     """A folder in which four steps were trained."""
     folder = tmp_path_factory.mktemp("trained")
-    train.train(settings(folder))
+    train.main(parse(settings(folder)))
     return folder
 
 
@@ -82,10 +84,10 @@ def test_a_run_leaves_its_traces(trained, capsys):
 @pytest.mark.slow
 def test_the_same_command_goes_on_and_ends_where_one_run_would(trained, tmp_path, capsys):
     whole = settings(tmp_path, train__steps=6, checkpoint__every=6, evaluate__every=6)
-    train.train(whole)
+    train.main(parse(whole))
     shutil.copytree(trained / "run", tmp_path / "half")
     capsys.readouterr()
-    train.train(settings(tmp_path, train__steps=6, workdir=str(tmp_path / "half")))
+    train.main(parse(settings(tmp_path, train__steps=6, workdir=str(tmp_path / "half"))))
     assert "going on from step 4" in capsys.readouterr().out
     parameters = [
         checkpoints.restore_params(tmp_path / name / "checkpoints")[0] for name in ("run", "half")
@@ -98,7 +100,7 @@ def test_fewer_steps_than_the_run_has_taken_are_none(steps, tmp_path, capsys):
     state = mock.Mock(step=4)
     saver = mock.Mock(folder=tmp_path)
     saver.restore_latest.return_value = state, {}
-    model = mock.Mock(config=settings(tmp_path, train__steps=steps))
+    model = mock.Mock(run=of_config(settings(tmp_path, train__steps=steps)))
     assert train._restore(model, None, saver) == (state, {})
     line = f"train.steps={steps}, and the run has taken 4: no step is left"
     assert (line in capsys.readouterr().out) == (steps <= 4)
@@ -106,7 +108,7 @@ def test_fewer_steps_than_the_run_has_taken_are_none(steps, tmp_path, capsys):
 
 def test_evaluate_writes_what_it_measures(trained, given, capsys):
     given()
-    evaluate.evaluate(settings(trained, evaluate__batches=0))
+    evaluate.main(parse(settings(trained, evaluate__batches=0)))
     written = json.loads((trained / "run" / "evaluation.json").read_text())
     assert written["step"] == 4
     measured = written["tasks"]["text_files"]
@@ -119,7 +121,7 @@ def test_infer_answers_each_line(trained, given, tmp_path):
     questions, answers = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
     questions.write_text("".join(f"one two {i}\n" for i in range(10)))  # more than a batch
     given(input=str(questions), output=str(answers))
-    infer.infer(settings(trained))
+    infer.main(parse(settings(trained)))
     rows = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [row["inputs"] for row in rows] == questions.read_text().splitlines()
     assert all(isinstance(row["prediction"], str) for row in rows)
@@ -130,7 +132,7 @@ def test_a_full_disk_is_one_line(name, trained, given, tmp_path, capsys):
     (tmp_path / "questions.txt").write_text("one two\n")
     given(output="/dev/full", input=str(tmp_path / "questions.txt") if name == "infer" else "")
     with pytest.raises(SystemExit) as ended:
-        {"evaluate": evaluate.evaluate, "infer": infer.infer}[name](settings(trained))
+        {"evaluate": evaluate.main, "infer": infer.main}[name](parse(settings(trained)))
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: cannot write /dev/full: No space left on device: make room")
@@ -144,7 +146,7 @@ def test_another_vocabulary_than_the_runs_is_refused(name, trained, given, tmp_p
     given(examples=0 if name == "evaluate" else 1)
     changed = settings(trained, data__vocabulary=str(vocabulary))
     with pytest.raises(SystemExit) as ended:
-        {"evaluate": evaluate.evaluate, "infer": infer.infer}[name](changed)
+        {"evaluate": evaluate.main, "infer": infer.main}[name](parse(changed))
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "other.model' is another vocabulary than the one in the run's checkpoint" in line
@@ -152,7 +154,7 @@ def test_another_vocabulary_than_the_runs_is_refused(name, trained, given, tmp_p
 
 def test_infer_shows_examples(trained, given, capsys):
     given(examples=2)
-    infer.infer(settings(trained))
+    infer.main(parse(settings(trained)))
     shown = capsys.readouterr().out
     # Bytes have no text for a sentinel.
     assert shown.count("model: ") == shown.count("original: ") == 2
@@ -196,7 +198,7 @@ def test_a_mistake_is_one_line_before_anything_is_compiled(
 ):
     monkeypatch.setattr(model_side.Experiment, "initial_state", None)
     with pytest.raises(SystemExit) as ended:
-        train.train(settings(tmp_path, **changes))
+        train.main(parse(settings(tmp_path, **changes)))
     error = capsys.readouterr().err
     assert ended.value.code == 2
     assert error.startswith("error: ")
@@ -207,7 +209,7 @@ def test_a_mistake_is_one_line_before_anything_is_compiled(
 def test_a_checkpoint_that_is_not_there_is_one_line(trained, given, capsys):
     given(checkpoint=str(trained / "run" / "checkpoint"))
     with pytest.raises(SystemExit):
-        evaluate.evaluate(settings(trained))
+        evaluate.main(parse(settings(trained)))
     assert "checkpoints" in capsys.readouterr().err
 
 

@@ -17,8 +17,9 @@ import pytest
 
 from t5x_like import checkpoints, config, evaluate, partitioning, systems, train
 from t5x_like.checkpoints import reading
+from t5x_like.config import parse
 from t5x_like.experiment import data_side, memories, model_side, reporting
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.run import of_config
 from tests.programs import command_flags
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -96,9 +97,9 @@ def finished(folder, name):
     initialize = ""
     if name == "STUDENT":
         (folder / "teacher").mkdir()
-        train.train(settings(folder / "teacher", "TEACHER"))
+        train.main(parse(settings(folder / "teacher", "TEACHER")))
         initialize = folder / "teacher" / "run"
-    train.train(made := settings(folder, name, initialize=initialize))
+    train.main(parse(made := settings(folder, name, initialize=initialize)))
     return made
 
 
@@ -153,7 +154,7 @@ def resumed(made, folder, *, step):
 def test_a_run_stops_and_resumes_bit_for_bit(runs, name, tmp_path):
     made = runs(name)
     again = resumed(made, tmp_path, step=4)
-    train.train(again)
+    train.main(parse(again))
     assert_same(stored(again.workdir, STEPS), stored(made.workdir, STEPS))
     logs = log_of(made), log_of(again)
     held_out = [key for key in logs[0] if key.endswith("text_files/loss")]
@@ -171,7 +172,7 @@ def test_a_run_stops_and_resumes_bit_for_bit(runs, name, tmp_path):
 def test_the_command_evaluate_measures_the_held_out_loss_of_training(runs, name, monkeypatch):
     made, log = runs(name), log_of(runs(name))
     command_flags.give(monkeypatch)
-    evaluate.evaluate(made)
+    evaluate.main(parse(made))
     measured = json.loads((pathlib.Path(made.workdir) / "evaluation.json").read_text())
     assert measured["step"] == STEPS
     tasks = [f"{task}/text_files" for task in made.tasks] or ["text_files"]
@@ -184,14 +185,14 @@ def on_one_device(made, *, steps):
     """The losses of a run's first steps on one device."""
     alone = made.copy_and_resolve_references()
     alone.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
-    models = model_side.build_tasks(alone, devices=jax.devices()[:1])
+    run = of_config(alone)
+    models = model_side.build_tasks(run, devices=jax.devices()[:1])
     first = next(iter(models.values()))
     data = {
-        task.name: data_side.build(task.settings, first.mesh, shards=alone.data.shards)
-        for task in run_tasks(alone)
+        part.name: data_side.build(part, first.mesh, shards=alone.data.shards) for part in run.parts
     }
     state, found = first.initial_state(), {}
-    batches = train._batches(config.phases(alone)[0], data, step=0)
+    batches = train._batches(run.parts, data, step=0, seed=alone.train.seed)
     with partitioning.layout(first.mesh):
         state = state.replace(carry=memories.initial(models, data))
         for step in range(1, steps + 1):
@@ -211,7 +212,9 @@ def test_eight_devices_compute_what_one_does(runs, name):
         # difference of numbers around 6.
         expected = list(log[metric].values())
         np.testing.assert_allclose(list(series.values()), expected, rtol=2e-5, atol=1e-6)
-    sharded = jax.tree.leaves(model_side.build_tasks(made)[next(iter(made.tasks), "")].shardings)
+    sharded = jax.tree.leaves(
+        model_side.build_tasks(of_config(made))[next(iter(made.tasks), "")].shardings
+    )
     assert any(not one.is_fully_replicated for one in sharded)
 
 
@@ -284,12 +287,12 @@ def test_a_killed_process_that_samples_resumes_bit_for_bit(runs, tmp_path):
     again = made.copy_and_resolve_references()
     again.workdir = str(tmp_path / "run")
     path = tmp_path / "settings.json"
-    path.write_text(json.dumps(config.to_dict(again)))
+    path.write_text(json.dumps(config.to_dict(parse(again))))
     command = [sys.executable, "-m", "tests.programs.killed_run", str(path), "5"]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert max(checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")) < STEPS
-    train.train(again)
+    train.main(parse(again))
     assert_same(stored(again.workdir, STEPS), stored(made.workdir, STEPS))
 
 

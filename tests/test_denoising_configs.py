@@ -3,9 +3,10 @@
 import pytest
 
 from configs import bart, mass
-from t5x_like import config, systems
+from t5x_like import systems
 from t5x_like.batches import converters
 from t5x_like.experiment import completion
+from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import objectives
 from t5x_like.systems import bart as network
 
@@ -20,7 +21,7 @@ SIZES = [
 @pytest.mark.parametrize(("module", "size"), SIZES)
 def test_every_size_is_valid(module, size):
     made = module.get_config(size)
-    config.check(made)
+    of_config(made)
     objective = objectives.build(made.data.objective, **made.data.objective_settings.to_dict())
     assert made.data.converter in objective.converters
     converter = converters.build(made.data.converter)
@@ -52,4 +53,4 @@ def test_tuning_takes_the_rest_of_its_settings_from_a_folder():
     made = bart.get_config("pairs")
     assert made.system == ""
     with pytest.raises(ValueError, match="initialize is not set"):
-        completion.complete(made)
+        completion.complete(of_config(made))

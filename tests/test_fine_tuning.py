@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from t5x_like import evaluate, infer, systems, train
+from t5x_like.config import parse
 from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import from_pretrained
 from tests.programs import command_flags, tiny_encoder
 
@@ -149,7 +151,7 @@ def fine_tune(tmp_path, monkeypatch, pretrained, capsys):
     def fine_tune(make, kind, *, system="bert", **changes):
         write(tmp_path / "train.jsonl", make, rows=1500, seed=0)
         rows = write(tmp_path / "validation.jsonl", make, rows=200, seed=1)
-        train.train(settings(tmp_path, kind, pretrained=pretrained(system), **changes))
+        train.main(parse(settings(tmp_path, kind, pretrained=pretrained(system), **changes)))
         run = config_file("run")(str(tmp_path / "run"))
         command(evaluate.evaluate, run, monkeypatch)
         measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())
@@ -267,7 +269,7 @@ def test_a_mistake_is_one_line_before_training(
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
     made = settings(tmp_path, "classification", pretrained=folder, **changes)
     with pytest.raises(SystemExit):
-        train.train(made)
+        train.main(parse(made))
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
@@ -278,15 +280,16 @@ def test_a_run_keeps_the_settings_of_the_folder_and_the_labels(tmp_path, pretrai
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
     made = settings(tmp_path, "classification", pretrained=pretrained("bert"))
-    found = completion.complete(made)
-    assert (found.system, found.model.head, found.model.labels) == ("bert", "classification", 3)
-    assert found.model.d_model == tiny_encoder.TINY["d_model"]
-    assert found.data.settings.labels == ("animal", "color", "food")
+    run = completion.complete(of_config(made))
+    found, model = run.settings, run.settings.model
+    assert (found.system, model["head"], model["labels"]) == ("bert", "classification", 3)
+    assert model["d_model"] == tiny_encoder.TINY["d_model"]
+    assert found.data.settings["labels"] == ("animal", "color", "food")
     # What its checkpoints keep, and `save_pretrained` writes as id2label.
-    assert completion.labels(found) == {"": {"names": ["animal", "color", "food"]}}
+    assert completion.labels(run) == {"": {"names": ["animal", "color", "food"]}}
     assert found.data.vocabulary == str(pretrained("bert") / "vocab.txt")
-    assert found.model.dropout == 0.0
+    assert model["dropout"] == 0.0
     made.model.dropout = 0.3
-    assert completion.complete(made).model.dropout == 0.3
-    assert completion.complete(found) == found
+    assert completion.complete(of_config(made)).settings.model["dropout"] == 0.3
+    assert completion.complete(run).settings == found
     assert made.system == ""

@@ -10,8 +10,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from t5x_like import config, partitioning
+from t5x_like import partitioning
 from t5x_like.experiment import data_side, fingerprints
+from t5x_like.experiment.run import of_config
 from t5x_like.paths import _ENDS
 from t5x_like.vocabularies.trainers import train
 from tests.programs import tiny_t5
@@ -26,8 +27,8 @@ def of_run(folder, *, vocabulary="bytes", **data):
     made.data.settings = data.pop("settings", {"files": f"{folder}/*.txt"})
     made.data.update(data)
     mesh = partitioning.make_mesh({"data": 1}, devices=jax.devices()[:1])
-    inputs = data_side.build(made, mesh)
-    return fingerprints.of_run([(config.phases(made)[0], {"": inputs})])
+    inputs = data_side.build(of_config(made).parts[0], mesh)
+    return fingerprints.of_run([(of_config(made).phases[0], {"": inputs})])
 
 
 def compare(before, now, *, allow_changed=False):

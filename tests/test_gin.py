@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from t5x_like import config as settings
 from t5x_like.experiment import command_line, gin_files
+from t5x_like.experiment.run import of_config
 
 # In the schema of T5X's published files, and with its names.
 NETWORK = """
@@ -123,7 +123,7 @@ def parsed(files):
 
 def test_a_run_of_t5x_is_a_config(parsed):
     config = parsed("--config.workdir=here")
-    settings.check(config)
+    of_config(config)
     assert (config.system, config.workdir, config.initialize) == ("t5", "here", "")
     expected = {
         "vocab_size": 384,
@@ -224,7 +224,7 @@ def test_the_global_norm_is_clipped_as_the_loss_is_normalized(parsed, factor, ex
     threshold = "--gin.adafactor.Adafactor.global_norm_clip_threshold=0.5"
     found = parsed(threshold, f"--gin.LOSS_FACTOR={factor}").optimizer
     assert {name: found[name] for name in found if name.startswith("clip_")} == expected
-    settings.check(parsed(threshold))
+    of_config(parsed(threshold))
     unlimited = parsed(f"--gin.LOSS_FACTOR={factor}").optimizer
     assert not [name for name in unlimited if name.startswith("clip_")]
 

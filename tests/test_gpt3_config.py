@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from t5x_like import config as config_lib
+from t5x_like.experiment.run import of_config
 from t5x_like.systems.gpt3 import SIZES
 from t5x_like.training import optimizers
 
@@ -24,9 +24,9 @@ def config_of(size):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_ramp_grows_from_32k_tokens_and_300_billion_are_read(size):
     made = config_of(size)
-    config_lib.check(made)
-    phases = config_lib.phases(made)
-    rows = [phase.settings.data.batch_size for phase in phases]
+    of_config(made)
+    phases = of_config(made).phases
+    rows = [phase.data.batch_size for phase in phases]
     tokens = [
         (phase.last - phase.first) * LENGTH * n for phase, n in zip(phases, rows, strict=True)
     ]
@@ -46,9 +46,9 @@ def test_the_ramp_grows_from_32k_tokens_and_300_billion_are_read(size):
 def test_the_rate_follows_the_tokens():
     made = config_of("175b")
     _, schedule = optimizers.build(made.optimizer.to_dict(), axes={})
-    phases, read, steps = config_lib.phases(made), 0, {}
+    phases, read, steps = (of_config(made).phases), 0, {}
     for phase in phases:
-        rows = phase.settings.data.batch_size
+        rows = phase.data.batch_size
         for wanted in (375e6, 260e9):
             step = phase.first + (wanted - read) / (rows * LENGTH)
             if phase.first <= step <= phase.last:
@@ -62,5 +62,5 @@ def test_the_rate_follows_the_tokens():
 
 def test_the_demo_reads_one_stream_too():
     made = config_of("demo")
-    config_lib.check(made)
-    assert [phase.reading for phase in config_lib.phases(made)] == ["half", "half"]
+    of_config(made)
+    assert [phase.reading for phase in (of_config(made).phases)] == ["half", "half"]

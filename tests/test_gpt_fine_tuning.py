@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from t5x_like import evaluate, infer, train
+from t5x_like.config import parse
 from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from tests.programs import command_flags, tiny_gpt
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -117,10 +119,10 @@ def pretrained(tmp_path_factory):
 def test_similarity_is_learned_as_a_number(tmp_path, pretrained, monkeypatch):
     write(tmp_path / "train.jsonl", regression, rows=1500, seed=0)
     write(tmp_path / "validation.jsonl", regression, rows=200, seed=1)
-    train.train(settings(tmp_path, "regression", pretrained=pretrained))
+    train.main(parse(settings(tmp_path, "regression", pretrained=pretrained)))
     run = config_file("run")(str(tmp_path / "run"))
     command_flags.give(monkeypatch)
-    evaluate.evaluate(run)
+    evaluate.main(parse(run))
     measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())["tasks"]
     measured = measured["labelled_files"]
     assert measured["squared_error"] < 0.1  # of a mean, 0.5
@@ -135,7 +137,7 @@ def test_similarity_is_learned_as_a_number(tmp_path, pretrained, monkeypatch):
         lines = (json.dumps({name: row[name] for name in names}) for row in asked)
         questions.write_text("".join(line + "\n" for line in lines))
         command_flags.give(monkeypatch, input=str(questions), output=str(answers))
-        infer.infer(run)
+        infer.main(parse(run))
         found.append([json.loads(line)["prediction"] for line in answers.read_text().splitlines()])
     np.testing.assert_allclose(found[0], found[1], atol=1e-4)  # the sum of both orders
     errors = np.square(np.array(found[0]) - [row["value"] for row in rows])
@@ -149,10 +151,10 @@ def test_every_kind_is_learned_measured_and_predicted(
 ):
     write(tmp_path / "train.jsonl", MAKE[kind], rows=1500, seed=0)
     write(tmp_path / "validation.jsonl", MAKE[kind], rows=200, seed=1)
-    train.train(settings(tmp_path, kind, pretrained=pretrained))
+    train.main(parse(settings(tmp_path, kind, pretrained=pretrained)))
     run = config_file("run")(str(tmp_path / "run"))
     command_flags.give(monkeypatch)
-    evaluate.evaluate(run)
+    evaluate.main(parse(run))
     measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())["tasks"]
     measured = measured["labelled_files"]
     assert measured["accuracy"] > 0.9
@@ -165,7 +167,7 @@ def test_every_kind_is_learned_measured_and_predicted(
     questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     questions.write_text("".join(json.dumps(row) + "\n" for row in inputs))
     command_flags.give(monkeypatch, input=str(questions), output=str(answers))
-    infer.infer(run)
+    infer.main(parse(run))
     predicted = [json.loads(line) for line in answers.read_text().splitlines()]
     assert [row["inputs"] for row in predicted] == inputs
     wanted = [row.get("label", row.get("answer")) for row in rows]
@@ -173,19 +175,20 @@ def test_every_kind_is_learned_measured_and_predicted(
     assert np.mean(np.equal(wanted, found)) == pytest.approx(measured["accuracy"])
     command_flags.give(monkeypatch, examples=2)
     capsys.readouterr()
-    infer.infer(run)
+    infer.main(parse(run))
     assert capsys.readouterr().out.count("    model: ") == 2
 
 
 def test_a_run_begins_with_the_folder_s_rows_and_draws_the_others(tmp_path, pretrained):
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", classification, rows=40, seed=0)
-    made = completion.complete(settings(tmp_path, "classification", pretrained=pretrained))
-    assert (made.system, made.model.labels, made.model.d_model) == ("gpt", 2, 64)
-    old = completion.complete(settings(tmp_path, "classification", pretrained=pretrained))
-    with old.unlocked():
-        old.model.update({"head": "language_modeling", "added_tokens": 0})
-        old.initialize, old.loss = str(pretrained), {}
+    made = completion.complete(
+        of_config(settings(tmp_path, "classification", pretrained=pretrained))
+    )
+    sizes = (made.settings.model["labels"], made.settings.model["d_model"])
+    assert (made.settings.system, *sizes) == ("gpt", 2, 64)
+    model = {**made.settings.model, "head": "language_modeling", "added_tokens": 0}
+    old = made.replace(model=model, initialize=str(pretrained), loss={})
     before, after = (
         flax.traverse_util.flatten_dict(model_side.build(one).initial_state().params, sep="/")
         for one in (old, made)
@@ -218,7 +221,7 @@ def test_a_mistake_is_one_line_before_training(
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", make, rows=40, seed=0)
     with pytest.raises(SystemExit):
-        train.train(settings(tmp_path, kind, pretrained=pretrained, **changes))
+        train.main(parse(settings(tmp_path, kind, pretrained=pretrained, **changes)))
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1

@@ -7,6 +7,7 @@ import pytest
 
 from t5x_like import config, partitioning
 from t5x_like.experiment import data_side
+from t5x_like.experiment.run import of_config
 from t5x_like.partitioning import BatchSlice
 from t5x_like.vocabularies.trainers import train
 
@@ -37,7 +38,7 @@ def mesh():
 
 
 def test_an_objective_sets_its_converter(bert, mesh):
-    batch = next(data_side.build(bert, mesh).train_batches)
+    batch = next(data_side.build(of_config(bert).parts[0], mesh).train_batches)
     aligned = ("input_tokens", "target_tokens", "loss_weights", "token_types", "segment_ids")
     assert {name: values.shape for name, values in batch.items()} == {
         **{f"encoder_{name}": (8, 16) for name in aligned},
@@ -51,7 +52,7 @@ def test_an_objective_sets_its_converter(bert, mesh):
 
 def test_a_config_sets_the_converter_otherwise(bert, mesh):
     bert.data.converter_settings = {"loss_on": "all"}
-    batch = next(data_side.build(bert, mesh).train_batches)
+    batch = next(data_side.build(of_config(bert).parts[0], mesh).train_batches)
     np.testing.assert_array_equal(batch["encoder_loss_weights"], batch["encoder_segment_ids"])
 
 
@@ -64,7 +65,7 @@ def test_a_language_model_begins_with_the_token_that_ends_a_text_and_learns_toke
     bert.data.objective, bert.data.converter = "language_modeling", "decoder"
     bert.data.lengths = {"targets": 16}
     bert.model.vocab_size = 270
-    batch = next(data_side.build(bert, mesh).train_batches)
+    batch = next(data_side.build(of_config(bert).parts[0], mesh).train_batches)
     inputs, targets = batch["decoder_input_tokens"], batch["decoder_target_tokens"]
     assert (inputs[:, 0] == 269).all()
     np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
@@ -76,12 +77,12 @@ def test_rows_continue_from_batch_to_batch_where_the_config_asks_for_it(bert, me
     bert.data.objective, bert.data.converter = "language_modeling", "decoder"
     bert.data.lengths, bert.data.shards = {"targets": 16}, 0
     bert.data.continue_rows = True
-    data = data_side.build(bert, mesh)
+    data = data_side.build(of_config(bert).parts[0], mesh)
     assert data.shards == bert.data.batch_size
     first, second = next(data.train_batches), next(data.train_batches)
     last = first["decoder_target_tokens"][:, -1]
     np.testing.assert_array_equal(second["decoder_input_tokens"][:, 0], last)
-    starts = first["decoder_input_tokens"] == data.text.vocabulary.eos_id
+    starts = first["decoder_input_tokens"] == data.part.text.vocabulary.eos_id
     np.testing.assert_array_equal(first["decoder_document_starts"], starts)
 
 
@@ -95,7 +96,9 @@ def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monke
         monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: own)
         monkeypatch.setattr(partitioning, "batch_parts", lambda shape: number * len(blocks))
         monkeypatch.setattr(data_side, "_any_process", lambda flag: True if flag else flag)
-        return own.rows(8), data_side.build(bert, mesh).eval_batches("text_files")
+        return own.rows(8), data_side.build(of_config(bert).parts[0], mesh).eval_batches(
+            "text_files"
+        )
 
     _, whole = read(0, 1, 0)
     assert len(whole) == 2
@@ -110,7 +113,7 @@ def test_evaluation_reads_the_same_rows_whatever_the_processes(bert, mesh, monke
 def test_processes_read_training_batches_without_waiting_for_each_other(bert, mesh, monkeypatch):
     monkeypatch.setattr(partitioning, "batch_slice", lambda mesh: BatchSlice(1, 2, (1,)))
     bert.data.shards = 2
-    inputs = data_side.build(bert, mesh)
+    inputs = data_side.build(of_config(bert).parts[0], mesh)
     monkeypatch.setattr(data_side, "_any_process", lambda flag: pytest.fail("a collective"))
     assert len(next(inputs.train_batches)["label"]) == 4
 
@@ -119,21 +122,21 @@ def test_the_data_has_a_shard_for_each_device_with_rows_that_later_processes_may
     bert.data.shards = 0
     mesh = partitioning.make_mesh({"data": 4, "model": 2})
     assert partitioning.batch_slice(mesh).number == 1  # one process, and later perhaps four
-    assert data_side.build(bert, mesh).shards == 4
+    assert data_side.build(of_config(bert).parts[0], mesh).shards == 4
 
 
 def test_special_tokens_that_a_model_writes_are_those_of_its_vocabulary(bert, mesh):
     bert.model.mask_id = 4
-    data_side.build(bert, mesh)
+    data_side.build(of_config(bert).parts[0], mesh)
     bert.model.sep_id = 102
     with pytest.raises(ValueError, match=r"model.sep_id=102, and data.vocabulary=.* has 3"):
-        data_side.build(bert, mesh)
+        data_side.build(of_config(bert).parts[0], mesh)
 
 
 def test_a_converter_that_does_not_suit_the_objective_is_refused(bert, mesh):
     bert.data.converter = "encoder_decoder"
     with pytest.raises(ValueError, match=r"encoder_decoder reads inputs, targets, but .*label"):
-        data_side.build(bert, mesh)
+        data_side.build(of_config(bert).parts[0], mesh)
 
 
 def test_rows_that_only_pad_are_left_out_whatever_the_examples_have():

@@ -7,9 +7,11 @@ import pathlib
 import pytest
 
 from configs import instructgpt
-from t5x_like import config, evaluate, train
+from t5x_like import evaluate, train
 from t5x_like.checkpoints import read_metadata
+from t5x_like.config import parse
 from t5x_like.experiment import reporting
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies.chat import find_template
@@ -58,7 +60,7 @@ def stage(name, folder, *, file, steps=0):
     made.optimizer.warmup_steps = 0
     made.evaluate.every = made.checkpoint.every = 0
     made.evaluate.batches = 0
-    config.check(made)
+    of_config(made)
     return made
 
 
@@ -109,7 +111,7 @@ def tuned(request, folders):
     """A run of supervised fine-tuning, whose demonstrations have each answer as often."""
     sft = stage("instructgpt:sft", folders / request.param, file="shown", steps=300)
     sft.model.dropout = 0.0
-    train.train(sft)
+    train.main(parse(sft))
     # Of 18 tokens of three answers the first cannot be known, and is the most likely one once.
     assert last(sft, "accuracy") == pytest.approx(16 / 18)
     return pathlib.Path(sft.workdir)
@@ -119,18 +121,18 @@ def tuned(request, folders):
 def test_a_reward_model_learns_the_order_and_demonstrations_have_mean_0(tuned, monkeypatch):
     reward = stage("instructgpt:reward", tuned, file="compared", steps=60)
     reward.data.objective_settings.responses = 3
-    train.train(reward)
+    train.main(parse(reward))
     assert last(reward, "accuracy") == 1
     folder = pathlib.Path(reward.workdir)
     command_flags.give(monkeypatch, output=str(folder / "rewards.json"))
     measured = stage("instructgpt:rewards", folder, file="shown")
     measured.workdir = reward.workdir
-    evaluate.evaluate(measured)
+    evaluate.main(parse(measured))
     normal = instructgpt.normalization(reward.workdir)
     assert normal["scale"] > 0.1
     measured.model.update(normal)
     command_flags.give(monkeypatch, output=str(folder / "shifted.json"))
-    evaluate.evaluate(measured)
+    evaluate.main(parse(measured))
     found = json.loads((folder / "shifted.json").read_text())["tasks"]["preference_files"]
     assert found["rewards/mean"] == pytest.approx(0, abs=1e-3)
     assert found["rewards/deviation"] == pytest.approx(1, abs=1e-3)
@@ -148,12 +150,13 @@ def test_dpo_prefers_what_people_prefer_and_leaves_a_policy(tuned, monkeypatch):
     dpo = stage("dpo", tuned, file="compared", steps=30)
     dpo.data.objective_settings.responses = 3
     dpo.loss.beta, dpo.optimizer.learning_rate = 0.5, 1e-4
-    train.train(dpo)
+    train.main(parse(dpo))
     assert last(dpo, "accuracy") == 1
     assert read_metadata(dpo.workdir)["config"]["system"] == "dpo"
     question = find_template("plain").prompt([{"role": "user", "content": "Is 50 a number?"}])
     policy, reference = (
-        text_model.build(from_pretrained(workdir), dpo) for workdir in (dpo.workdir, tuned)
+        text_model.build(from_pretrained(workdir), of_config(dpo).parts[0])
+        for workdir in (dpo.workdir, tuned)
     )
     after, before = (
         [
@@ -165,6 +168,6 @@ def test_dpo_prefers_what_people_prefer_and_leaves_a_policy(tuned, monkeypatch):
     gains = [x - y for x, y in zip(after, before, strict=True)]
     assert gains == sorted(gains, reverse=True)
     command_flags.give(monkeypatch)
-    evaluate.evaluate(dpo)
+    evaluate.main(parse(dpo))
     found = json.loads((pathlib.Path(dpo.workdir) / "evaluation.json").read_text())["tasks"]
     assert found["preference_files"]["loss"] == pytest.approx(last(dpo, "loss"), rel=1e-4)

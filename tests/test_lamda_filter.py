@@ -6,8 +6,10 @@ import pytest
 
 from configs import lamda_dialogs
 from data import dialog_filter, generated_dialogs
-from t5x_like import config, train
+from t5x_like import train
+from t5x_like.config import parse
 from t5x_like.experiment import reporting
+from t5x_like.experiment.run import of_config
 from tests.programs import in_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device"), pytest.mark.timeout(1200)]
@@ -43,8 +45,8 @@ def fit(kind, folder, name, *, steps, **changes):
     made.checkpoint.every = made.evaluate.every = 0
     made.evaluate.batches = 1
     made.update_from_flattened_dict(changes)
-    config.check(made)
-    train.train(made)
+    of_config(made)
+    train.main(parse(made))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,9 @@ import pytest
 
 from t5x_like import config, partitioning, systems, train
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from tests import toy_systems
 
 STEPS, ROWS, LENGTH = 5, 8, 12
@@ -52,7 +54,7 @@ def step_on(model, state, steps):
 @functools.cache
 def straight():
     """The model, the state after all steps, and their losses."""
-    model = model_side.build(settings())
+    model = model_side.build(of_config(settings()))
     return model, *step_on(model, started(model), range(STEPS))
 
 
@@ -81,7 +83,7 @@ def test_the_memory_matters_and_lies_where_its_rows_lie():
 
 def test_microbatches_split_the_memory_as_the_batch():
     _, expected, losses = straight()
-    model = model_side.build(settings(microbatches=4))
+    model = model_side.build(of_config(settings(microbatches=4)))
     found, divided = step_on(model, started(model), range(STEPS))
     np.testing.assert_allclose(divided, losses, rtol=2e-5)  # sums in another order
     assert_close(found, expected)
@@ -89,7 +91,7 @@ def test_microbatches_split_the_memory_as_the_batch():
 
 def test_one_device_computes_what_eight_do():
     _, expected, losses = straight()
-    model = model_side.build(settings(mesh=(1, 1, 1, 1)), devices=jax.devices()[:1])
+    model = model_side.build(of_config(settings(mesh=(1, 1, 1, 1))), devices=jax.devices()[:1])
     found, alone = step_on(model, started(model), range(STEPS))
     np.testing.assert_allclose(alone, losses, rtol=2e-5)  # sums in another order
     assert_close(found, expected)
@@ -140,7 +142,7 @@ def test_data_whose_rows_do_not_continue_are_refused_before_work_starts(tmp_path
     made = on_text(tmp_path)
     made.data.shards = 1
     with pytest.raises(SystemExit):
-        train.train(made)
+        train.main(parse(made))
     assert "data.continue_rows=False, and system=" in capsys.readouterr().err
 
 
@@ -156,6 +158,6 @@ def test_another_batch_size_for_rows_that_continue_is_refused_before_work_starts
         "large": {"steps": 1, "continue_rows": True, "batch_size": 2 * ROWS},
     }
     with pytest.raises(SystemExit):
-        train.train(made)
+        train.main(parse(made))
     assert "set the same data.batch_size wherever rows continue" in capsys.readouterr().err
     assert not (tmp_path / "run" / "metrics.jsonl").exists()

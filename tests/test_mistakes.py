@@ -10,8 +10,10 @@ import pytest
 
 from t5x_like import config
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.decoding.generator import Generator
 from t5x_like.experiment import model_side, training_processes
+from t5x_like.experiment.run import of_config
 from t5x_like.inference.predictor import Predictor
 from t5x_like.planning import compiling
 from t5x_like.pretrained import from_pretrained
@@ -128,8 +130,8 @@ def made(tmp_path_factory):
 def _write_run(made):
     """Writes a run of no step, its weights as `convert` writes them, and a damaged copy."""
     settings = tiny_t5.get_config(str(made))
-    state = model_side.build(settings).initial_state()
-    own = config.to_dict(settings)
+    state = model_side.build(of_config(settings)).initial_state()
+    own = config.to_dict(parse(settings))
     for name, metadata in (("run", {"data_shards": 2}), ("converted", {})):
         folder = made / name / "checkpoints"
         with Checkpoints(folder, every=2, metadata={"config": own, **metadata}) as saver:

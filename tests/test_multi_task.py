@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_like import evaluate, infer, train
+from t5x_like.config import parse
 from tests.programs import command_flags, tiny_encoder
 from tests.test_fine_tuning import WORDS, classification, config_file, regression, write
 
@@ -49,7 +50,7 @@ def folder(tmp_path_factory):
         (folder / name).mkdir()
         write(folder / name / "train.jsonl", make, rows=1500, seed=0)
         write(folder / name / "validation.jsonl", make, rows=200, seed=1)
-    train.train(config(folder))
+    train.main(parse(config(folder)))
     return folder
 
 
@@ -59,7 +60,7 @@ def test_both_tasks_are_learned_logged_and_evaluated(folder, monkeypatch):
     logged = {name for line in lines for name in json.loads(line)}
     assert {"train/topic/accuracy", "train/count/loss"} <= logged
     command_flags.give(monkeypatch)
-    evaluate.evaluate(config_file("run")(str(folder / "run")))
+    evaluate.main(parse(config_file("run")(str(folder / "run"))))
     measured = json.loads((folder / "run" / "evaluation.json").read_text())["tasks"]
     topic, count = (
         next(values for name, values in measured.items() if kind in name)
@@ -78,7 +79,7 @@ def test_infer_predicts_with_the_head_of_the_named_task(folder, tmp_path, monkey
     for task, field in (("topic", "label"), ("count", "value")):
         source = folder / task / "validation.jsonl"
         command_flags.give(monkeypatch, task=task, input=str(source), output=str(output))
-        infer.infer(run)
+        infer.main(parse(run))
         rows = [json.loads(line) for line in output.read_text().splitlines()]
         found = [row["prediction"] for row in rows]
         truth = [row["inputs"][field] for row in rows]
@@ -89,7 +90,7 @@ def test_infer_predicts_with_the_head_of_the_named_task(folder, tmp_path, monkey
             assert np.mean(np.square(np.subtract(found, truth))) < 0.3 * np.var(truth)
     command_flags.give(monkeypatch, input=str(source))
     with pytest.raises(SystemExit):
-        infer.infer(run)
+        infer.main(parse(run))
     assert capsys.readouterr().err == (
         "error: --task is not set, and this run has several tasks: choose one of count, topic\n"
     )

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from t5x_like import partitioning
 from t5x_like.config import defaults
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.partitioning import BatchSlice
 from t5x_like.planning.collectives import KINDS
 from t5x_like.systems.t5 import SIZES
@@ -45,7 +46,7 @@ def build(mesh, *, optimizer="adafactor", microbatches=1):
         config.optimizer.min_dim_size_to_factor = 16
     config.mesh = mesh
     config.train.microbatches = microbatches
-    return model_side.build(config)
+    return model_side.build(of_config(config))
 
 
 def batch(step):
@@ -158,7 +159,7 @@ def test_parameters_that_were_read_are_not_held_twice(monkeypatch):
     read = model.initial_state().params
     expected = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(read)
     monkeypatch.setattr(model_side.Experiment, "_pretrained", lambda self: read)
-    model.config.initialize = "a folder"
+    model = dataclasses.replace(model, run=model.run.replace(initialize="a folder"))
     state = model.initial_state()
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(read))
     jax.tree.map(np.testing.assert_array_equal, state.params, expected)

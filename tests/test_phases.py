@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from t5x_like import checkpoints, config, evaluate, train
+from t5x_like.config import parse
 from t5x_like.experiment import command_line, model_side, reporting
+from t5x_like.experiment.run import of_config
 from tests.programs import command_flags, tiny_t5
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -45,7 +47,7 @@ def straight(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model_side.Experiment, "put", recording)
-        train.train(settings(folder))
+        train.main(parse(settings(folder)))
     return folder / "run", shapes
 
 
@@ -68,7 +70,7 @@ def test_a_run_goes_on_exactly_from_within_a_phase(straight, tmp_path):
     shutil.copytree(straight[0], tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "6")
     assert checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")[-1] == 4
-    train.train(settings(tmp_path))
+    train.main(parse(settings(tmp_path)))
     parameters = [checkpoints.restore_params(path)[0] for path in (straight[0], tmp_path / "run")]
     jax.tree.map(np.testing.assert_array_equal, *parameters)
 
@@ -88,9 +90,9 @@ def test_a_run_that_dies_goes_on_exactly(straight, tmp_path, monkeypatch, killed
     with monkeypatch.context() as patch:
         patch.setattr(reporting.ProgressLine, "__call__", die)
         with pytest.raises(Killed):
-            train.train(settings(tmp_path))
+            train.main(parse(settings(tmp_path)))
     assert checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")[-1] == newest
-    train.train(settings(tmp_path))
+    train.main(parse(settings(tmp_path)))
     parameters = [checkpoints.restore_params(path)[0] for path in (straight[0], tmp_path / "run")]
     jax.tree.map(np.testing.assert_array_equal, *parameters)
 
@@ -99,7 +101,7 @@ def test_a_position_of_another_phase_is_refused(straight, tmp_path, capsys):
     other = settings(straight[0].parent)
     other.phases.short.steps, other.phases.long.steps, other.train.steps = 7, 1, 8
     with pytest.raises(SystemExit):
-        train.train(other)
+        train.main(parse(other))
     assert "saved with phase='long' and cannot be restored with phase='short'" in (
         capsys.readouterr().err
     )
@@ -116,32 +118,34 @@ def test_a_checkpoint_is_evaluated_on_the_data_of_its_phase(straight, monkeypatc
     for step in (3, 4):
         path = straight[0] / "checkpoints" / str(step)
         command_flags.give(monkeypatch, checkpoint=path, output=straight[0] / "evaluation.json")
-        evaluate.evaluate(settings(straight[0].parent))
+        evaluate.main(parse(settings(straight[0].parent)))
     assert measured == [(8, 32), (16, 48)]
 
 
 def test_phases_come_in_the_order_that_is_set(tmp_path):
-    first, second = config.phases(settings(tmp_path))
+    first, second = of_config(settings(tmp_path)).phases
     assert [(p.name, p.first, p.last) for p in (first, second)] == [("short", 0, 3), ("long", 3, 6)]
-    assert first.settings.data.seed != second.settings.data.seed
+    assert first.data.seed != second.data.seed
     # What a phase does not name stays as it is.
-    assert second.settings.data.lengths.to_dict() == {"inputs": 48, "targets": 16}
-    assert first.settings.data.batch_size == 8
-    assert [config.phase_at(settings(tmp_path), step=s).name for s in (1, 3, 4, 9)] == [
+    assert second.data.lengths == {"inputs": 48, "targets": 16}
+    assert first.data.batch_size == 8
+    assert [of_config(settings(tmp_path)).phase_at(s).name for s in (1, 3, 4, 9)] == [
         *("short", "short", "long", "long")
     ]
 
 
 def test_a_run_without_phases_is_one(tmp_path):
     tiny = tiny_t5.get_config(str(tmp_path))
-    assert config.phases(tiny) == [config.Phase("", tiny, 0, 4)]
+    [phase] = of_config(tiny).phases
+    assert (phase.name, phase.first, phase.last, phase.reading) == ("", 0, 4, "")
+    assert phase.data == parse(tiny).data
 
 
 def test_the_phases_of_a_run_survive_its_config_file(tmp_path):
     written = settings(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(written.to_json_best_effort())
-    names = [phase.name for phase in config.phases(config.load(path))]
+    names = [phase.name for phase in of_config(config.load(path)).phases]
     assert names == ["short", "long"]
 
 
@@ -150,9 +154,9 @@ def test_flags_change_single_settings_of_a_phase(tmp_path):
     for key, value in (("long.steps", "10"), ("long.lengths.inputs", "64")):
         command_line.set_value(made, f"phases.{key}", value)
     command_line.set_value(made, "train.steps", "13")
-    short, long = config.phases(made)
+    short, long = of_config(made).phases
     assert (short.last, long.last) == (3, 13)
-    assert long.settings.data.lengths.inputs == 64
+    assert long.data.lengths["inputs"] == 64
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,7 @@ def test_phases_that_do_not_fit_are_named(changes, message, tmp_path):
     wrong = settings(tmp_path)
     wrong.update_from_flattened_dict(changes)
     with pytest.raises(ValueError, match=message):
-        config.check(wrong)
+        of_config(wrong)
 
 
 @pytest.mark.parametrize(
@@ -185,4 +189,4 @@ def test_settings_that_no_phase_has_are_named(phase, message, tmp_path):
     wrong = settings(tmp_path)
     wrong.phases = {"short": {"steps": 3}, "long": {"steps": 3} | phase}
     with pytest.raises(ValueError, match=message):
-        config.check(wrong)
+        of_config(wrong)

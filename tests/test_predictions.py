@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from t5x_like import config, infer, vocabularies
+from t5x_like import infer, vocabularies
+from t5x_like.config import parse
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import predictions
 from t5x_like.inference.predictor import Predictor
 from t5x_like.pretrained import from_pretrained
@@ -147,12 +149,12 @@ def test_infer_fills_in_the_lines_of_standard_input(folder, tmp_path, monkeypatc
     made.data.lengths = {"inputs": LENGTH}
     made.data.batch_size = 2
     made.data.module = "data/text_files.py"
-    config.check(made)
+    of_config(made)
     output = tmp_path / "predictions.jsonl"
     command_flags.give(monkeypatch, input="-", output=str(output))
     lines = ["the [MASK] sat .", '{"text_a": "the cat", "text_b": "a [MASK]"}', "[MASK]"]
     monkeypatch.setattr("sys.stdin", in_process.standard_input("\n".join(lines) + "\n"))
-    infer.infer(made)
+    infer.main(parse(made))
     predicted = [json.loads(line) for line in output.read_text().splitlines()]
     assert [one["inputs"] for one in predicted] == [lines[0], json.loads(lines[1]), lines[2]]
     assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 5 for one in predicted)
@@ -165,7 +167,7 @@ def test_an_encoder_neither_types_nor_converses(folder, flag, monkeypatch, capsy
     given = {} if flag == "interactive" else {"input": "-"}
     command_flags.give(monkeypatch, **{flag: True}, **given)
     with pytest.raises(SystemExit):
-        infer.infer(made)
+        infer.main(parse(made))
     assert f"--{flag} needs a model that generates text" in capsys.readouterr().err
 
 
@@ -182,7 +184,7 @@ def test_infer_shows_held_out_texts_with_their_masks_filled_in(
     made.data.lengths = {"inputs": LENGTH}
     made.data.batch_size = 8
     command_flags.give(monkeypatch, examples=2, output="-")
-    infer.infer(made)
+    infer.main(parse(made))
     shown = capsys.readouterr().out
     assert shown.count("text_a: ") == shown.count("model: ") == shown.count("original: ") == 2
     assert "[MASK]" in shown

@@ -9,7 +9,9 @@ import pytest
 import configs
 from configs import bert, fine_tuning, gpt3, llama, palm, plans, t5, transformer
 from t5x_like import config, systems
+from t5x_like.config import parse
 from t5x_like.experiment import command_line, completion, recipes
+from t5x_like.experiment.run import of_config
 
 PAPER_SYSTEMS = sorted(
     {info.name for info in pkgutil.iter_modules(configs.__path__)}
@@ -57,13 +59,13 @@ def made(name, size):
 @pytest.mark.parametrize(("name", "size"), ALL)
 def test_phases_and_decay_keep_their_share_of_the_steps(name, size):
     before, after = made(name, size), made(name, size)
-    config.check(before)
+    of_config(before)
     scale = 3
     after.train.steps = scale * before.train.steps
-    config.check(after)
-    for old, new in zip(config.phases(before), config.phases(after), strict=True):
+    of_config(after)
+    for old, new in zip(of_config(before).phases, of_config(after).phases, strict=True):
         assert new.last == scale * old.last
-        assert (new.name, new.settings.data.batch_size) == (old.name, old.settings.data.batch_size)
+        assert (new.name, new.data.batch_size) == (old.name, old.data.batch_size)
     if "decay_steps" in before.optimizer:
         share = before.optimizer.decay_steps / before.train.steps
         assert 0.8 < share <= 1
@@ -116,7 +118,7 @@ def test_the_last_rate_is_a_tenth_of_the_rate():
 def test_phases_share_any_number_of_steps():
     settings = gpt3.get_config("175b")
     settings.train.steps = 997
-    parts = config.phases(settings)
+    parts = of_config(settings).phases
     assert parts[-1].last == 997
     assert all(part.first < part.last for part in parts)
 
@@ -125,18 +127,18 @@ def test_what_follows_is_written_as_it_is(tmp_path):
     settings = bert.get_config("base")
     settings.train.steps = 20_000
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config.to_dict(settings)))
+    path.write_text(json.dumps(config.to_dict(parse(settings))))
     read = config.load(path)
     assert read.optimizer.decay_steps == 20_000
-    assert [phase.last for phase in config.phases(read)] == [18_000, 20_000]
+    assert [phase.last for phase in of_config(read).phases] == [18_000, 20_000]
 
 
 @pytest.mark.parametrize(
     ("size", "batches"), [("8b", [256, 512]), ("62b", [512, 1024]), ("540b", [512, 1024, 2048])]
 )
 def test_palm_reads_780_billion_tokens_in_the_batches_of_its_table(size, batches):
-    parts = config.phases(palm.get_config(size))
-    assert [part.settings.data.batch_size for part in parts] == batches
+    parts = of_config(palm.get_config(size)).phases
+    assert [part.data.batch_size for part in parts] == batches
     tokens = sum(
         (part.last - part.first) * rows * 2048 for part, rows in zip(parts, batches, strict=True)
     )
@@ -168,7 +170,7 @@ def test_a_mixture_reads_its_corpora_as_often_as_published(name, size, read, epo
 
 def test_t5_is_fine_tuned_as_in_section_3_1_2():
     settings = t5.get_config("fine_tuning")
-    config.check(settings)
+    of_config(settings)
     assert settings.train.steps == 2**18
     assert settings.data.batch_size * settings.data.lengths.inputs == 2**16
     assert settings.optimizer.to_dict() == {
@@ -177,7 +179,7 @@ def test_t5_is_fine_tuned_as_in_section_3_1_2():
         "learning_rate": 1e-3,
     }
     with pytest.raises(ValueError, match="initialize is not set"):
-        completion.complete(settings)
+        completion.complete(of_config(settings))
 
 
 # Liu et al. 2019, table 10; Clark et al. 2020, table 7.
@@ -199,7 +201,7 @@ def test_encoders_are_fine_tuned_as_their_papers_do(
 ):
     settings = fine_tuning.get_config(size)
     settings.train.steps = 10_000
-    config.check(settings)
+    of_config(settings)
     optimizer = settings.optimizer
     assert (optimizer.learning_rate, settings.data.batch_size) == (rate, batch)
     assert (optimizer.weight_decay, optimizer.layer_decay) == (weight_decay, layer_decay)
@@ -213,11 +215,11 @@ def test_a_recipe_that_there_is_not_is_named():
 
 def test_the_share_of_a_mixture_is_without_the_tasks_that_are_left_out():
     settings = t5.get_config("multi_task")
-    config.check(settings)
+    of_config(settings)
     assert settings.tasks.glue.share == 949_098
     command_line.set_value(settings, "tasks.glue.data.settings.leave_out", "('glue_rte',)")
     assert settings.tasks.glue.share == 949_098 - 2_490
-    assert config.to_dict(settings)["tasks"]["glue"]["share"] == 949_098 - 2_490
+    assert config.to_dict(parse(settings))["tasks"]["glue"]["share"] == 949_098 - 2_490
     command_line.set_value(settings, "tasks.glue.share", "5.0")
     assert settings.tasks.glue.share == 5.0
 

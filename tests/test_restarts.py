@@ -14,7 +14,9 @@ import pytest
 
 from t5x_like import checkpoints, partitioning, train
 from t5x_like.checkpoints import manifest
+from t5x_like.config import parse
 from t5x_like.experiment import data_side, model_side, reporting, run_folder
+from t5x_like.experiment.run import of_config
 from t5x_like.experiment.workdir_lock import WorkdirLock
 from tests.programs import tiny_t5
 
@@ -32,7 +34,7 @@ def settings(folder, **changes):
 def trained(tmp_path_factory):
     """The folder of a run of two steps, and of its text."""
     folder = tmp_path_factory.mktemp("trained")
-    train.train(settings(folder))
+    train.main(parse(settings(folder)))
     return folder
 
 
@@ -47,7 +49,7 @@ def refused(capsys, made, *, status=2):
     """The line of a restart that ends with an error."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        train.train(made)
+        train.main(parse(made))
     assert ended.value.code == status
     [line] = capsys.readouterr().err.splitlines()
     return line
@@ -66,7 +68,7 @@ def test_changed_data_are_refused_unless_a_setting_allows_them(run, capsys):
     assert line.endswith("or go on with these by data.allow_changed=True")
     assert contents(run / "run") == before
 
-    train.train(settings(run, train__steps=3, data__allow_changed=True))
+    train.main(parse(settings(run, train__steps=3, data__allow_changed=True)))
     assert re.search("data: .*text.txt .* bytes, and had", capsys.readouterr().out)
     stored = checkpoints.read_metadata(run / "run")["fingerprints"]
     assert stored["files"][str(text)][0] == text.stat().st_size  # the run's own now
@@ -78,7 +80,7 @@ def test_a_checkpoint_without_fingerprints_resumes(run, monkeypatch):
     assert found.fingerprints["files"]
     old = dataclasses.replace(found, fingerprints={})
     monkeypatch.setattr(run_folder, "stored", lambda *_: old)
-    train.train(settings(run, train__steps=3))
+    train.main(parse(settings(run, train__steps=3)))
     assert checkpoints.checkpoint_steps(run / "run" / "checkpoints")[-1] == 3
 
 
@@ -127,7 +129,7 @@ def poisoned(monkeypatch):
 
     def begin(made):
         mesh = partitioning.make_mesh(made.mesh.to_dict())
-        batches = data_side.build(made, mesh, shards=2).train_batches
+        batches = data_side.build(of_config(made).parts[0], mesh, shards=2).train_batches
         numbers.update({key(next(batches)): number for number in range(1, 12)})
         monkeypatch.setattr(model_side.Experiment, "put", poison)
         return seen
@@ -145,7 +147,7 @@ def test_data_whose_loss_is_not_finite_stop_the_run_or_are_left_out(run, capsys,
 
     seen.clear()
     made.train.on_nonfinite = "skip_data"
-    train.train(made)
+    train.main(parse(made))
     out = capsys.readouterr().out
     assert "Going on without 2 batches" in out
     trained = [number for number in seen if number]
@@ -173,7 +175,7 @@ def test_a_log_that_cannot_be_read_ends_no_run(run, capsys, content):
         log.write_bytes(log.read_bytes() + content)
     for steps in (2, 3):
         reporting._warn.cache_clear()
-        train.train(settings(run, train__steps=steps))
+        train.main(parse(settings(run, train__steps=steps)))
         out = capsys.readouterr().out
         assert "loss curve: " in out
         assert (f"{log}:" in out) == (content is not None)
@@ -201,7 +203,9 @@ def test_a_refused_restart_leaves_the_config_as_it_was(run, capsys):
 def test_a_restart_prints_what_has_changed_and_keeps_each_config(run, capsys):
     kept = run / "run" / "configs"
     assert [path.name for path in kept.iterdir()] == ["0001_step_0.json"]
-    train.train(settings(run, train__steps=3, optimizer__learning_rate=0.02, loss__z_loss=1e-4))
+    train.main(
+        parse(settings(run, train__steps=3, optimizer__learning_rate=0.02, loss__z_loss=1e-4))
+    )
     changes = [line for line in capsys.readouterr().out.splitlines() if "changed" in line]
     assert [line for line in changes if "data.settings.files" not in line] == [
         "changed since step 2: loss.z_loss: not set -> 0.0001",

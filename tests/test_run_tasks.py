@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from t5x_like.config import defaults, load, to_dict
+from t5x_like.config import defaults, load, parse, to_dict
 from t5x_like.experiment import completion
-from t5x_like.experiment.tasks import choose_task, heads, run_tasks
+from t5x_like.experiment.run import choose_part, of_config
 from t5x_like.systems import bert
 
 TASKS = {
@@ -30,26 +30,26 @@ def settings(**changes):
     return made
 
 
-def test_each_task_sees_the_config_as_if_it_were_alone():
-    topics, words = run_tasks(settings())
+def test_each_task_has_settings_of_its_own():
+    topics, words = of_config(settings()).parts
     assert (topics.name, topics.share, words.name, words.share) == ("topics", 1.0, "words", 3.0)
-    assert topics.settings.model.labels == 5
-    assert topics.settings.model.head == "classification"
-    assert topics.settings.data.lengths.to_dict() == {"inputs": 24}  # in place of the run's
-    assert topics.settings.data.batch_size == defaults().data.batch_size
-    assert topics.settings.evaluate.batches == 7
-    assert topics.settings.loss.to_dict() == {}
-    assert words.settings.data.batch_size == 16
-    assert words.settings.model.labels == 2
-    assert words.settings.tasks.to_dict() == {}
+    assert topics.model["labels"] == 5
+    assert topics.model["head"] == "classification"
+    assert topics.data.lengths == {"inputs": 24}  # in place of the run's
+    assert topics.data.batch_size == defaults().data.batch_size
+    assert topics.evaluate.batches == 7
+    assert topics.loss == {}
+    assert words.data.batch_size == 16
+    assert words.model["labels"] == 2
 
 
-def test_a_run_of_one_task_is_its_config():
+def test_a_run_of_one_task_has_the_settings_of_the_config():
     alone = settings()
     alone.tasks = {}
-    [task] = run_tasks(alone)
+    [task] = of_config(alone).parts
     assert (task.name, task.share) == ("", 1.0)
-    assert task.settings is alone
+    assert (task.data, task.evaluate) == (parse(alone).data, parse(alone).evaluate)
+    assert task.model == parse(alone).model
 
 
 def test_the_network_gets_the_heads_of_all_tasks():
@@ -57,35 +57,35 @@ def test_the_network_gets_the_heads_of_all_tasks():
         "words": {"head": "masked_lm", "labels": 2},
         "topics": {"head": "classification", "labels": 5},
     }
-    assert heads(settings()) == expected
-    done = completion.complete(settings())
-    assert done.model.head.to_dict() == expected
-    assert completion.complete(done).model.head.to_dict() == expected
-    assert run_tasks(done)[0].settings.model.head == "classification"
+    assert of_config(settings()).heads == expected
+    done = completion.complete(of_config(settings()))
+    assert done.settings.model["head"] == expected
+    assert completion.complete(done).settings.model["head"] == expected
+    assert done.parts[0].model["head"] == "classification"
 
 
 def test_a_config_from_before_there_were_tasks_has_one(tmp_path):
-    old = to_dict(defaults())
+    old = to_dict(parse(defaults()))
     for section, key in ((old, "tasks"), (old["data"], "continue_rows")):
         del section[key]
     (tmp_path / "config.json").write_text(json.dumps(old))
     read = load(tmp_path / "config.json")
-    assert [task.name for task in run_tasks(read)] == [""]
+    assert [task.name for task in of_config(read).parts] == [""]
     assert read.data.continue_rows is False
 
 
 def test_the_flag_task_chooses_one_of_several():
-    assert choose_task(settings(), name="words").settings.model.head == "masked_lm"
+    assert choose_part(of_config(settings()).parts, name="words").model["head"] == "masked_lm"
     one = settings()
     one.tasks = {}
-    assert choose_task(one, name=None).settings is one
+    assert choose_part(of_config(one).parts, name=None).name == ""
     for config, name, message in (
         (settings(), None, "--task is not set, and this run has several tasks: choose one of topi"),
         (settings(), "word", r"--task='word' does not exist. Did you mean 'words'\?"),
         (one, "words", "--task='words': this run has only one task: omit --task"),
     ):
         with pytest.raises(ValueError, match=message):
-            choose_task(config, name=name)
+            choose_part(of_config(config).parts, name=name)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_flag_task_chooses_one_of_several():
         ({"tasks.words.model.layers": 2}, r"tasks.words.model='layers' does not exist"),
         ({"tasks.words.data.batchsize": 2}, r"tasks.words.data='batchsize'.*'batch_size'"),
         ({"tasks.words.data.vocabulary": "x"}, r"tasks.words.data='vocabulary' does not"),
-        ({"tasks.topics.data.batch_size": "x"}, r"tasks.topics.data: .*batch_size"),
+        ({"tasks.topics.data.batch_size": "x"}, r"data.batch_size='x' must be a whole number"),
         ({"tasks.words.data.batch_size": 9, "train.microbatches": 2}, r"tasks.words: .*=9 must"),
         ({"tasks": {"words": {"model": {"head": "x"}}, "b": {}}}, r"tasks.b.model.head is not"),
         ({"tasks": {"a/b": {}}}, r"tasks has the name 'a/b'"),
@@ -111,4 +111,4 @@ def test_wrong_tasks_are_named(changes, message):
             else:
                 made.update_from_flattened_dict({key: value})
     with pytest.raises(ValueError, match=message):
-        run_tasks(made)
+        of_config(made)

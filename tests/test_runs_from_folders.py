@@ -1,5 +1,6 @@
 """Runs that start from folders as published, from their files to the folder out."""
 
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -12,7 +13,9 @@ import tokenizers
 from safetensors.numpy import load_file, save_file
 
 from t5x_like import train
-from t5x_like.experiment import completion, model_side, text_data
+from t5x_like.config import parse
+from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import from_pretrained
 from t5x_like.vocabularies import trainers
 from t5x_like.vocabularies.sentence_piece import SentencePiece
@@ -140,9 +143,9 @@ def settings(model_type, path, **changes):
 @pytest.mark.parametrize("model_type", ["xlm-roberta", "mt5"])
 def test_a_run_starts_with_the_weights_and_the_tokens_of_the_folder(model_type, tmp_path):
     made, folder = settings(model_type, tmp_path)
-    completed = completion.complete(made)
-    assert completed.system == {"xlm-roberta": "roberta", "mt5": "t5"}[model_type]
-    assert completed.data.vocabulary == str(folder)
+    completed = completion.complete(of_config(made))
+    assert completed.settings.system == {"xlm-roberta": "roberta", "mt5": "t5"}[model_type]
+    assert completed.settings.data.vocabulary == str(folder)
     params = model_side.build(completed).initial_state().params
     expected = from_pretrained(folder).params
     parts = expected.keys() - {"head"}
@@ -154,22 +157,21 @@ def test_a_run_starts_with_the_weights_and_the_tokens_of_the_folder(model_type, 
 @pytest.mark.parametrize("model_type", STARTS)
 def test_the_decoder_begins_as_the_folder_s_does(model_type, tmp_path):
     made, folder = settings(model_type, tmp_path)
-    completed = completion.complete(made)
-    assert text_data.build(completed).converter.start == STARTS[model_type]
+    completed = completion.complete(of_config(made))
+    assert completed.parts[0].text.converter.start == STARTS[model_type]
     config = json.loads((folder / "config.json").read_text())
     assert config["decoder_start_token_id"] == STARTS[model_type]
-    with completed.unlocked():
-        completed.data.converter_settings = {"start": 3}
-    assert text_data.build(completed).converter.start == 3
+    data = dataclasses.replace(completed.settings.data, converter_settings={"start": 3})
+    assert completed.replace(data=data).parts[0].text.converter.start == 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", [*FOLDERS, *DECODERS])
 def test_a_run_trains_and_is_written_under_the_folder_s_model_type(model_type, tmp_path):
     made, folder = settings(model_type, tmp_path)
-    train.train(made)
+    train.main(parse(made))
     made.train.steps = 3
-    train.train(made)  # resumed
+    train.main(parse(made))  # resumed
     from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "out")
     found = json.loads((tmp_path / "out" / "config.json").read_text())
     assert found["model_type"] == json.loads((folder / "config.json").read_text())["model_type"]

@@ -9,6 +9,7 @@ import pytest
 
 from t5x_like import partitioning
 from t5x_like.decoding.position_tables import longest_rows
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
 from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
 from t5x_like.pretrained import from_pretrained
@@ -70,7 +71,7 @@ def build(made, folder):
     def build(*decode, mesh=None):
         own = made.copy_and_resolve_references()
         own.decode = {"max_new_tokens": 12, **dict(decode)}
-        return text_model.build(from_pretrained(folder, mesh=mesh), own)
+        return text_model.build(from_pretrained(folder, mesh=mesh), of_config(own).parts[0])
 
     return build
 
@@ -214,7 +215,9 @@ def test_a_blank_belongs_to_what_comes_after_it(tmp_path):
     train(["The cat sat on the mat"] * 9, vocab_size=270, output=tmp_path, kind="gpt2_bpe")
     own = tiny_writer.settings("gpt2")
     own.data.vocabulary = str(tmp_path)
-    model = text_model.build(from_pretrained(tiny_writer.write(tmp_path / "run", own)), own)
+    model = text_model.build(
+        from_pretrained(tiny_writer.write(tmp_path / "run", own)), of_config(own).parts[0]
+    )
     assert model.prompt_format.start == model.vocabulary.eos_id
     whole = model.tokens("The cat sat on", end=False)
     for prompt, after in (("The cat", " sat on"), ("The cat ", "sat on"), ("The", " cat sat on")):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
 from t5x_like.pretrained import from_pretrained
 from tests.programs import tiny_encoder
@@ -25,7 +26,7 @@ def build(folder, *, objective="marked_text_to_text", **decode):
     settings.data.lengths = {"inputs": 16, "targets": 16}
     settings.data.batch_size = 2
     settings.decode = {"max_new_tokens": 6, **decode}
-    return text_model.build(from_pretrained(folder), settings)
+    return text_model.build(from_pretrained(folder), of_config(settings).parts[0])
 
 
 def test_prompts_and_continuations_begin_and_end_with_their_special_tokens(folder):

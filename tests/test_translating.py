@@ -6,8 +6,10 @@ import jax
 import pytest
 
 from configs import transformer
-from t5x_like import config, evaluate, infer, partitioning, train
+from t5x_like import evaluate, infer, partitioning, train
+from t5x_like.config import parse
 from t5x_like.experiment import data_side, reporting
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import text_model
 from tests.programs import command_flags
 
@@ -46,20 +48,20 @@ def settings(folder, **changes):
     tiny.evaluate.update({"every": 0, "batches": 2})
     tiny.decode.update({"num_beams": 2, "max_extra_tokens": 2})
     tiny.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
-    config.check(tiny)
+    of_config(tiny)
     return tiny
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    train.train(settings(folder))
+    train.main(parse(settings(folder)))
     return folder
 
 
 def test_a_batch_of_the_config_is_packed_and_full(tmp_path):
     mesh = partitioning.make_mesh({"data": 1, "fsdp": 8}, devices=jax.devices())
-    data = data_side.build(settings(tmp_path), mesh)
+    data = data_side.build(of_config(settings(tmp_path)).parts[0], mesh)
     batch = next(data.train_batches)
     assert batch["encoder_input_tokens"].shape == batch["decoder_target_tokens"].shape == (8, 48)
     assert batch["encoder_segment_ids"].max() > 1
@@ -70,7 +72,7 @@ def test_a_batch_of_the_config_is_packed_and_full(tmp_path):
 @pytest.mark.slow
 def test_evaluate_has_bleu_of_the_mean_of_checkpoints(trained, monkeypatch, capsys):
     command_flags.give(monkeypatch, average=3)
-    evaluate.evaluate(settings(trained))
+    evaluate.main(parse(settings(trained)))
     measured = json.loads((trained / "run/evaluation.json").read_text())["tasks"]["parallel_text"]
     assert {"cross_entropy", "translation/bleu", "translation/length_ratio"} <= set(measured)
     assert 0 <= measured["translation/bleu"] <= 100
@@ -82,7 +84,7 @@ def test_infer_translates_with_the_mean_of_checkpoints(trained, monkeypatch, tmp
     source, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text("7 one two\n")
     command_flags.give(monkeypatch, input=str(source), output=str(out), average=2)
-    infer.infer(settings(trained))
+    infer.main(parse(settings(trained)))
     [row] = [json.loads(line) for line in out.read_text().splitlines()]
     assert row["inputs"] == "7 one two"
     # Nine bytes and an end, in a row of 16, and at most two more.
@@ -98,7 +100,7 @@ def test_an_example_of_a_packed_row_is_its_first_text(trained, monkeypatch, caps
 
     monkeypatch.setattr(text_model.TextModel, "generate_tokens", generate_tokens)
     command_flags.give(monkeypatch, examples=3)
-    infer.infer(settings(trained))
+    infer.main(parse(settings(trained)))
     shown = [
         line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if "inputs: " in line
     ]
@@ -109,5 +111,5 @@ def test_an_example_of_a_packed_row_is_its_first_text(trained, monkeypatch, caps
 def test_too_few_checkpoints_are_an_error(trained, monkeypatch, capsys):
     command_flags.give(monkeypatch, average=9)
     with pytest.raises(SystemExit):
-        evaluate.evaluate(settings(trained))
+        evaluate.main(parse(settings(trained)))
     assert "average=9: there are 3 intact checkpoints" in capsys.readouterr().err

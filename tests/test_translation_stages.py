@@ -10,7 +10,9 @@ from safetensors.numpy import save_file
 
 from configs import bart
 from t5x_like import train
+from t5x_like.config import parse
 from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import bart as network
 
@@ -53,7 +55,7 @@ def test_the_first_stage_leaves_the_pretrained_network_and_the_second_goes_on_fr
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     before = from_pretrained(folder, loop="unroll").params
     made = settings("translation", start=folder, folder=tmp_path)
-    train.train(made)
+    train.main(parse(made))
     first = from_pretrained(made.workdir).params
     jax.tree.map(
         np.testing.assert_array_equal,
@@ -66,5 +68,5 @@ def test_the_first_stage_leaves_the_pretrained_network_and_the_second_goes_on_fr
         kernels = (one["layer_0"]["self_attention"][part]["kernel"] for one in (layers, old))
         assert bool(np.any(np.not_equal(*kernels))) == changes
     made = settings("translation_all", start=made.workdir, folder=tmp_path)
-    model = model_side.build(completion.complete(made))
+    model = model_side.build(completion.complete(of_config(made)))
     jax.tree.map(np.testing.assert_array_equal, model.initial_state().params, first)

@@ -8,7 +8,9 @@ import pytest
 
 from t5x_like import config, names
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import from_pretrained
 from tests.programs import in_process, tiny_t5
 
@@ -40,7 +42,7 @@ COMMANDS = {
 def state(tmp_path_factory):
     """The parameters of a T5 of no step."""
     settings = tiny_t5.get_config(str(tmp_path_factory.mktemp("state")))
-    return model_side.build(settings).initial_state()
+    return model_side.build(of_config(settings)).initial_state()
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def made(state, tmp_path, monkeypatch):
 
 def write(made, state, *, system, module="data/text_files.py"):
     """Writes a run of these two files."""
-    stored = config.to_dict(tiny_t5.get_config(str(made))) | {"system": system}
+    stored = config.to_dict(parse(tiny_t5.get_config(str(made)))) | {"system": system}
     stored["data"]["module"] = module
     folder = made / "run" / "checkpoints"
     shutil.rmtree(folder, ignore_errors=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from t5x_like import config
+from t5x_like.config import parse
 from t5x_like.experiment import reporting
 from t5x_like.pretrained import from_pretrained
 from tests.programs import tiny_encoder, tiny_writer
@@ -34,7 +35,7 @@ def a_run(folder):
     """A run of GPT-2 on bytes."""
     made = tiny_writer.settings("gpt2")
     made.workdir = str(tiny_writer.write(folder / "run", made))
-    (folder / "run" / "config.json").write_text(json.dumps(config.to_dict(made)))
+    (folder / "run" / "config.json").write_text(json.dumps(config.to_dict(parse(made))))
     return [f"--config=configs/run.py:{made.workdir}"]
 
 

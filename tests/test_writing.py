@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from t5x_like import config, convert, evaluate, infer
+from t5x_like.config import parse
 from t5x_like.experiment import completion
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import interactive, text_model
 from t5x_like.preprocessing import sources
 from t5x_like.pretrained import from_pretrained
@@ -45,7 +47,7 @@ def folders(tmp_path_factory):
             made.data.objective = "span_corruption"
         tiny_writer.write(folder / system, made)
         made.workdir = str(folder / system)
-        (folder / system / "config.json").write_text(json.dumps(config.to_dict(made)))
+        (folder / system / "config.json").write_text(json.dumps(config.to_dict(parse(made))))
     (folder / "text.txt").write_text("".join(LINES))
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return folder
@@ -75,7 +77,7 @@ def pretrained(kind, folder, *, files, **changes):
     keys = {key: key.replace("__", ".") for key in changes}
     keys |= {key: f"evaluate.measures.{keys[key]}" for key in changes if key.startswith(kind)}
     made.update_from_flattened_dict({keys[key]: value for key, value in changes.items()})
-    config.check(made)
+    of_config(made)
     return made
 
 
@@ -83,7 +85,7 @@ def measure(made, tmp_path, monkeypatch):
     """What evaluate writes, and the predictions."""
     command_flags.give(monkeypatch, output=str(tmp_path / "out.json"))
     made.evaluate.predictions = str(tmp_path / "predictions.jsonl")
-    evaluate.evaluate(made)
+    evaluate.main(parse(made))
     [(task, found)] = json.loads((tmp_path / "out.json").read_text())["tasks"].items()
     predicted = [
         json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()
@@ -101,10 +103,10 @@ def test_infer_continues_lines_with_log_p(folders, system, tmp_path, monkeypatch
     prompts.write_text("\n".join(texts) + "\n")
     command_flags.give(monkeypatch, input=str(prompts), output=str(output), log_probs=True)
     made = load("run", str(folders / system))
-    infer.infer(made)
+    infer.main(parse(made))
     predicted = [json.loads(line) for line in output.read_text().splitlines()]
     assert [one["inputs"] for one in predicted] == texts
-    model = text_model.build(from_pretrained(folders / system), made)
+    model = text_model.build(from_pretrained(folders / system), of_config(made).parts[0])
     assert [one["prediction"] for one in predicted] == model.generate(texts)
     lost = f"{len(model.prompt(texts[-1])) - model.room:,}"
     assert capsys.readouterr().err.endswith(f"{lost}.0 tokens on average, at most {lost}\n")
@@ -115,7 +117,7 @@ def test_infer_continues_lines_with_log_p(folders, system, tmp_path, monkeypatch
 
 def test_infer_shows_examples_with_what_was_there(folders, system, monkeypatch, capsys):
     command_flags.give(monkeypatch, examples=2)
-    infer.infer(load("run", str(folders / system)))
+    infer.main(parse(load("run", str(folders / system))))
     shown = capsys.readouterr().out
     assert shown.count("model: ") == shown.count("original: ") == 2
     if system == "gpt2":  # the halves of a row
@@ -129,8 +131,8 @@ def test_infer_types_answers_as_they_come(folders, system, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", in_process.standard_input("A\nThe naïve\n"))
     command_flags.give(monkeypatch, input="-", stream=True)
     made = load("run", str(folders / system))
-    infer.infer(made)
-    model = text_model.build(from_pretrained(folders / system), made)
+    infer.main(parse(made))
+    model = text_model.build(from_pretrained(folders / system), of_config(made).parts[0])
     typed = [
         ("" if model.encodes else text) + generated
         for text, generated in zip(
@@ -143,10 +145,11 @@ def test_infer_types_answers_as_they_come(folders, system, monkeypatch, capsys):
 def test_a_stream_leaves_out_the_beam_search_of_a_config(monkeypatch):
     made = tiny_writer.settings("t5")
     made.decode = {"max_new_tokens": 12, "num_beams": 4, "length_penalty": 0.6}
-    assert infer.without_beams(made).decode.to_dict() == {"max_new_tokens": 12}
-    assert made.decode.num_beams == 4
+    [part] = of_config(made).parts
+    assert infer.without_beams(part).decode == {"max_new_tokens": 12}
+    assert part.decode["num_beams"] == 4
     monkeypatch.setattr("sys.argv", ["infer", "--config.decode.num_beams=2"])
-    assert infer.without_beams(made).decode.num_beams == 4  # then a stream is an error
+    assert infer.without_beams(part).decode["num_beams"] == 4  # then a stream is an error
 
 
 class Terminal(io.StringIO):
@@ -163,7 +166,7 @@ class Terminal(io.StringIO):
 def writers(folders):
     made = {system: load("run", str(folders / system)) for system in SYSTEMS}
     return {
-        system: text_model.build(from_pretrained(folders / system), own)
+        system: text_model.build(from_pretrained(folders / system), of_config(own).parts[0])
         for system, own in made.items()
     }
 
@@ -280,7 +283,7 @@ def test_the_loss_of_a_language_model_has_bits_per_byte_beside_it(folders, monke
     command_flags.give(monkeypatch)
     made = load("run", str(folders / "gpt2"))
     made.evaluate.batches = 0
-    evaluate.evaluate(made)
+    evaluate.main(parse(made))
     run = folders / "gpt2"
     found = json.loads((run / "evaluation.json").read_text())["tasks"]["text_files"]
     # By NumPy, from the logits of one document after the other.
@@ -314,7 +317,9 @@ def test_a_run_is_scored_on_texts(folders, kind, tmp_path, monkeypatch):
     made = pretrained(kind, folders / "gpt2", files=folders)
     found, predicted = measure(made, tmp_path, monkeypatch)
     assert len(predicted) == len(LINES)
-    model = text_model.build(from_pretrained(folders / "gpt2"), load("run", folders / "gpt2"))
+    model = text_model.build(
+        from_pretrained(folders / "gpt2"), of_config(load("run", folders / "gpt2")).parts[0]
+    )
     text = predicted[0]["text"]
     if kind == "documents":
         [score] = model.score_tokens([_pair([], model.tokens(text, end=True))])
@@ -370,11 +375,14 @@ def test_a_folder_of_hugging_faces_decides_objective_and_converter(
     made.initialize = str(tmp_path / "exported")
     made.data.lengths.targets = 24
     made.decode.max_new_tokens = 8
-    data = completion.complete(made).data
+    [part] = completion.complete(of_config(made)).parts
+    data = part.data
     assert data.objective == ("marked_text_to_text" if special_tokens else "text_to_text")
     assert data.converter == ("encoder_decoder" if special_tokens else "decoder")
-    assert data.lengths.to_dict() == ({"inputs": 64} if special_tokens else {}) | {"targets": 24}
-    model = text_model.build(from_pretrained(made.initialize), completion.complete(made))
+    assert data.lengths == ({"inputs": 64} if special_tokens else {}) | {"targets": 24}
+    model = text_model.build(
+        from_pretrained(made.initialize), completion.complete(of_config(made)).parts[0]
+    )
     assert model.prompt("the cat") == ([2, 5, 6, 3] if special_tokens else [5, 6])
 
 
@@ -394,7 +402,7 @@ def test_a_mistake_is_one_line(folders, kind, changes, message, tmp_path, monkey
     made = pretrained(kind, folders / "gpt2", files=folders, **changes)
     command_flags.give(monkeypatch, output=str(tmp_path / "out.json"))
     with pytest.raises(SystemExit):
-        evaluate.evaluate(made)
+        evaluate.main(parse(made))
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1

@@ -1,12 +1,13 @@
 """The equations of a traced training step, for tests of the types of their operands."""
 
+import dataclasses
 import functools
 import importlib
 
 import jax
 
-from t5x_like import config
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import batches, report
 
 PRODUCTS = ("dot_general", "ragged_dot_general", "conv_general_dilated")
@@ -35,8 +36,8 @@ def training_step(name, **model):
     """The program of the training step of a system's demo in bfloat16, with settings of `model`."""
     settings = importlib.import_module(f"configs.{name}").get_config("demo")
     settings.model.update({"dtype": "bfloat16", **model})
-    settings.mesh = report.ONE_DEVICE
-    config.check(settings)
-    step = batches.largest(settings)
-    model = model_side.build_tasks(step.config, devices=jax.devices()[:1])[step.task]
+    settings.mesh = dataclasses.asdict(report.ONE_DEVICE)
+    of_config(settings)
+    step = batches.largest(of_config(settings))
+    model = model_side.build_tasks(of_config(step.config), devices=jax.devices()[:1])[step.task]
     return jax.make_jaxpr(model.train_step)(model.abstract_state_on(step.batch), step.batch).jaxpr

@@ -8,9 +8,9 @@ import jax
 
 from t5x_like.checkpoints import BestCheckpoint, Checkpoints
 from t5x_like.checkpoints.reading import BEST
-from t5x_like.config import Phase
 from t5x_like.evaluation.while_training import Schedule
 from t5x_like.experiment.command_line import writing
+from t5x_like.experiment.run import Phase
 from t5x_like.training.loop import Outcome
 from t5x_like.training.state import TrainState
 

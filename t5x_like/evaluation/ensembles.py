@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_collections
 from jax.sharding import Mesh
 
 from t5x_like import paths, vocabularies
+from t5x_like.config.run_settings import RunSettings
 from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.measure import Measure
 from t5x_like.experiment import fingerprints
@@ -16,13 +16,13 @@ from t5x_like.pretrained.weight_source import data_settings, open_source
 
 
 def load(
-    folders: Sequence[str], settings: ml_collections.ConfigDict, *, mesh: Mesh, average: int
+    folders: Sequence[str], settings: RunSettings, *, mesh: Mesh, average: int
 ) -> tuple[Pretrained, dict[str, Any]]:
     """The ensemble of the models in some folders, and the metadata of the first one's run, if any.
 
     Args:
         folders: as `from_pretrained` reads them.
-        settings: the config of the evaluation, with the vocabulary and the names of the labels.
+        settings: of the evaluation, with the vocabulary and the names of the labels.
         average: newest checkpoints of each run to average.
 
     Raises:
@@ -47,7 +47,8 @@ def load(
             )
         before = source.run.get("fingerprints", {})  # the file may have changed since
         fingerprints.check_vocabulary(before, wanted.digest, vocabulary=name)
-        labels = [tuple(one.get("settings", {}).get("labels", ())) for one in (own, settings.data)]
+        named = (own.get("settings", {}), settings.data.settings)
+        labels = [tuple(one.get("labels", ())) for one in named]
         if all(labels) and labels[0] != labels[1]:
             raise ValueError(
                 f"--ensemble: the labels of {path} are {', '.join(map(str, labels[0]))}, and those "
@@ -59,20 +60,17 @@ def load(
     return ensemble(models), sources[0].run
 
 
-def measurable(
-    measures: Mapping[str, Measure], *, settings: ml_collections.ConfigDict
-) -> dict[str, Measure]:
+def measurable(measures: Mapping[str, Measure], *, chosen: Mapping[str, Any]) -> dict[str, Measure]:
     """The measures of an ensemble: all but the held-out loss, which is one model's.
 
     Args:
         measures: of a task by name.
-        settings: the config of the task.
+        chosen: the setting `evaluate.measures` of the task.
 
     Raises:
         ValueError: the config names the loss, or there is no other measure.
     """
     found = {name: one for name, one in measures.items() if not isinstance(one, Loss)}
-    chosen = settings.evaluate.measures.to_dict()
     if not chosen and found:
         return found
     if lost := [name for name in measures if name not in found]:

@@ -21,9 +21,6 @@ Rows are those of `data.task` (or `evaluate.tasks`) as `data.module` has them, b
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
-
-from t5x_like import systems
 from t5x_like.batches import data_modules
 from t5x_like.evaluation.cloze import Choice, LastWord
 from t5x_like.evaluation.dialog_replies import Replies
@@ -36,6 +33,7 @@ from t5x_like.evaluation.measure import Measure
 from t5x_like.evaluation.question_answering import Squad
 from t5x_like.evaluation.rewards import Rewards
 from t5x_like.evaluation.translation import Translation
+from t5x_like.experiment.run import Part
 from t5x_like.inference import predictions
 from t5x_like.names import check_settings, choose
 from t5x_like.systems.system import Task
@@ -76,36 +74,33 @@ def default_settings(task: Task, *, objective: str) -> dict[str, dict[str, Any]]
     return own | OF_OBJECTIVES.get(objective, {})
 
 
-def of_config(settings: ml_collections.ConfigDict, *, data_task: str) -> dict[str, Measure]:
-    """The measures of a task of a run by name: those of its config, or by default.
+def of_part(part: Part, *, data_task: str) -> dict[str, Measure]:
+    """The measures of a task of a run by name: those of its settings, or by default.
 
     Args:
-        settings: the config of the task.
         data_task: the task of the data to evaluate on; in place of `benchmark` stands the measure
             that its data module has for it.
 
     Raises:
         ValueError: as `make`; or the data module has no measure for its tasks.
     """
-    chosen = settings.evaluate.measures.to_dict()
-    task = systems.find(settings.system).task(settings.model.to_dict())
-    of_benchmark = getattr(data_modules.load(settings.data.module), "measure", None)
+    data, chosen = part.data, dict(part.evaluate.measures)
+    of_benchmark = getattr(data_modules.load(data.module), "measure", None)
     if not chosen and of_benchmark:
         chosen = {name: {} for name in ("loss", BENCHMARK)}
     elif not chosen:
-        chosen = default_settings(task, objective=settings.data.objective)
+        chosen = default_settings(part.task, objective=data.objective)
     for name, own in chosen.items():
         if not isinstance(own, dict) or own.get("kind", name) != BENCHMARK:
             continue
         if not of_benchmark:
             raise ValueError(
-                f"evaluate.measures.{name}: data.module={settings.data.module!r} has no measure "
+                f"evaluate.measures.{name}: data.module={data.module!r} has no measure "
                 "for its tasks"
             )
-        data = settings.data
-        found = of_benchmark(data.objective, task=data_task, **data.settings.to_dict())
+        found = of_benchmark(data.objective, task=data_task, **data.settings)
         chosen[name] = {**found, **{key: value for key, value in own.items() if key != "kind"}}
-    return {name: make(name, own, task=task) for name, own in chosen.items()}
+    return {name: make(name, own, task=part.task) for name, own in chosen.items()}
 
 
 def make(name: str, settings: Mapping[str, Any], *, task: Task) -> Measure:

@@ -6,15 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import ml_collections
-
 from t5x_like.evaluation.held_out import HeldOut
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.measure import Measure, Row, RowMeasure
-from t5x_like.experiment import data_side, text_data
+from t5x_like.experiment import data_side
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment.run import Part
 from t5x_like.inference import predictions, text_model
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
@@ -28,8 +26,7 @@ class Resources:
 
     Args:
         pretrained: the model.
-        settings: its config; in a run with phases the config of a phase.
-        name: of the task of the run, "" in a run of one.
+        part: the task of the run, or of a phase.
         make: makes the model side of the run, by the names of its tasks.
 
     The parameters of `pretrained` may be replaced between two measures; nothing is compiled again.
@@ -38,13 +35,11 @@ class Resources:
     def __init__(
         self,
         pretrained: Pretrained,
-        settings: ml_collections.ConfigDict,
+        part: Part,
         *,
-        name: str,
         make: Callable[[], Mapping[str, Experiment]],
     ):
-        self._pretrained, self._settings = pretrained, settings
-        self._name, self._make = name, make
+        self._pretrained, self._part, self._make = pretrained, part, make
 
     def of(self, measure: Measure, task: str) -> list[Any]:
         """What a measure needs, in the order of its `needs`."""
@@ -61,17 +56,17 @@ class Resources:
             ValueError: the data has the labels of the model's head in another order.
         """
         names = self._pretrained.head_labels.names
-        if names and predictions.outputs_of(self._text.labels, self._pretrained):
+        if names and predictions.outputs_of(self._part.text.labels, self._pretrained):
             raise ValueError(
-                f"the labels of the data are {', '.join(self._text.labels)}, and the model's "
+                f"the labels of the data are {', '.join(self._part.text.labels)}, and the model's "
                 f"{', '.join(names)}: its held-out loss would compare other labels; set "
                 "data.settings.labels to the model's order, or evaluate.measures without the loss"
             )
         return HeldOut(
-            self._make()[self._name],
+            self._make()[self._part.name],
             self._pretrained.params,
             functools.partial(self._data.eval_batches, task),
-            self._settings.model.vocab_size,
+            self._part.model["vocab_size"],
         )
 
     def text_model(self, measure: Measure, task: str) -> TextModel:
@@ -90,7 +85,7 @@ class Resources:
         Raises:
             ValueError: there are none.
         """
-        number = self._settings.evaluate.batches * self._settings.data.batch_size or None
+        number = self._part.evaluate.batches * self._part.data.batch_size or None
         rows = self._source(task, split="validation", cleaned=measure.cleaned)
         if not (found := list(itertools.islice(rows, number))):
             raise ValueError(f"data.task={task!r} has no row in its split 'validation'")
@@ -105,21 +100,17 @@ class Resources:
 
     def _source(self, task: str, *, split: str, cleaned: bool) -> Iterator[Row]:
         """The rows of a source, with strings for bytes and lists for arrays."""
-        for row in self._text.tasks().rows(task, split=split, cleaned=cleaned):
+        for row in self._part.text.tasks().rows(task, split=split, cleaned=cleaned):
             yield {name: data_side.plain(value) for name, value in row.items()}
 
     @functools.cached_property
-    def _text(self) -> TextData:
-        return text_data.build(self._settings)
-
-    @functools.cached_property
     def _data(self) -> Inputs:
-        return data_side.build(self._settings, self._make()[self._name].mesh, text=self._text)
+        return data_side.build(self._part, self._make()[self._part.name].mesh)
 
     @functools.cached_property
     def _text_model(self) -> TextModel:
-        return text_model.build(self._pretrained.policy(), self._settings, self._text)
+        return text_model.build(self._pretrained.policy(), self._part)
 
     @functools.cached_property
     def _predictor(self) -> Predictor:
-        return predictions.build(self._pretrained, self._settings, self._text)
+        return predictions.build(self._pretrained, self._part)

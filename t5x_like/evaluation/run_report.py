@@ -80,6 +80,6 @@ def accuracies(log: Mapping[str, Mapping[int, float]], *, prefix: str) -> list[s
 
 def _held_out_entropy(data: Inputs) -> float | None:
     """The unigram entropy of the held-out targets in nats; None where there are no targets."""
-    size = data.config.model.vocab_size
+    size = data.part.model["vocab_size"]
     counts = data_side.target_counts(data.eval_batches(data.eval_tasks[0]), size=size)
     return data_side.unigram_entropy(counts) if counts.any() else None

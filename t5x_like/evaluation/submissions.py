@@ -7,11 +7,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ml_collections
-
 from t5x_like.batches import data_modules
 from t5x_like.evaluation.metrics.groups import same_noun
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.run import Part, Run
 from t5x_like.inference import predictions, text_model
 from t5x_like.names import choose
 from t5x_like.pretrained import Pretrained
@@ -24,44 +22,42 @@ class HiddenTest:
     """The hidden test rows of a task, and the file for their predictions.
 
     Attributes:
-        settings: the config of the run's task.
-        name: the name of the run's task, "" in a run of one.
+        part: the task of the run.
         submission, labels, rows: see `benchmark_tasks.suite.Suite.hidden_test`.
     """
 
-    settings: ml_collections.ConfigDict
-    name: str
+    part: Part
     submission: Any
     labels: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
 
     def predict(self, pretrained: Pretrained) -> list[dict[str, Any]]:
         """What the model generates, or its head predicts, for each row."""
-        model = pretrained.for_task(self.name)
+        model = pretrained.for_task(self.part.name)
         with model.layout():
             if predictions.name_of(model) != predictions.TEXT:
-                return predictions.build(model, self.settings)(self.rows)
-            texts = text_model.build(model, self.settings)
+                return predictions.build(model, self.part)(self.rows)
+            texts = text_model.build(model, self.part)
             generated = texts.generate([row["inputs"] for row in self.rows])
         return [{"prediction": text} for text in generated]
 
 
-def hidden_tests(settings: ml_collections.ConfigDict) -> list[HiddenTest]:
+def hidden_tests(run: Run) -> list[HiddenTest]:
     """The hidden test rows of all tasks that a config evaluates on.
 
     Raises:
         ValueError: the data module has none, or a task, or its file is missing or bad.
     """
     found = []
-    for one in run_tasks(settings):
-        data = one.settings.data
+    for part in run.parts:
+        data = part.data
         find = getattr(data_modules.load(data.module), "hidden_test", None)
         if find is None:
             raise ValueError(f"--submission: data.module={data.module!r} has no hidden test sets")
         choices = data.objective_settings.get("choices", 0)
-        for task in one.evaluated().values():
-            own = find(data.objective, task=task, choices=choices, **data.settings.to_dict())
-            found.append(HiddenTest(one.settings, one.name, *own))
+        for task in part.evaluated.values():
+            own = find(data.objective, task=task, choices=choices, **data.settings)
+            found.append(HiddenTest(part, *own))
     return found
 
 

@@ -5,9 +5,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import ml_collections
-
-from t5x_like import paths, processes, systems
+from t5x_like import paths, processes
 from t5x_like.checkpoints import BestCheckpoint
 from t5x_like.evaluation import evaluated_numbers, measures
 from t5x_like.evaluation.measure import Measure, RowMeasure
@@ -15,7 +13,7 @@ from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import reporting
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.run import Run
 from t5x_like.inference import predictions
 from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.names import choose
@@ -33,20 +31,20 @@ class Schedule:
     theirs; at the last step all of these are.
 
     Args:
-        settings: the config of the run.
+        run: whose evaluations these are.
 
     Raises:
         ValueError: a measure does not exist or does not fit; its `every` or `checkpoint.best` does
             not fit the steps between evaluations and checkpoints.
     """
 
-    def __init__(self, settings: ml_collections.ConfigDict):
-        self._settings = settings
-        self.averages = settings.evaluate.averages.to_dict()
+    def __init__(self, run: Run):
+        self._parts, self._settings = run.parts, run.settings
+        self.averages = dict(run.settings.evaluate.averages)
         self.measures: dict[str, dict[str, Measure]] = {}  # by the name of the numbers' task
-        for one in run_tasks(settings):
-            for place, task in one.evaluated().items():
-                chosen = measures.of_config(one.settings, data_task=task)
+        for part in run.parts:
+            for place, task in part.evaluated.items():
+                chosen = measures.of_part(part, data_task=task)
                 self.measures[place] = {LOSS: chosen.get(LOSS, measures.MEASURES[LOSS]())} | {
                     name: measure
                     for name, measure in chosen.items()
@@ -117,9 +115,9 @@ class Schedule:
         """
         known = {
             f"{place}/{number}"
-            for one in run_tasks(self._settings)
-            for place in one.evaluated()
-            for number in losses[one.name]
+            for part in self._parts
+            for place in part.evaluated
+            for number in losses[part.name]
         }
         measured = {f"{place}/{key}/" for place, own in self.measures.items() for key in own}
         averaged = {f"{average}/" for average in self.averages}
@@ -146,7 +144,7 @@ class Schedule:
         return step > 0 and (step % every == 0 or step == self._settings.train.steps)
 
 
-def generates(settings: ml_collections.ConfigDict) -> bool:
+def generates(run: Run) -> bool:
     """Whether a run generates texts while it trains; the data module is not loaded.
 
     The measure of a benchmark, which the data module would give, is taken to do so if the model
@@ -155,15 +153,14 @@ def generates(settings: ml_collections.ConfigDict) -> bool:
     Raises:
         ValueError: as `measures.make`.
     """
-    for one in run_tasks(settings):
-        task = systems.find(one.settings.system).task(one.settings.model.to_dict())
-        for name, own in one.settings.evaluate.measures.to_dict().items():
+    for part in run.parts:
+        for name, own in part.evaluate.measures.items():
             if not isinstance(own, dict) or not own.get("every"):
                 continue
             if own.get("kind", name) == measures.BENCHMARK:
-                if task.prediction == predictions.TEXT:
+                if part.task.prediction == predictions.TEXT:
                     return True
-            elif measures.make(name, own, task=task).generates:
+            elif measures.make(name, own, task=part.task).generates:
                 return True
     return False
 
@@ -176,8 +173,8 @@ class Evaluator:
 
     Args:
         schedule: of the run.
-        settings: of the run, or of a phase.
-        models, data: by task of the run.
+        models: by task of the run.
+        data: of a phase, by task.
         batches: of training.
 
     Raises:
@@ -188,7 +185,6 @@ class Evaluator:
     def __init__(
         self,
         schedule: Schedule,
-        settings: ml_collections.ConfigDict,
         *,
         models: Mapping[str, Experiment],
         data: Mapping[str, Inputs],
@@ -196,11 +192,10 @@ class Evaluator:
     ):
         self._schedule, self._models, self._data = schedule, models, data
         self._batches = batches
-        self._tasks = {one.name: one for one in run_tasks(settings)}
         self._pretrained = functools.cache(lambda name: models[name].pretrained(None).policy())
         self._resources = functools.cache(self._make_resources)
-        for name, one in self._tasks.items():
-            for place in one.evaluated():
+        for name, model in models.items():
+            for place in model.part.evaluated:
                 if any(map(_reads_texts, schedule.measures[place].values())):
                     undropped(self._pretrained(name).module)
 
@@ -208,9 +203,9 @@ class Evaluator:
         """The numbers; of networks with experts, arrays too."""
         step = int(state.step)
         results: dict[str, dict[str, Any]] = {}
-        for name, one in self._tasks.items():
-            for place, task in one.evaluated().items():
-                batches = self._data[name].eval_batches(task)
+        for name, inputs in self._data.items():
+            for place, task in inputs.part.evaluated.items():
+                batches = inputs.eval_batches(task)
                 results[place] = self._models[name].measure(state.params, batches)
                 results[place] |= self._measured(name, place, state, step=step)
         due = {
@@ -234,7 +229,7 @@ class Evaluator:
 
     def _measured(self, name: str, place: str, state: TrainState, *, step: int) -> dict[str, float]:
         found: dict[str, float] = {}
-        task = self._tasks[name].evaluated()[place]
+        task = self._data[name].part.evaluated[place]
         for key, measure in self._schedule.measures[place].items():
             if isinstance(measure, RowMeasure) and self._schedule.due(measure, step=step):
                 self._pretrained(name).params = self._models[name].policy(state.params)
@@ -244,8 +239,8 @@ class Evaluator:
         return found
 
     def _make_resources(self, name: str) -> Resources:
-        settings = self._tasks[name].settings
-        return Resources(self._pretrained(name), settings, name=name, make=lambda: self._models)
+        part = self._data[name].part
+        return Resources(self._pretrained(name), part, make=lambda: self._models)
 
     def _has(self, results: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Any]) -> bool:
         flat = {f"{place}/{key}" for place, own in results.items() for key in own}

@@ -24,7 +24,8 @@ import ml_collections
 from absl import flags, logging
 
 from t5x_like import paths, processes
-from t5x_like.config import SETTINGS, check, check_renamed, one_line_errors
+from t5x_like.config import SETTINGS, RunSettings, check_renamed, one_line_errors
+from t5x_like.config import parse as typed
 from t5x_like.experiment import gin_files, quiet_tensorflow
 from t5x_like.names import hint, import_file, trust_all_code, trust_clone, trust_code
 
@@ -41,7 +42,7 @@ _TRUST_HELP = "run Python files that the folder of a run or checkpoint names (sy
 
 
 @processes.ending_together()
-def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.ConfigDict:
+def read(description: str | None, **options: tuple[Any, str]) -> RunSettings:
     """Read the config and the other flags of the command, or print its help and exit.
 
     A wrong flag, file, size or setting ends the command: one line on standard error, status 2.
@@ -69,8 +70,8 @@ def read(description: str | None, **options: tuple[Any, str]) -> ml_collections.
     with one_line_errors(ValueError, OSError, flags.Error):
         config, rest = parse(sys.argv[1:])
         _parse_flags(rest, [_CONFIG, *options])
-        check(config)
-    return config
+        return typed(config)
+    raise AssertionError("an error ends the command")
 
 
 def connect_processes() -> None:
@@ -86,7 +87,7 @@ def connect_processes() -> None:
         partitioning.connect_processes()
 
 
-def keep_compiled_programs(config: ml_collections.ConfigDict) -> None:
+def keep_compiled_programs(settings: RunSettings) -> None:
     """Let JAX keep what it compiles in the folder `compilation_cache`, and read it from there.
 
     JAX_COMPILATION_CACHE_DIR goes first, and a folder that cannot be made is done without.
@@ -95,10 +96,10 @@ def keep_compiled_programs(config: ml_collections.ConfigDict) -> None:
 
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
-    if config.compilation_cache == "auto":
+    if settings.compilation_cache == "auto":
         folder = paths.cache("compiled") / _instructions()
-    elif config.compilation_cache:
-        folder = pathlib.Path(config.compilation_cache).expanduser()
+    elif settings.compilation_cache:
+        folder = pathlib.Path(settings.compilation_cache).expanduser()
     else:
         return
     with contextlib.suppress(OSError):

@@ -1,24 +1,24 @@
 """Fill in the settings that a config leaves to the folder it starts from, or to its labels."""
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
-
 from t5x_like import checkpoints, paths, systems, vocabularies
 from t5x_like.batches.objective_examples import examples_of
-from t5x_like.experiment.tasks import AUTO, RunTask, heads, run_tasks
-from t5x_like.experiment.text_data import label_names, training_rows
+from t5x_like.config.run_settings import DataSettings, RunSettings
+from t5x_like.experiment.run import AUTO, Part, Run
+from t5x_like.experiment.text_data import label_names
 from t5x_like.names import hint
-from t5x_like.pretrained.weight_source import Source, data_settings, open_source
+from t5x_like.pretrained.weight_source import Source, data_settings
 
 # Heads with an objective of the same name, whose rows a prediction writes.
 _LABELLED = ("classification", "regression", "tagging", "question_answering", "multiple_choice")
 _LONGEST = 512  # tokens that an encoder-decoder without a table of positions reads and writes
 
 
-def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+def complete(run: Run) -> Run:
     """Fill in the settings that a config leaves open.
 
     - With `system` "" the folder `initialize` decides the system, the settings that `model` lacks
@@ -31,45 +31,45 @@ def complete(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     - With several `tasks` that have heads, `model.head` becomes their mapping.
     - Where a task's `batches` are "auto" its training rows are counted.
 
-    Returns:
-        A copy of the config.
-
     Raises:
         ValueError: `initialize` is not set, or no folder of a model; or there are no labels to be
             counted.
     """
-    config = config.copy_and_resolve_references()
-    with config.unlocked():
-        if not config.system or None in config.model.values():
-            _complete_model(config)
-        for task in run_tasks(config):
-            if task.settings.model.get("labels") == 0:
-                _complete_labels(task.settings)
-                _keep_labels(config, task)
-            if task.batches == AUTO:
-                rows = training_rows(task.settings)
-                with config.ignore_type():
-                    config.tasks[task.name].batches = -(-rows // task.settings.data.batch_size)
-        if config.tasks and (with_heads := heads(config)):
-            config.model = config.model.to_dict() | {"head": with_heads}
-    return config
+    if not run.settings.system or None in run.settings.model.values():
+        run = _with_model(run)
+    for part in run.parts:
+        if part.model.get("labels") == 0:
+            run = _with_labels(run, part)
+        if part.batches == AUTO:
+            rows = part.text.tasks().number_of_rows(part.data.task, split="train")
+            run = _with_task(run, part.name, {"batches": -(-rows // part.data.batch_size)})
+    return run.replace(model=run.network) if run.heads else run
 
 
-def _complete_model(config: ml_collections.ConfigDict) -> None:
-    if not config.initialize:
+def _with_task(run: Run, name: str, changes: Mapping[str, Any]) -> Run:
+    tasks = run.settings.tasks
+    return run.replace(tasks={**tasks, name: {**tasks[name], **changes}})
+
+
+def _with_model(run: Run) -> Run:
+    settings, source = run.settings, run.source
+    if source is None:
         raise ValueError(
             "initialize is not set: --config.initialize=FOLDER, the model to start from (or name "
             "the system)"
         )
-    folder = paths.path(config.initialize)
-    source = open_source(folder)
-    changes = {name: value for name, value in config.model.items() if value is not None}
-    config.model = {**_settings_of(source, config.model if config.system else {}), **changes}
-    config.system = config.system or source.system
-    data = data_settings(source)
-    config.data.vocabulary = config.data.vocabulary or data.get("vocabulary", str(folder))
-    if not config.data.converter:
-        _complete_converter(config, data)
+    changes = {name: value for name, value in settings.model.items() if value is not None}
+    model = _settings_of(source, settings.model if settings.system else {})
+    stored, folder = data_settings(source), str(paths.path(settings.initialize))
+    vocabulary = settings.data.vocabulary or stored.get("vocabulary", folder)
+    settings = dataclasses.replace(
+        settings,
+        model={**model, **changes},
+        system=settings.system or source.system,
+        data=dataclasses.replace(settings.data, vocabulary=vocabulary),
+    )
+    data = settings.data if settings.data.converter else _with_converter(settings, stored)
+    return run.replace(model=settings.model, system=settings.system, data=data)
 
 
 def _settings_of(source: Source, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,69 +87,94 @@ def _settings_of(source: Source, model: Mapping[str, Any]) -> dict[str, Any]:
     return {name: source.config[name] for name in model or source.config if name in source.config}
 
 
-def _complete_converter(config: ml_collections.ConfigDict, data: Mapping[str, Any]) -> None:
-    """Set the converter and lengths of the run in the folder, or those that suit the network."""
-    network = systems.build(config.system, config.model.to_dict())
+def _with_converter(settings: RunSettings, stored: Mapping[str, Any]) -> DataSettings:
+    """The converter and lengths of the run in the folder, or those that suit the network."""
+    data, model = settings.data, settings.model
+    network = systems.build(settings.system, model)
     encodes = network.sides == ("encoder", "decoder")
-    if not data and not network.generates:
-        _complete_rows(config)
-        return
-    if data:
-        examples = examples_of(data["objective"], data["objective_settings"])
+    if not stored and not network.generates:
+        return _of_encoder(data, model)
+    if stored:
+        examples = examples_of(stored["objective"], stored["objective_settings"])
         special_tokens = examples.special_tokens
     else:
-        longest = config.model.get("positions") or (_LONGEST if encodes else 0)
+        longest = model.get("positions") or (_LONGEST if encodes else 0)
         lengths = dict.fromkeys(("inputs", "targets") if encodes else ("targets",), longest)
         converter = "encoder_decoder" if encodes else "decoder"
-        data = {"converter": converter, "converter_settings": {}, "lengths": lengths}
-        found = vocabularies.load(config.data.vocabulary)
+        stored = {"converter": converter, "converter_settings": {}, "lengths": lengths}
+        vocabulary = vocabularies.load(data.vocabulary)
         # BART's; mBART and BigBird-Pegasus have such a token that begins no text.
-        special_tokens = encodes and found.prefix_ids == (found.cls_id,)
-    if special_tokens and config.data.objective == "text_to_text":
-        config.data.objective = "marked_text_to_text"
-    config.data.converter = data["converter"]
-    config.data.converter_settings = data["converter_settings"]
-    given = {name: size for name, size in config.data.lengths.items() if size}
-    config.data.lengths = {**data["lengths"], **given}
+        special_tokens = encodes and vocabulary.prefix_ids == (vocabulary.cls_id,)
+    marked = special_tokens and data.objective == "text_to_text"
+    own_lengths = {name: size for name, size in data.lengths.items() if size}
+    return dataclasses.replace(
+        data,
+        objective="marked_text_to_text" if marked else data.objective,
+        converter=stored["converter"],
+        converter_settings=stored["converter_settings"],
+        lengths={**stored["lengths"], **own_lengths},
+    )
 
 
-def _complete_rows(config: ml_collections.ConfigDict) -> None:
-    """Set the objective, converter and lengths that suit the head of an encoder."""
-    head = config.model.get("head", "")
+def _of_encoder(data: DataSettings, model: Mapping[str, Any]) -> DataSettings:
+    """The objective, converter and lengths that suit the head of an encoder."""
+    head = model.get("head", "")
     if head in _LABELLED:
-        config.data.objective = head
-        config.data.objective_settings = {}
-    config.data.converter = "encoder_rows" if head == "multiple_choice" else "encoder"
-    config.data.converter_settings = {}
-    given = config.data.lengths.get("inputs") or config.model.get("positions") or _LONGEST
-    config.data.lengths = {"inputs": given}
+        data = dataclasses.replace(data, objective=head, objective_settings={})
+    return dataclasses.replace(
+        data,
+        converter="encoder_rows" if head == "multiple_choice" else "encoder",
+        converter_settings={},
+        lengths={"inputs": data.lengths.get("inputs") or model.get("positions") or _LONGEST},
+    )
 
 
-def origin(config: ml_collections.ConfigDict) -> dict[str, str]:
+def _with_labels(run: Run, part: Part) -> Run:
+    """Count the labels of a task, and keep their names where its data has none."""
+    data, names = part.data, label_names(part.data)
+    if not names:
+        raise ValueError(
+            f"model.labels=0 counts the labels of the data, and data.module={data.module!r} has "
+            f"none for data.objective={data.objective!r}: set model.labels"
+        )
+    labels = {"labels": len(names)}
+    named = dict(data.settings)
+    if "labels" in named and not named["labels"]:
+        named["labels"] = names
+    if not part.name:
+        data = dataclasses.replace(run.settings.data, settings=named)
+        return run.replace(model={**run.settings.model, **labels}, data=data)
+    own = run.settings.tasks[part.name]
+    changes: dict[str, Any] = {"model": {**own.get("model", {}), **labels}}
+    if "settings" in own.get("data", {}):
+        changes["data"] = {**own["data"], "settings": named}
+    return _with_task(run, part.name, changes)
+
+
+def origin(run: Run) -> dict[str, str]:
     """What checkpoints keep of the folder that the run started from: Hugging Face's `model_type`.
 
     It is empty where the run started with random weights, or from another system.
     """
-    folder = paths.path(config.workdir) / "checkpoints"
+    folder = paths.path(run.settings.workdir) / "checkpoints"
     if checkpoints.agreed_steps(folder):
         return {"model_type": checkpoints.read_metadata(folder).get("model_type", "")}
-    if not config.initialize:
-        return {"model_type": ""}
-    source = open_source(paths.path(config.initialize))
-    return {"model_type": source.model_type if source.system == config.system else ""}
+    source = run.source
+    same = source is not None and source.system == run.settings.system
+    return {"model_type": source.model_type if source and same else ""}
 
 
-def labels(config: ml_collections.ConfigDict) -> dict[str, dict[str, Any]]:
+def labels(run: Run) -> dict[str, dict[str, Any]]:
     """What checkpoints keep of the labels of each task's head: fields of `hf.head_labels.Labels`.
 
     Raises:
         ValueError: as `label_names`.
     """
-    named = {task.name: label_names(task.settings) for task in run_tasks(config)}
+    named = {part.name: label_names(part.data) for part in run.parts}
     return {task: {"names": list(names)} for task, names in named.items() if names}
 
 
-def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -> pathlib.Path:
+def model_folder(settings: RunSettings, *, checkpoint: str | None) -> pathlib.Path:
     """The folder of a command's model: the given checkpoint, or the checkpoints of the run.
 
     A config without a `workdir` has no run; its model is the folder `initialize`. The checkpoint
@@ -158,40 +183,17 @@ def model_folder(config: ml_collections.ConfigDict, *, checkpoint: str | None) -
     Raises:
         ValueError: none of them is set, or there is no such checkpoint.
     """
-    if not (checkpoint or config.workdir or config.initialize):
+    if not (checkpoint or settings.workdir or settings.initialize):
         raise ValueError("there is no model: set --config.workdir=FOLDER of a run, or --checkpoint")
-    if checkpoint == "best" and config.workdir:
-        return paths.path(config.workdir) / "checkpoints" / "best"
-    of_run = paths.path(config.workdir) / "checkpoints"
+    if checkpoint == "best" and settings.workdir:
+        return paths.path(settings.workdir) / "checkpoints" / "best"
+    of_run = paths.path(settings.workdir) / "checkpoints"
     if checkpoint and ":" not in str(checkpoint) and not paths.path(checkpoint).exists():
-        known = [str(one) for one in of_run.glob("*/")] if config.workdir else []
+        known = [str(one) for one in of_run.glob("*/")] if settings.workdir else []
         raise ValueError(
             f"--checkpoint={checkpoint!r}: there is no folder {checkpoint}: give the folder of a "
             f"checkpoint, or best.{hint(checkpoint, known)}"
         )
-    if checkpoint or not config.workdir:
-        return paths.path(checkpoint or config.initialize)
+    if checkpoint or not settings.workdir:
+        return paths.path(checkpoint or settings.initialize)
     return of_run
-
-
-def _complete_labels(config: ml_collections.ConfigDict) -> None:
-    data = config.data
-    names = label_names(config)
-    if not names:
-        raise ValueError(
-            f"model.labels=0 counts the labels of the data, and data.module={data.module!r} has "
-            f"none for data.objective={data.objective!r}: set model.labels"
-        )
-    config.model.labels = len(names)
-    if "labels" in data.settings and not data.settings.labels:
-        data.settings.labels = names
-
-
-def _keep_labels(config: ml_collections.ConfigDict, task: RunTask) -> None:
-    """Set the labels that were found for one of several tasks in the config of the run."""
-    if not task.name:
-        return
-    own = config.tasks[task.name]
-    own.model.labels = task.settings.model.labels
-    if "data" in own and "settings" in own.data:
-        own.data.settings = task.settings.data.settings

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
-import ml_collections
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
@@ -16,8 +15,8 @@ from jax.sharding import Mesh
 from t5x_like import partitioning
 from t5x_like.batches import converters
 from t5x_like.batches.sharded_batches import ShardedBatches
-from t5x_like.experiment import text_data
-from t5x_like.experiment.text_data import TextData
+from t5x_like.config.run_settings import DataSettings
+from t5x_like.experiment.run import Part
 from t5x_like.partitioning import BatchSlice
 
 TARGETS = {
@@ -33,15 +32,13 @@ class Inputs:
     """Where a run's batches come from.
 
     Attributes:
-        config: the config of the run, or of one of its phases.
-        text: the vocabulary, objective, converter and labels.
+        part: the task of the run or of one of its phases.
         shards: pieces that the training data is split into; a saved position has as many.
         slice: this process's rows of each batch.
         phase: the phase of the run, "" if it has only one.
     """
 
-    config: ml_collections.ConfigDict
-    text: TextData
+    part: Part
     shards: int
     slice: BatchSlice
     phase: str
@@ -51,7 +48,7 @@ class Inputs:
     @functools.cached_property
     def train_batches(self) -> ShardedBatches:
         """This process's part of each training batch, in endless epochs."""
-        return self._batches(self.config.data.task, split="train", shards=self.shards)
+        return self._batches(self.part.data.task, split="train", shards=self.shards)
 
     def stop_reading(self) -> None:
         """Drop the training batches, whose buffers would else be filled in the background."""
@@ -82,14 +79,14 @@ class Inputs:
     @property
     def eval_tasks(self) -> tuple[str, ...]:
         """The tasks that evaluation measures."""
-        return tuple(self.config.evaluate.tasks) or (self.config.data.task,)
+        return tuple(self.part.evaluated.values())
 
     def eval_batches(self, task: str) -> Iterable[dict[str, np.ndarray]]:
         """This process's part of the held-out batches of a task; `evaluate.batches` are kept.
 
         The rows of all processes together are the same at every call and on every mesh.
         """
-        few = self.config.evaluate.batches
+        few = self.part.evaluate.batches
         if not few:
             return self._pass(task)
         if task not in self._kept:
@@ -119,7 +116,7 @@ class Inputs:
 
     def held_out_rows(self, task: str) -> Iterator[dict[str, Any]]:
         """The held-out rows of a task's source, the same on all processes."""
-        return self.text.tasks().rows(task, split="validation")
+        return self.part.text.tasks().rows(task, split="validation")
 
     def _pass(self, task: str) -> Iterator[dict[str, np.ndarray]]:
         """One pass over the held-out split.
@@ -128,8 +125,9 @@ class Inputs:
         evaluation never do, since other shards have other first rows and other noise. A single one
         is read by all processes, each of which keeps its rows of the batches.
         """
-        data = self.config.data
-        shards = data.shards or (data.batch_size if self.text.converter.continues else 1)
+        data = self.part.data
+        continues = self.part.text.converter.continues
+        shards = data.shards or (data.batch_size if continues else 1)
         if task not in self._passes:
             self._passes[task] = self._batches(
                 task, split="validation", shards=shards, repeat=False
@@ -139,18 +137,18 @@ class Inputs:
     def _batches(
         self, task: str, *, split: str, shards: int, repeat: bool = True
     ) -> ShardedBatches:
-        tasks = self.text.tasks()  # another phase or task may have registered the same names since
-        data = self.config.data
+        data, text = self.part.data, self.part.text
+        tasks = text.tasks()  # another phase or task may have registered the same names since
         return tasks.batches(
             task,
             split=split,
             batch_size=data.batch_size,
-            lengths=data.lengths.to_dict(),
-            converter=self.text.converter,
+            lengths=dict(data.lengths),
+            converter=text.converter,
             pack=data.pack,
             open_rows=data.open_rows,
             seed=data.seed,
-            shuffle=repeat and not self.text.converter.continues,
+            shuffle=repeat and not text.converter.continues,
             repeat=repeat,
             shuffle_buffer=data.shuffle_buffer,
             shards=shards,
@@ -161,36 +159,26 @@ class Inputs:
         )
 
 
-def build(
-    config: ml_collections.ConfigDict,
-    mesh: Mesh,
-    *,
-    text: TextData | None = None,
-    shards: int | None = None,
-    phase: str = "",
-) -> Inputs:
-    """Register the tasks of a config and check that batches of them can be made.
+def build(part: Part, mesh: Mesh, *, shards: int | None = None, phase: str = "") -> Inputs:
+    """Register the tasks of the data and check that batches of them can be made.
 
     Args:
-        config: the config of the whole run, or the settings of one `config.Phase`.
-        text: the text data of the config; None to make it here.
-        shards: the shards of an earlier part of the run, from its checkpoint; None to follow the
-            config.
+        shards: the shards that an earlier start of the run had, from its checkpoint; None to
+            follow the settings.
         phase: the name of that phase.
 
     Raises:
         ValueError: a module, task, objective, converter, vocabulary or length that does not exist
             or does not fit the others; or a batch is larger than the memory of this machine.
     """
-    data = config.data
-    text = text or text_data.build(config)
-    _check_vocabulary(config, text)
+    text = part.text
+    _check_vocabulary(part)
     text.tasks()
-    _check_labels(config, text)
+    _check_labels(part)
+    continues = text.converter.continues
     inputs = Inputs(
-        config=config,
-        text=text,
-        shards=number_of_shards(data, mesh, continues=text.converter.continues, stored=shards),
+        part=part,
+        shards=number_of_shards(part.data, mesh, continues=continues, stored=shards),
         slice=partitioning.batch_slice(mesh),
         phase=phase,
     )
@@ -206,11 +194,11 @@ def _check_memory(inputs: Inputs) -> None:
     Raises:
         ValueError: they do not fit, or the task does not suit the converter.
     """
-    data = inputs.config.data
+    data, text = inputs.part.data, inputs.part.text
     row = converters.empty_row(
-        inputs.text.converter,
-        features=inputs.text.examples.features,
-        lengths=data.lengths.to_dict(),
+        text.converter,
+        features=text.examples.features,
+        lengths=dict(data.lengths),
         pack=data.pack,
     )
     rows = data.batch_size // inputs.slice.number
@@ -222,7 +210,7 @@ def _check_memory(inputs: Inputs) -> None:
 
 
 def number_of_shards(
-    data: ml_collections.ConfigDict, mesh: Mesh, *, continues: bool, stored: int | None = None
+    data: DataSettings, mesh: Mesh, *, continues: bool, stored: int | None = None
 ) -> int:
     """The number of pieces that the processes of a mesh read the training data in.
 
@@ -252,29 +240,32 @@ def number_of_shards(
     return shards
 
 
-def _check_vocabulary(config: ml_collections.ConfigDict, text: TextData) -> None:
+def _check_vocabulary(part: Part) -> None:
     """Check that the model has a row for each id, and the vocabulary's special tokens."""
-    name, found = config.data.vocabulary, text.vocabulary
-    if found.vocab_size > config.model.vocab_size:
+    name, vocabulary, model = part.data.vocabulary, part.text.vocabulary, part.model
+    if vocabulary.vocab_size > model["vocab_size"]:
         raise ValueError(
-            f"data.vocabulary={name!r} has {found.vocab_size} ids, sentinels included, and "
-            f"model.vocab_size={config.model.vocab_size} has no room for them"
+            f"data.vocabulary={name!r} has {vocabulary.vocab_size} ids, sentinels included, and "
+            f"model.vocab_size={model['vocab_size']} has no room for them"
         )
-    ids = {"sep_id": found.sep_id, "mask_id": found.mask_id, "end_id": found.eos_id}
-    for setting, own in ids.items():
-        if config.model.get(setting) not in (None, own):
+    ids = {
+        "sep_id": vocabulary.sep_id,
+        "mask_id": vocabulary.mask_id,
+        "end_id": vocabulary.eos_id,
+    }
+    for setting, token in ids.items():
+        if model.get(setting) not in (None, token):
             raise ValueError(
-                f"model.{setting}={config.model[setting]}, and data.vocabulary={name!r} has {own}"
+                f"model.{setting}={model[setting]}, and data.vocabulary={name!r} has {token}"
             )
 
 
-def _check_labels(config: ml_collections.ConfigDict, text: TextData) -> None:
+def _check_labels(part: Part) -> None:
     """Check that the model has as many labels as the data."""
-    names = text.labels
-    if len(names) > config.model.get("labels", 0):
+    names, number = part.text.labels, part.model.get("labels", 0)
+    if len(names) > number:
         raise ValueError(
-            f"model.labels={config.model.get('labels', 0)}, and the data has {len(names)}: "
-            f"{', '.join(names)}"
+            f"model.labels={number}, and the data has {len(names)}: {', '.join(names)}"
         )
 
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from t5x_like import paths
-from t5x_like.config import Phase
 from t5x_like.experiment.memories import Data
+from t5x_like.experiment.run import Phase
 
 _READERS = 16
 
@@ -25,9 +25,9 @@ def of_run(parts: Sequence[tuple[Phase, Data]]) -> dict[str, Any]:
     digest = ""
     for phase, data in parts:
         for name, inputs in data.items():
-            digest = inputs.text.vocabulary.digest  # the same in all parts of a run
-            tasks = dict.fromkeys((inputs.config.data.task, *inputs.eval_tasks))
-            found = inputs.text.tasks().files(*tasks)
+            digest = inputs.part.text.vocabulary.digest  # the same in all parts of a run
+            tasks = dict.fromkeys((inputs.part.data.task, *inputs.eval_tasks))
+            found = inputs.part.text.tasks().files(*tasks)
             prefix = "".join(f"{part}/" for part in (phase.name, name) if part)
             read |= {f"{prefix}{key}": files for key, files in found.items()}
     files = _fingerprints(path for found in read.values() for path in found)

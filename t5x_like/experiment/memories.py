@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t5x_like.config import Phase
 from t5x_like.experiment.data_side import Inputs
 from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.run import Phase
 
 # By task, {"": ...} in a run of one.
 Models = Mapping[str, Experiment]
@@ -55,9 +55,9 @@ def check_data(models: Models, parts: Sequence[Data]) -> None:
         for name, model in models.items():
             data[name].check_held_out()
             has_memory = model.task.carry is not None
-            if has_memory and not data[name].config.data.continue_rows:
+            if has_memory and not data[name].part.data.continue_rows:
                 raise ValueError(
-                    f"data.continue_rows=False, and system={model.config.system!r} has a memory "
+                    f"data.continue_rows=False, and system={model.part.system!r} has a memory "
                     "that goes from batch to batch: row r of a batch must continue row r of the "
                     "batch before; set data.continue_rows=True"
                 )

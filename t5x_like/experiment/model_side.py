@@ -7,7 +7,6 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import ml_collections
 import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -16,8 +15,8 @@ from jaxtyping import Array, PyTree
 from t5x_like import partitioning, stop_signal, systems
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import optimizer_state, system_tasks
+from t5x_like.experiment.run import Part, Run
 from t5x_like.experiment.starting_parameters import Reader
-from t5x_like.experiment.tasks import heads, run_tasks
 from t5x_like.models.blocks.stack import logical_axes
 from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.weight_source import implied_generation
@@ -42,11 +41,10 @@ class Experiment:
     The tasks of a run have the same network, mesh, shapes, axes, optimizer and schedule.
 
     Attributes:
-        name: of the task, "" in a run of one.
-        config: the config of the task, see `experiment.tasks`.
-        settings, network: of the network with the heads of all tasks.
+        run: whose network, mesh and optimizer these are.
+        part: the task.
+        network: with the heads of all tasks.
         module: the network with the head of this task.
-        task: how the head is trained, see `systems.system.Task`.
         mesh, layout: the devices, and the context to trace and run programs for them in.
         shapes, axes: of the state without a memory, as trees of ShapeDtypeStructs and of
             PartitionSpecs of axis names.
@@ -58,12 +56,10 @@ class Experiment:
         has_memory: some task of the run has a memory that goes from batch to batch.
     """
 
-    name: str
-    config: ml_collections.ConfigDict
-    settings: Mapping[str, Any]
+    run: Run
+    part: Part
     network: nn.Module
     module: nn.Module
-    task: Task
     mesh: Mesh
     layout: Callable[[], Any]
     shapes: TrainState
@@ -74,6 +70,16 @@ class Experiment:
     schedule: optax.Schedule
     start: Callable[..., PyTree] | None
     has_memory: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the task, "" in a run of one."""
+        return self.part.name
+
+    @property
+    def task(self) -> Task:
+        """How the head is trained."""
+        return self.part.task
 
     @property
     def shardings(self) -> TrainState:
@@ -116,33 +122,34 @@ class Experiment:
     def _carry(self, batch: Mapping[str, Array]) -> PyTree:
         return None if self.task.carry is None else self.task.carry(self.module, batch)
 
-    def initial_state(self) -> TrainState:
+    def initial_state(self, *, seed: int | None = None) -> TrainState:
         """The state before the first step, without a memory.
 
         Each device makes or reads its own part of it, in one copy.
+
+        Args:
+            seed: of random parameters and of dropout; None for `train.seed`.
 
         Raises:
             ValueError: the folder in `initialize` does not have this model's parameters, or with
                 `initialize_optimizer` not its optimizer's state.
         """
-        leaves, tree = jax.tree.flatten(self._pretrained() if self.config.initialize else {})
+        seed = self.run.settings.train.seed if seed is None else seed
+        leaves, tree = jax.tree.flatten(self._pretrained() if self.run.settings.initialize else {})
         # Two parameters may begin as the same array, which can be donated once.
         places, arrays = [id(leaf) for leaf in leaves], {id(leaf): leaf for leaf in leaves}
 
         def create(arrays: Mapping[int, Array]) -> TrainState:
-            return self._create(jax.tree.unflatten(tree, [arrays[place] for place in places]))
+            params = jax.tree.unflatten(tree, [arrays[place] for place in places])
+            return self._create(params, seed=seed)
 
         with self.layout():
             made = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
-        if not self.config.initialize_optimizer:
+        if not self.run.settings.initialize_optimizer:
             return made
-        config, shapes = self.config, self.abstract_state
-        settings = {"steps": config.train.steps, "optimizer": config.optimizer}
-        folder = config.initialize
-        return optimizer_state.read(made, folder, shapes=shapes, axes=self.axes, **settings)
+        return optimizer_state.read(made, self.run, shapes=self.abstract_state, axes=self.axes)
 
-    def _create(self, params: PyTree) -> TrainState:
-        seed = self.config.train.seed
+    def _create(self, params: PyTree, *, seed: int) -> TrainState:
         if self.shapes.params.keys() - params.keys():  # the parts that nothing else initializes
             params = nn.unbox(_init(self.network, seed=seed)) | params
         return state.create(params, optimizer=self.optimizer, seed=seed)
@@ -152,9 +159,9 @@ class Experiment:
 
         A head that the folder lacks is randomly initialized.
         """
-        read = Reader(self.network, self.config, self.settings, self.mesh)
+        read = Reader(self.run, self.network, self.mesh)
         if self.start is not None:
-            settings = systems.settings(self.config.system, self.settings)
+            settings = systems.settings(self.part.system, self.run.network)
             return self.start(self.network, settings, read)
         return read.others()
 
@@ -178,7 +185,7 @@ class Experiment:
     @functools.cached_property
     def update(self) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Metrics]]:
         """The jitted update on a batch, prepared if the task prepares it; it donates the state."""
-        train = self.config.train
+        train = self.run.settings.train
         update = step.make_train_step(
             self.loss,
             self.optimizer,
@@ -206,7 +213,9 @@ class Experiment:
 
     @property
     def _compiler_options(self) -> compiler.Options:
-        return compiler.options(self.config.train.compiler, self.mesh.devices.flat[0].platform)
+        return compiler.options(
+            self.run.settings.train.compiler, self.mesh.devices.flat[0].platform
+        )
 
     def programs(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, tuple[Any, ...]]:
         """The jitted programs of a step by name, each before the shapes of its arguments.
@@ -268,7 +277,7 @@ class Experiment:
 
     def flops(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
         """Model FLOPs of a training step on a global batch, without the work of `Task.prepare`."""
-        return self.config.train.inner_epochs * self._flops_of_pass(batch)
+        return self.run.settings.train.inner_epochs * self._flops_of_pass(batch)
 
     def _flops_of_pass(self, batch: Mapping[str, jax.ShapeDtypeStruct]) -> int:
         key = jax.random.key(0)  # as in training: in evaluation a loss may measure more
@@ -288,20 +297,19 @@ class Experiment:
 
     def pretrained(self, params: PyTree) -> Pretrained:
         """The network of this task with some parameters, to predict and to generate."""
-        settings = self.config.model.to_dict()
-        generation = implied_generation(self.config.system, settings)
+        generation = implied_generation(self.part.system, self.part.model)
         return Pretrained(
             self.module,
             params,
-            system=self.config.system,
-            config=settings,
+            system=self.part.system,
+            config=dict(self.part.model),
             generation=GenerationSettings(**generation),
             mesh=self.mesh,
         )
 
     def policy(self, params: PyTree) -> PyTree:
         """The parameters of the policy (`System.result`), or all where there is none."""
-        part = systems.find(self.config.system).result
+        part = self.run.system.result
         return params[part] if part else params
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, Array]:
@@ -309,9 +317,7 @@ class Experiment:
         return partitioning.shard_batch(batch, self.mesh)
 
 
-def build(
-    config: ml_collections.ConfigDict, *, devices: Sequence[jax.Device] | None = None
-) -> Experiment:
+def build(run: Run, *, devices: Sequence[jax.Device] | None = None) -> Experiment:
     """Make the model side of a run of one task, without compiling or allocating anything.
 
     Args:
@@ -320,16 +326,14 @@ def build(
     Raises:
         ValueError: as `build_tasks`, or the run has several tasks.
     """
-    if config.tasks:
+    if tasks := run.settings.tasks:
         raise ValueError(
-            f"this run has several tasks, {', '.join(config.tasks)}: `build_tasks` makes each"
+            f"this run has several tasks, {', '.join(tasks)}: `build_tasks` makes each"
         )
-    return build_tasks(config, devices=devices)[""]
+    return build_tasks(run, devices=devices)[""]
 
 
-def build_tasks(
-    config: ml_collections.ConfigDict, *, devices: Sequence[jax.Device] | None = None
-) -> dict[str, Experiment]:
+def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dict[str, Experiment]:
     """Make the model side of each task of a run, by name: {"": model} if it has only one.
 
     Nothing is compiled or allocated.
@@ -340,22 +344,22 @@ def build_tasks(
     Raises:
         ValueError: a setting that does not exist, or that does not fit the others or the devices.
     """
-    compiler.find(config.train.compiler)
-    run, with_heads = run_tasks(config), heads(config)
-    settings = config.model.to_dict() | ({"head": with_heads} if with_heads else {})
-    network = systems.build(config.system, settings)
-    tasks = {one.name: system_tasks.find(one) for one in run}
-    mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=devices)
-    cuts = {"sequence_parallel": config.train.sequence_parallel}
+    settings, heads = run.settings, run.heads
+    compiler.find(settings.train.compiler)
+    network = systems.build(settings.system, run.network)
+    for part in run.parts:
+        system_tasks.check(run, part)
+    mesh = partitioning.make_mesh(dataclasses.asdict(settings.mesh), devices=devices)
+    cuts = {"sequence_parallel": settings.train.sequence_parallel}
     boxed = jax.eval_shape(lambda: _init(network, seed=0))
     params_axes = logical_axes(boxed)
-    optimizer, schedule = _optimizer(config, params_axes, tasks=with_heads)
+    optimizer, schedule = _optimizer(settings.optimizer, params_axes, tasks=heads)
     shapes = jax.eval_shape(lambda p: state.create(p, optimizer=optimizer, seed=0), nn.unbox(boxed))
     axes = state.logical_axes(shapes, axes=params_axes)
     partitioning.check_divisible(mesh, shapes, axes)
     make = functools.partial(
         Experiment,
-        settings=settings,
+        run=run,
         network=network,
         mesh=mesh,
         layout=functools.partial(partitioning.layout, mesh, **cuts),
@@ -363,29 +367,28 @@ def build_tasks(
         axes=axes,
         optimizer=optimizer,
         schedule=schedule,
-        start=next((task.start for task in tasks.values() if task.start is not None), None),
-        has_memory=any(task.carry is not None for task in tasks.values()),
+        start=next((one.task.start for one in run.parts if one.task.start is not None), None),
+        has_memory=any(one.task.carry is not None for one in run.parts),
     )
+    loss = functools.partial(system_tasks.loss, optimizer=settings.optimizer, axes=params_axes)
     models = {}
-    for one in run:
-        task, module = tasks[one.name], network.clone(task=one.name) if with_heads else network
-        models[one.name] = make(
-            name=one.name,
-            config=one.settings,
+    for part in run.parts:
+        module = network.clone(task=part.name) if heads else network
+        models[part.name] = make(
+            part=part,
             module=module,
-            task=task,
-            loss=system_tasks.loss(one.settings, task, module, params_axes),
-            prepare=system_tasks.prepare(one.settings, task, module),
+            loss=loss(part, module),
+            prepare=system_tasks.prepare(part, module),
         )
     return models
 
 
 def _optimizer(
-    config: ml_collections.ConfigDict, axes: PyTree, *, tasks: Collection[str]
+    settings: Mapping[str, Any], axes: PyTree, *, tasks: Collection[str]
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     """The optimizer and schedule of a run; `tasks` are those with heads of their own."""
     owners = task_parameters.owners(axes, tasks=tasks) if tasks else None
-    return optimizers.build(config.optimizer.to_dict(), axes=axes, owners=owners)
+    return optimizers.build(settings, axes=axes, owners=owners)
 
 
 def _read_only(state: TrainState) -> TrainState:

@@ -12,16 +12,15 @@ from typing import Any
 
 import flax.traverse_util
 import jax
-import ml_collections
 import numpy as np
 import optax
 
-from t5x_like import paths
+from t5x_like.config.run_settings import RunSettings
+from t5x_like.experiment.run import Run
 from t5x_like.hf.weight_map import Piece
 from t5x_like.pretrained import t5x, t5x_adam, t5x_moments
 from t5x_like.pretrained.t5x import T5XCheckpoint
 from t5x_like.pretrained.t5x_files import StoredArrays
-from t5x_like.pretrained.weight_source import open_source
 from t5x_like.training.factored_moments import Factored, FactoredRmsState
 from t5x_like.training.layer_tensors import two_sides
 from t5x_like.training.state import TrainState
@@ -29,23 +28,20 @@ from t5x_like.training.state import TrainState
 _NODES = (FactoredRmsState, optax.ScaleByAdamState, optax.ScaleByScheduleState)
 
 
-def find(folder: str, *, optimizer: Mapping[str, Any]) -> T5XCheckpoint:
+def find(run: Run) -> T5XCheckpoint:
     """The checkpoint of T5X that is `initialize` of a run.
-
-    Args:
-        optimizer: the settings of the run's optimizer.
 
     Raises:
         ValueError: the folder is not one, or one of a Switch Transformer and the optimizer not
             Adam.
     """
-    source = open_source(paths.path(folder)) if folder else None
+    source, folder = run.source, run.settings.initialize
     if not isinstance(source, T5XCheckpoint):
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} must be a checkpoint of T5X"
         )
     # Adafactor's moments of experts are factored by rules of their own.
-    if source.system == "switch" and optimizer.get("name") != "adamw":
+    if source.system == "switch" and run.settings.optimizer.get("name") != "adamw":
         raise ValueError(
             f"initialize_optimizer=True: initialize={folder!r} is a Switch Transformer, of whose "
             "optimizer states only that of Adam is read (optimizer.name='adamw'); set it to False"
@@ -53,31 +49,20 @@ def find(folder: str, *, optimizer: Mapping[str, Any]) -> T5XCheckpoint:
     return source
 
 
-def read(
-    state: TrainState,
-    folder: str,
-    *,
-    shapes: TrainState,
-    axes: TrainState,
-    steps: int,
-    optimizer: Mapping[str, Any],
-) -> TrainState:
+def read(state: TrainState, run: Run, *, shapes: TrainState, axes: TrainState) -> TrainState:
     """The state with the step and the moments in a checkpoint of T5X.
 
     Args:
         state: before the first step, with the parameters of the checkpoint.
-        folder: `initialize` of the run.
         shapes: the shapes and shardings of the state.
         axes: its logical axes.
-        steps: of the run, those of the checkpoint included.
-        optimizer: the settings of the run's optimizer.
 
     Raises:
         ValueError: the folder is not a checkpoint of T5X, or has as many steps as the run; the
             optimizer is neither Adafactor without momentum nor Adam, or T5X's is another one, or
             one of other settings as far as the checkpoint shows them.
     """
-    source = find(folder, optimizer=optimizer)
+    source, optimizer, steps = find(run), run.settings.optimizer, run.settings.train.steps
     stored = StoredArrays(source.folder, part="state")
     step = t5x_moments.read_step(stored)
     if step >= steps:
@@ -158,20 +143,21 @@ class _Files:
         return optax.ScaleByAdamState(count, moments("mu", node.mu), moments("nu", node.nu))
 
 
-def check_written(shapes: TrainState, *, config: ml_collections.ConfigDict) -> None:
+def check_written(shapes: TrainState, *, settings: RunSettings) -> None:
     """Check that `write` can write a run.
 
     Args:
         shapes: of its state.
+        settings: of the run.
 
     Raises:
         ValueError: as `write`.
     """
-    t5x.check_written(config.system, config.model)
-    _written(shapes.opt_state, config.optimizer)
+    t5x.check_written(settings.system, settings.model)
+    _written(shapes.opt_state, settings.optimizer)
 
 
-def write(state: TrainState, folder: pathlib.Path, *, config: ml_collections.ConfigDict) -> None:
+def write(state: TrainState, folder: pathlib.Path, *, settings: RunSettings) -> None:
     """Write the parameters, the step and Adam's moments as a checkpoint of T5X.
 
     T5X restores it with `optimizers.adamw`, or with `optimizers.chain` of
@@ -180,27 +166,27 @@ def write(state: TrainState, folder: pathlib.Path, *, config: ml_collections.Con
 
     Args:
         folder: gets a folder checkpoint_STEP.
-        config: of the run.
+        settings: of the run.
 
     Raises:
         ValueError: the optimizer is not Adam, or does not train all parameters; or T5X has no such
             network.
     """
-    settings = config.optimizer
-    adam, schedule = _written(state.opt_state, settings)
-    constant = settings.schedule == "constant" and not settings.get("warmup_steps")
+    optimizer = settings.optimizer
+    adam, schedule = _written(state.opt_state, optimizer)
+    constant = optimizer["schedule"] == "constant" and not optimizer.get("warmup_steps")
     t5x.save(
         state.params,
         folder,
-        system=config.system,
-        config=config.model,
+        system=settings.system,
+        config=settings.model,
         step=int(state.step),
         adam=t5x_adam.Adam(
             mu=adam.mu,
             nu=adam.nu,
             count=int(adam.count),
             schedule=None if constant else int(schedule.count),
-            clipped=bool(settings.get("clip_norm") or settings.get("clip_sum")),
+            clipped=bool(optimizer.get("clip_norm") or optimizer.get("clip_sum")),
         ),
     )
 

@@ -6,14 +6,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
-
 from t5x_like import checkpoints, config, paths
+from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import command_line, optimizer_state
-from t5x_like.pretrained.weight_source import open_source
+from t5x_like.experiment.run import Run
 
 
-def find(settings: ml_collections.ConfigDict) -> pathlib.Path:
+def find(settings: RunSettings) -> pathlib.Path:
     """The workdir of a config, which need not exist; nothing is written to it.
 
     Raises:
@@ -47,19 +46,19 @@ class Stored:
     fingerprints: dict[str, Any]
 
 
-def stored(workdir: pathlib.Path, settings: ml_collections.ConfigDict) -> Stored | None:
+def stored(workdir: pathlib.Path, run: Run) -> Stored | None:
     """What the newest checkpoint of a workdir keeps of its run; None where there is none.
 
     Raises:
         ValueError: the config cannot go on from what is there; or, where nothing is, `initialize`
             is not the folder of a model.
     """
-    folder = workdir / "checkpoints"
+    folder, settings = workdir / "checkpoints", run.settings
     if not checkpoints.agreed_steps(folder):
         if settings.initialize_optimizer:
-            optimizer_state.find(settings.initialize, optimizer=settings.optimizer)
+            optimizer_state.find(run)
         elif settings.initialize:
-            open_source(paths.path(settings.initialize))
+            assert run.source is not None  # it is opened
         return None
     found = checkpoints.read_metadata(folder)
     if "data_shards" not in found:
@@ -86,7 +85,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     Settings that are newer than the first config have their defaults in it. `workdir` is left out,
     and `data.shards`, whose number a run keeps.
     """
-    old, new = _flat(config.to_dict(config.with_defaults(before))), _flat(now)
+    old, new = _flat(config.to_dict(config.of_stored(before))), _flat(now)
     absent = "not set"
     return [
         f"{key}: {json.dumps(old[key]) if key in old else absent} -> "
@@ -104,7 +103,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def write_config(settings: ml_collections.ConfigDict, workdir: pathlib.Path, *, step: int) -> None:
+def write_config(settings: RunSettings, workdir: pathlib.Path, *, step: int) -> None:
     """Write config.json, and keep it as configs/NUMBER_step_STEP.json if it is a new one.
 
     A kill leaves the old config.json or the new one.

@@ -1,17 +1,14 @@
 """Read the parameters that a run starts from: a `systems.system.ReadPart`."""
 
 import dataclasses
-import functools
-from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
-import ml_collections
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from t5x_like import paths, vocabularies
+from t5x_like.experiment.run import Run
 from t5x_like.pretrained.loading import load, load_part
 from t5x_like.pretrained.weight_source import Source, data_settings, open_source
 
@@ -21,21 +18,20 @@ class Reader:
     """Reads the parameters of a run's network.
 
     Attributes:
-        network, settings: with the heads of all tasks.
-        config: of the run; `initialize` is the folder that it starts from.
+        run: whose `source` is the folder that it starts from.
+        network: with the heads of all tasks.
         mesh: where the parameters go.
     """
 
+    run: Run
     network: nn.Module
-    config: ml_collections.ConfigDict
-    settings: Mapping[str, Any]
     mesh: Mesh
 
     def __call__(self, part: str, *, system: str, folder: str = "") -> PyTree:
         """See `systems.system.ReadPart`."""
-        source = _open(folder) if folder else self._source
+        source = open_source(paths.path(folder)) if folder else self._source
         if folder:
-            _check_vocabulary(source, folder, part=part, own=self.config.data.vocabulary)
+            _check_vocabulary(source, folder, part=part, own=self.run.settings.data.vocabulary)
         return load_part(
             source, self.network, part=part, system=system, dtype=np.float32, mesh=self.mesh
         )
@@ -45,17 +41,18 @@ class Reader:
         return load(
             self._source,
             self.network,
-            system=self.config.system,
-            config=self.settings,
+            system=self.run.settings.system,
+            config=self.run.network,
             dtype=np.float32,
             mesh=self.mesh,
-            seed=self.config.train.seed,
+            seed=self.run.settings.train.seed,
             without=parts,
         )
 
-    @functools.cached_property
+    @property
     def _source(self) -> Source:
-        return _open(self.config.initialize)
+        assert self.run.source is not None, "a run that reads parameters has `initialize`"
+        return self.run.source
 
 
 def _check_vocabulary(source: Source, folder: str, *, part: str, own: str) -> None:
@@ -76,7 +73,3 @@ def _check_vocabulary(source: Source, folder: str, *, part: str, own: str) -> No
             f"the {part} in {folder} was trained with data.vocabulary={stored!r}, which is another "
             f"vocabulary than this run's, {own!r}: both read the same tokens"
         )
-
-
-def _open(folder: str) -> Source:
-    return open_source(paths.path(folder))

@@ -1,4 +1,4 @@
-"""How a run reads text: one object, made once from its config, for all that reads or predicts."""
+"""The vocabulary, objective, converter and labels that the settings of the data name."""
 
 import dataclasses
 import functools
@@ -7,13 +7,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import ml_collections
-
-from t5x_like import systems, vocabularies
+from t5x_like import vocabularies
 from t5x_like.batches import converters, data_modules
 from t5x_like.batches.conversion import Converter, GenerativeConverter
 from t5x_like.batches.objective_examples import Examples, examples_of
 from t5x_like.batches.sharded_batches import Tasks
+from t5x_like.config.run_settings import DataSettings
 from t5x_like.vocabularies import Vocabulary
 
 
@@ -25,13 +24,13 @@ class TextData:
     that the config does not list.
 
     Attributes:
-        config: the config.
+        data: the settings.
         vocabulary: the vocabulary of all tasks.
         examples: what the objective's examples contain.
         converter: makes batches of the examples.
     """
 
-    config: ml_collections.ConfigDict
+    data: DataSettings
     vocabulary: Vocabulary
     examples: Examples
     converter: Converter
@@ -39,7 +38,7 @@ class TextData:
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
         """See `label_names`."""
-        return label_names(self.config)
+        return label_names(self.data)
 
     def tasks(self) -> Tasks:
         """The tasks of the data module, in place of those of the same names.
@@ -50,14 +49,14 @@ class TextData:
         Raises:
             ValueError: a module, an objective or one of their settings does not exist.
         """
-        data = self.config.data
+        data = self.data
         module = data_modules.load(data.module)
-        return _kind_of_tasks(module, tokenized=data.get("tokenized", ""))(
+        return _kind_of_tasks(module, tokenized=data.tokenized)(
             module,
-            data.settings.to_dict(),
+            dict(data.settings),
             vocabulary=self.vocabulary,
             objective=data.objective,
-            objective_settings=data.objective_settings.to_dict(),
+            objective_settings=dict(data.objective_settings),
         )
 
 
@@ -71,37 +70,29 @@ def _kind_of_tasks(module: ModuleType, *, tokenized: str) -> Callable[..., Tasks
     return functools.partial(RegisteredTasks, tokenized=tokenized)
 
 
-def build(config: ml_collections.ConfigDict) -> TextData:
-    """The text data of a config, or of a phase of one; nothing is read or registered yet.
+def build(data: DataSettings, *, start: int | None = None) -> TextData:
+    """Open what the settings of the data name; nothing is read or registered yet.
+
+    Args:
+        start: the network's own token that begins the rows of its decoder, if it has one; that of
+            `data.converter_settings` goes first.
 
     Raises:
         ValueError: an objective, a converter, a setting of it or a vocabulary does not exist.
     """
-    data = config.data
     vocabulary = vocabularies.load(data.vocabulary)
     examples = examples_of(data.objective, data.objective_settings)
     converter = make_converter(data, examples, vocabulary=vocabulary)
-    return TextData(config, vocabulary, examples, _with_own_start(converter, config))
-
-
-def _with_own_start(converter: Converter, config: ml_collections.ConfigDict) -> Converter:
-    """A converter whose decoder rows begin with the network's own token, if it has one.
-
-    Pegasus begins with padding and mBART with a language, whatever their vocabulary's begin is.
-    """
-    if not config.system or not isinstance(converter, GenerativeConverter):
-        return converter
-    setting = systems.find(config.system).generation.get("decoder_start_token_id", "")
-    start = config.model.get(setting)
-    if start is None or "start" in config.data.converter_settings:
-        return converter
-    return dataclasses.replace(converter, start=start)  # type: ignore[type-var]
+    replaced = start is not None and "start" not in data.converter_settings
+    if replaced and isinstance(converter, GenerativeConverter):
+        converter = dataclasses.replace(converter, start=start)  # type: ignore[type-var]
+    return TextData(data, vocabulary, examples, converter)
 
 
 def make_converter(
-    data: ml_collections.ConfigDict, examples: Examples, *, vocabulary: Vocabulary | None
+    data: DataSettings, examples: Examples, *, vocabulary: Vocabulary | None
 ) -> Converter:
-    """The converter of a config, with the settings of its objective and vocabulary as defaults.
+    """The converter of a run, with the settings of its objective and vocabulary as defaults.
 
     Args:
         vocabulary: None where only the shapes of batches matter.
@@ -111,15 +102,14 @@ def make_converter(
         settings |= examples.converter_settings
     if vocabulary is not None:
         settings |= converters.find(data.converter).from_vocabulary(vocabulary)
-    settings |= data.converter_settings.to_dict()
-    converter = converters.build(data.converter, **settings)
-    if data.get("continue_rows"):
+    converter = converters.build(data.converter, **{**settings, **data.converter_settings})
+    if data.continue_rows:
         return converter.continued(end=vocabulary.required_id("eos_id") if vocabulary else 0)
     return converter
 
 
-def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
-    """The names of the classes or tags of a config's data, in the order of their numbers.
+def label_names(data: DataSettings) -> tuple[str, ...]:
+    """The names of the classes or tags of the data, in the order of their numbers.
 
     They are `data.settings.labels`, or the result of the function `labels` of `data.module` for
     the objective, and for `data.task` if it has an argument `task`; none without either.
@@ -127,20 +117,10 @@ def label_names(config: ml_collections.ConfigDict) -> tuple[str, ...]:
     Raises:
         ValueError: no such module, or files that cannot be read.
     """
-    data = config.data
     if data.settings.get("labels"):
-        return tuple(str(one) for one in data.settings.labels)
+        return tuple(str(one) for one in data.settings["labels"])
     find = getattr(data_modules.load(data.module), "labels", None)
     if find is None:
         return ()
     own = {"task": data.task} if "task" in inspect.signature(find).parameters else {}
-    return find(data.objective, **own, **data.settings.to_dict())
-
-
-def training_rows(config: ml_collections.ConfigDict) -> int:
-    """The number of training rows of the source of `data.task`.
-
-    Raises:
-        ValueError: a module or a task that does not exist, or a source that does not know.
-    """
-    return build(config).tasks().number_of_rows(config.data.task, split="train")
+    return find(data.objective, **own, **data.settings)

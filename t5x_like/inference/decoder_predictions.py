@@ -32,7 +32,7 @@ class DecoderPrediction(Prediction):
     def settings_in(cls, text: TextData) -> dict[str, Any]:
         """The objective, and the rows of its examples."""
         rows = text.examples.converter_settings["rows"]
-        return {"objective": text.config.data.objective, "max_rows": rows}
+        return {"objective": text.data.objective, "max_rows": rows}
 
     def rows(self, item: Item) -> list[Rows]:
         """One example, of one row, or of a row for each order of two texts.

@@ -282,7 +282,7 @@ class Answers(EncoderPrediction):
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
         """The settings of the objective."""
-        return text.config.data.objective_settings.to_dict()
+        return dict(text.data.objective_settings)
 
     @property
     def threshold(self) -> float | None:

@@ -38,7 +38,7 @@ class _OfTrees(EncoderPrediction):
     @classmethod
     def settings_in(cls, text: TextData) -> dict[str, Any]:
         """The settings of the objective."""
-        return text.config.data.objective_settings.to_dict()
+        return dict(text.data.objective_settings)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_collections
-
 from t5x_like import systems
-from t5x_like.experiment import text_data
-from t5x_like.experiment.text_data import TextData
+from t5x_like.experiment.run import Part
 from t5x_like.hf.head_labels import MULTI, REGRESSION
 from t5x_like.inference.choices import EncoderChoices
 from t5x_like.inference.decoder_predictions import Choices, DecoderClasses, DecoderNumber
@@ -113,10 +110,8 @@ def outputs_of(labels: Sequence[str], pretrained: Pretrained) -> list[int] | Non
     return [theirs.index(name) for name in labels]
 
 
-def build(
-    pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData | None = None
-) -> Predictor:
-    """The predictor of a config and its model.
+def build(pretrained: Pretrained, part: Part) -> Predictor:
+    """The predictor of a task of a run and its model.
 
     Raises:
         ValueError: as `name_of` and `make`; or a vocabulary that does not exist.
@@ -126,18 +121,18 @@ def build(
         raise ValueError(f"this {pretrained.system} generates text, and has no labels to predict")
     name = _of_problem(name, pretrained)
     kind = choose("prediction", name, PREDICTIONS)
-    text = text or text_data.build(settings)
+    text = part.text
     labels = (text.labels or pretrained.head_labels.names) if kind.has_labels else ()
     prediction = make(
         name,
         vocabulary=text.vocabulary,
         labels=labels,
-        length=settings.data.lengths.inputs,
-        settings={**kind.settings_in(text), **settings.predict},
+        length=part.data.lengths["inputs"],
+        settings={**kind.settings_in(text), **part.predict},
     )
     return Predictor(
         pretrained,
         prediction,
-        batch_size=settings.data.batch_size,
+        batch_size=part.data.batch_size,
         order=outputs_of(labels, pretrained),
     )

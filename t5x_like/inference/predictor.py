@@ -114,7 +114,7 @@ class Predictor:
         order: Sequence[int] | None = None,
     ):
         self.prediction = prediction
-        self._pretrained, self._batch_size = pretrained, batch_size
+        self._pretrained, self.batch_size = pretrained, batch_size
 
         def results(params: PyTree, batch: Mapping[str, Array]) -> dict[str, Array]:
             outputs = pretrained.module.apply({"params": params}, batch)
@@ -136,8 +136,8 @@ class Predictor:
         rows = [self._rows(item) for item in items]
         flat = [row for own in rows for row in own]
         results: list[Results] = []
-        for start in range(0, len(flat), self._batch_size):
-            results += self._run(flat[start : start + self._batch_size])
+        for start in range(0, len(flat), self.batch_size):
+            results += self._run(flat[start : start + self.batch_size])
             stop_signal.between_batches()
         predicted = []
         for item, own in zip(items, rows, strict=True):
@@ -153,7 +153,7 @@ class Predictor:
 
     def _run(self, rows: Sequence[Any]) -> list[Results]:
         # One shape for all batches, so that one compiled program serves them all.
-        batch = self.prediction.collate(rows, batch_size=self._batch_size)
+        batch = self.prediction.collate(rows, batch_size=self.batch_size)
         with self._pretrained.layout():
             found = self._results(self._pretrained.params, self._pretrained.put(batch))
         arrays = fetch(found)

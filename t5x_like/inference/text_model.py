@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
-import ml_collections
 import numpy as np
 
 from t5x_like import stop_signal
@@ -24,7 +23,7 @@ from t5x_like.batches.prompt_rows import DecoderPrompts
 from t5x_like.decoding.detokenization import continued
 from t5x_like.decoding.generation import StreamStep
 from t5x_like.decoding.position_tables import longest_rows
-from t5x_like.experiment import text_data
+from t5x_like.experiment.run import Part
 from t5x_like.experiment.text_data import TextData
 from t5x_like.inference.likelihood import Pair, PromptFormat, Score, Scorer
 from t5x_like.pretrained import Pretrained
@@ -291,10 +290,8 @@ class TextModel:
         return Pair(pair.prompt[max(0, len(pair.prompt) - room) :], pair.continuation)
 
 
-def build(
-    pretrained: Pretrained, settings: ml_collections.ConfigDict, text: TextData | None = None
-) -> TextModel:
-    """Build the text model of a config; `data` sets the vocabulary and the format of the rows.
+def build(pretrained: Pretrained, part: Part) -> TextModel:
+    """Build the text model of a task of a run, whose `data` sets vocabulary and rows.
 
     Raises:
         ValueError: the network does not generate text, the vocabulary does not exist or is larger
@@ -302,14 +299,14 @@ def build(
     """
     if not pretrained.module.generates:
         raise ValueError(f"this {pretrained.system} does not generate text")
-    text = text or text_data.build(settings)
+    text = part.text
     vocabulary = text.vocabulary
     if vocabulary.vocab_size > pretrained.config["vocab_size"]:
         raise ValueError(
-            f"data.vocabulary={settings.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
+            f"data.vocabulary={part.data.vocabulary!r} has {vocabulary.vocab_size} ids, more "
             f"than the {pretrained.config['vocab_size']} of the model: name the model's vocabulary"
         )
-    prompt_format, own = _prompt_format(pretrained.module, text), settings.decode.to_dict()
+    prompt_format, own = _prompt_format(pretrained.module, text), dict(part.decode)
     if pretrained.from_folder:
         if pretrained.generation.eos_token_id is not None:
             own = {"eos_token_id": pretrained.generation.eos_token_id, **own}
@@ -318,7 +315,7 @@ def build(
         pretrained,
         vocabulary,
         prompt_format,
-        batch_size=settings.data.batch_size,
+        batch_size=part.data.batch_size,
         decode=own,
     )
     _check_positions(model)
@@ -367,7 +364,7 @@ def _of_texts(converter: Converter) -> Converter:
 
 
 def _prompt_format(module: nn.Module, text: TextData) -> PromptFormat:
-    data, converter = text.config.data, _of_texts(text.converter)
+    data, converter = text.data, _of_texts(text.converter)
     sizes = {name: size or 0 for name, size in data.lengths.items()}
     for name in converter.features:
         if not sizes.get(name):

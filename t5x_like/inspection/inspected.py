@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from t5x_like import config, vocabularies
 from t5x_like.batches.labelled_rows import RowWriter
+from t5x_like.config.run_settings import DataSettings, RunSettings
 from t5x_like.experiment import completion
+from t5x_like.experiment.run import Run
 from t5x_like.inference import text_model
 from t5x_like.inference.text_model import TextModel
 from t5x_like.inspection.network_states import NetworkStates
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.pretrained import Pretrained, from_pretrained
-from t5x_like.pretrained.weight_source import open_source
 from t5x_like.vocabularies import Vocabulary
 
 MOST_CHARACTERS = 10_000
@@ -267,17 +267,14 @@ def load(folder: str) -> Inspected:
     Raises:
         ValueError: there is no model, no vocabulary, or a model that does not read tokens.
     """
-    settings = config.defaults()
-    settings.system, settings.initialize, settings.model = "", folder, {}
-    settings.data.vocabulary, settings.data.converter = "", ""
-    settings.data.lengths = {"inputs": 0, "targets": 0}
-    settings.data.batch_size = 1
-    settings.decode = {"max_new_tokens": NEW_TOKENS}
+    data = DataSettings(converter="", lengths={"inputs": 0, "targets": 0}, batch_size=1)
+    decode = {"max_new_tokens": NEW_TOKENS}
+    run = Run(RunSettings(system="", initialize=folder, data=data, decode=decode))
     path = pathlib.Path(folder).expanduser()
-    open_source(path)  # that there is a model, before a missing tokenizer is one
+    assert run.source is not None  # there is a model, before a missing tokenizer is an error
     try:
-        settings = completion.complete(settings)
-        vocabulary = vocabularies.load(settings.data.vocabulary)
+        [part] = completion.complete(run).parts
+        vocabulary = part.text.vocabulary
     except ValueError as error:
         raise ValueError(f"{folder} has no tokenizer that can be read: {error}") from error
     pretrained = from_pretrained(path)
@@ -285,7 +282,7 @@ def load(folder: str) -> Inspected:
         raise ValueError(f"{folder} holds a {pretrained.system}, which reads characters, no tokens")
     if isinstance(pretrained.config.get("head"), Mapping):
         raise ValueError(f"{folder} holds a run with several heads: the page shows models with one")
-    text = text_model.build(pretrained, settings) if pretrained.module.generates else None
+    text = text_model.build(pretrained, part) if pretrained.module.generates else None
     states = NetworkStates(pretrained)
     kind = _kind(pretrained, states)
     return Inspected(path.name, kind, pretrained, vocabulary, states, text)

@@ -3,13 +3,12 @@
 import dataclasses
 
 import jax
-import ml_collections
 
 from t5x_like.batches import converters
 from t5x_like.batches.conversion import Converter
 from t5x_like.batches.objective_examples import examples_of
-from t5x_like.config import phases
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.config.run_settings import DataSettings
+from t5x_like.experiment.run import Part, Run
 from t5x_like.experiment.text_data import make_converter
 from t5x_like.names import choose
 
@@ -21,37 +20,30 @@ class PlannedStep:
     """A step of a run.
 
     Attributes:
-        phase, task: the names of its phase and of its task; "" in a run of only one.
-        config: the config of the run in this phase.
-        settings: the config of the task.
+        phase: the name of its phase; "" in a run of only one.
+        part: the task in this phase.
     """
 
     phase: str
-    task: str
-    config: ml_collections.ConfigDict
-    settings: ml_collections.ConfigDict
+    part: Part
 
     @property
     def continues(self) -> bool:
         """Whether rows continue from batch to batch."""
-        return _converter(self.settings.data).continues
+        return _converter(self.part.data).continues
 
     @property
     def batch(self) -> Batch:
         """The global batch."""
-        return batch(self.settings)
+        return batch(self.part.data)
 
 
-def steps(config: ml_collections.ConfigDict) -> list[PlannedStep]:
+def steps(run: Run) -> list[PlannedStep]:
     """The steps of all phases and tasks of a run."""
-    return [
-        PlannedStep(phase.name, one.name, phase.settings, one.settings)
-        for phase in phases(config)
-        for one in run_tasks(phase.settings)
-    ]
+    return [PlannedStep(phase.name, part) for phase in run.phases for part in phase.parts]
 
 
-def largest(config: ml_collections.ConfigDict, *, task: str = "") -> PlannedStep:
+def largest(run: Run, *, task: str = "") -> PlannedStep:
     """The step of a run whose batch has the most tokens: what must fit into memory.
 
     Args:
@@ -60,11 +52,11 @@ def largest(config: ml_collections.ConfigDict, *, task: str = "") -> PlannedStep
     Raises:
         ValueError: as `batch`; or the run has no such task.
     """
-    found = steps(config)
+    found = steps(run)
     if task:
-        names = [step.task for step in found]
+        names = [step.part.name for step in found]
         choose("--task", task, dict.fromkeys(names) if names[0] else {})
-        found = [step for step in found if step.task == task]
+        found = [step for step in found if step.part.name == task]
     return max(found, key=lambda step: tokens(step.batch))
 
 
@@ -73,19 +65,18 @@ def tokens(fields: Batch) -> int:
     return sum(x.size for name, x in fields.items() if name.endswith("input_tokens"))
 
 
-def batch(config: ml_collections.ConfigDict) -> Batch:
-    """The global batch of a config, or of a phase of one.
+def batch(data: DataSettings) -> Batch:
+    """The global batch of these settings.
 
     Raises:
         ValueError: a converter or an objective that does not exist or do not suit each other, or a
             length that is not set.
     """
-    data = config.data
     examples = examples_of(data.objective, data.objective_settings)
     row = converters.empty_row(
         _converter(data),
         features=examples.features,
-        lengths=data.lengths.to_dict(),
+        lengths=dict(data.lengths),
         pack=data.pack,
     )
     return {
@@ -94,7 +85,7 @@ def batch(config: ml_collections.ConfigDict) -> Batch:
     }
 
 
-def _converter(data: ml_collections.ConfigDict) -> Converter:
+def _converter(data: DataSettings) -> Converter:
     """The converter of the settings of data, as far as it decides shapes."""
     examples = examples_of(data.objective, data.objective_settings)
     return make_converter(data, examples, vocabulary=None)

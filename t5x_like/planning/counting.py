@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-import ml_collections
 from jaxtyping import PyTree
 
 from t5x_like.planning.batches import Batch
@@ -65,15 +64,13 @@ class Parameter:
         )
 
 
-def parameters(
-    shapes: PyTree, axes: PyTree, *, config: ml_collections.ConfigDict
-) -> list[Parameter]:
+def parameters(shapes: PyTree, axes: PyTree, *, model: Mapping[str, Any]) -> list[Parameter]:
     """The parameters of a model.
 
     Args:
         shapes: tree of ShapeDtypeStructs.
         axes: tree of PartitionSpecs of the same structure.
-        config: the run's config, which sets how many experts a token is routed to.
+        model: the settings of the network, which set how many experts a token is routed to.
     """
     found = []
     leaves = jax.tree.leaves_with_path(shapes)
@@ -82,20 +79,20 @@ def parameters(
         words = tuple(jax.tree_util.keystr(path, simple=True, separator="/").split("/"))
         one = Parameter(words, leaf.shape, own)
         if "experts" in own:
-            share = choices(config) / one.along("experts")
+            share = choices(model) / one.along("experts")
             one = dataclasses.replace(one, active=min(1.0, share))
         found.append(one)
     return found
 
 
-def choices(config: ml_collections.ConfigDict) -> float:
+def choices(model: Mapping[str, Any]) -> float:
     """The number of experts that each token is routed to.
 
     By the setting `chosen` of the network with experts, which may be inside another, or else by the
     name of its router. With expert choice it is an average: each expert takes `capacity_factor`
     times an equal share.
     """
-    model = _with_experts(config.model.to_dict())
+    model = _with_experts(model)
     if "chosen" in model:
         return model["chosen"]
     router = model.get("router", "")

@@ -5,15 +5,15 @@ import dataclasses
 from typing import Any
 
 import jax
-import ml_collections
 from jax.sharding import Mesh
 
-from t5x_like import partitioning, systems
+from t5x_like import partitioning
 from t5x_like.batches import task_reading
+from t5x_like.config.run_settings import MeshSettings
 from t5x_like.decoding.generator import stacks
 from t5x_like.experiment import data_side, model_side
 from t5x_like.experiment.model_side import Experiment
-from t5x_like.experiment.tasks import heads
+from t5x_like.experiment.run import Run
 from t5x_like.planning import batches, compiling, counting
 from t5x_like.planning.batches import PlannedStep
 from t5x_like.planning.chips import NoCompilerError, Topology
@@ -22,10 +22,10 @@ from t5x_like.planning.counting import Parameter
 from t5x_like.training import flops, task_parameters
 
 Plan = dict[str, Any]
-ONE_DEVICE = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
+ONE_DEVICE = MeshSettings(data=1)
 
 
-def arithmetic(config: ml_collections.ConfigDict, *, task: str = "") -> Plan:
+def arithmetic(run: Run, *, task: str = "") -> Plan:
     """Count parameters, optimizer state and FLOPs, from shapes alone: no compiler is needed.
 
     Args:
@@ -34,22 +34,22 @@ def arithmetic(config: ml_collections.ConfigDict, *, task: str = "") -> Plan:
     Raises:
         ValueError: a setting that does not exist or does not fit the others.
     """
-    step = batches.largest(config, task=task)
-    alone = step.config.copy_and_resolve_references()
-    alone.mesh = ONE_DEVICE
-    alone.train.compiler = "default"  # traced on a CPU, and not compiled
-    model = model_side.build_tasks(alone, devices=jax.devices("cpu")[:1])[step.task]
+    step = batches.largest(run, task=task)
+    # Traced on a CPU, and not compiled.
+    train = dataclasses.replace(run.settings.train, compiler="default")
+    alone = run.replace(mesh=ONE_DEVICE, train=train)
+    model = model_side.build_tasks(alone, devices=jax.devices("cpu")[:1])[step.part.name]
     fields = step.batch
-    found = _parameters(model, config)
+    found = _parameters(model)
     parts = counting.by_part(found)
     tokens = batches.tokens(fields)
     formula = counting.formula_flops(found, fields)
     counted = _counted(model, fields)
     return {
-        "system": config.system,
+        "system": run.settings.system,
         "phase": step.phase,
-        "task": step.task,
-        "batch": {"rows": step.settings.data.batch_size, "tokens": tokens},
+        "task": step.part.name,
+        "batch": {"rows": step.part.data.batch_size, "tokens": tokens},
         "parameters": sum(part["total"] for part in parts.values()),
         "active_parameters": sum(part["active"] for part in parts.values()),
         "parameters_by_part": parts,
@@ -63,10 +63,12 @@ def arithmetic(config: ml_collections.ConfigDict, *, task: str = "") -> Plan:
     }
 
 
-def _parameters(model: Experiment, config: ml_collections.ConfigDict) -> list[Parameter]:
+def _parameters(model: Experiment) -> list[Parameter]:
     """The parameters of a run's model; the heads of other tasks of the run are not active."""
-    found = counting.parameters(model.shapes.params, model.axes.params, config=config)
-    owners = task_parameters.owners(model.axes.params, tasks=heads(config))
+    found = counting.parameters(
+        model.shapes.params, model.axes.params, model=model.run.settings.model
+    )
+    owners = task_parameters.owners(model.axes.params, tasks=model.run.heads)
     return [
         one
         if owner in (task_parameters.SHARED, model.name)
@@ -84,7 +86,7 @@ def _counted(model: Experiment, fields: batches.Batch) -> dict[str, int]:
         }
 
 
-def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topology) -> Plan:
+def with_compiler(plan: Plan, run: Run, topology: Topology) -> Plan:
     """Add memory, collectives and time bounds of the step, compiled for a topology.
 
     Raises:
@@ -92,15 +94,15 @@ def with_compiler(plan: Plan, config: ml_collections.ConfigDict, topology: Topol
         NoCompilerError: the topology is a TPU's, and libtpu is not installed.
     """
     devices = topology.devices()
-    step = batches.largest(config, task=plan["task"])
-    model = model_side.build_tasks(step.config, devices=devices)[step.task]
+    step = batches.largest(run, task=plan["task"])
+    model = model_side.build_tasks(run, devices=devices)[step.part.name]
     fields = step.batch
     layout = {
         "topology": topology.name,
         "devices": len(devices),
         "mesh": dict(model.mesh.shape),
-        "microbatches": config.train.microbatches,
-        "remat": config.model.get("remat", "none"),
+        "microbatches": run.settings.train.microbatches,
+        "remat": run.settings.model.get("remat", "none"),
     }
     chip = topology.chip
     memory = None if chip is None else round(chip.memory)
@@ -137,7 +139,7 @@ def _while_generating(model: Experiment, memory: int | None, *, fits: bool | Non
 
 def _networks(model: Experiment) -> Plan:
     """The bytes of the parameters of each network, on a device, of a system with several."""
-    if not systems.find(model.config.system).policy:
+    if not model.run.system.policy:
         return {}
     parts, shardings = model.shapes.params, model.shardings.params
     found = {name: counting.device_bytes(parts[name], shardings[name]) for name in parts}
@@ -157,7 +159,7 @@ def _refused(model: Experiment, memory: int | None, *, why: str) -> Plan:
     }
 
 
-def check_layout(config: ml_collections.ConfigDict, topology: Topology) -> None:
+def check_layout(run: Run, topology: Topology) -> None:
     """Check that a run of the config can start on the topology; nothing is compiled.
 
     These are the checks of `train`: that the mesh fits the devices, that it divides the batches of
@@ -167,12 +169,12 @@ def check_layout(config: ml_collections.ConfigDict, topology: Topology) -> None:
     Raises:
         ValueError: it cannot.
     """
-    steps = batches.steps(config)
+    steps, shape = batches.steps(run), dataclasses.asdict(run.settings.mesh)
     for step in steps:
-        sizes = partitioning.mesh_sizes(config.mesh.to_dict(), number=topology.number)
-        partitioning.check_batch(step.settings.data.batch_size, sizes)
+        sizes = partitioning.mesh_sizes(shape, number=topology.number)
+        partitioning.check_batch(step.part.data.batch_size, sizes)
     with contextlib.suppress(NoCompilerError):
-        mesh = partitioning.make_mesh(config.mesh.to_dict(), devices=topology.devices())
+        mesh = partitioning.make_mesh(shape, devices=topology.devices())
         for step in steps:
             check_shards(step, mesh)
 
@@ -183,7 +185,7 @@ def check_shards(step: PlannedStep, mesh: Mesh) -> None:
     Raises:
         ValueError: they cannot, or the shards of the data do not divide the batch.
     """
-    data = step.settings.data
+    data = step.part.data
     shards = data_side.number_of_shards(data, mesh, continues=step.continues)
     task_reading.check_shards(shards, batch_size=data.batch_size)
 

@@ -6,11 +6,11 @@ import math
 import sys
 from collections.abc import Iterator
 
-import ml_collections
-
 from t5x_like import partitioning
+from t5x_like.config.run_settings import MeshSettings
 from t5x_like.experiment import model_side
 from t5x_like.experiment.model_side import Experiment
+from t5x_like.experiment.run import Run
 from t5x_like.models.blocks.stack import REMAT_POLICIES
 from t5x_like.planning import batches, counting, report
 from t5x_like.planning.chips import Chip, Topology
@@ -35,14 +35,13 @@ class Layout:
         axes = ", ".join(f"{axis} {size}" for axis, size in self.mesh if size > 1)
         return f"{axes or 'one device'}; {self.microbatches} microbatches; remat {self.remat}"
 
-    def apply(self, config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-        """The config with this layout."""
-        config = config.copy_and_resolve_references()
-        config.mesh = dict(self.mesh)
-        config.train.microbatches = self.microbatches
-        if "remat" in config.model:
-            config.model.remat = self.remat
-        return config
+    def apply(self, run: Run) -> Run:
+        """The run with this layout."""
+        model = dict(run.settings.model)
+        if "remat" in model:
+            model["remat"] = self.remat
+        train = dataclasses.replace(run.settings.train, microbatches=self.microbatches)
+        return run.replace(mesh=MeshSettings(**dict(self.mesh)), train=train, model=model)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -54,7 +53,7 @@ class _Estimate:
     layout: Layout = dataclasses.field(compare=False)
 
 
-def best(plan: Plan, config: ml_collections.ConfigDict, topology: Topology, *, tries: int) -> Plan:
+def best(plan: Plan, run: Run, topology: Topology, *, tries: int) -> Plan:
     """The plan of the layout that fits and whose compiled step has the least time bound.
 
     All layouts are estimated, and up to `tries` of them compiled, the fastest first: one for each
@@ -63,13 +62,13 @@ def best(plan: Plan, config: ml_collections.ConfigDict, topology: Topology, *, t
     Raises:
         ValueError: no layout divides the model and the batch, or none is estimated to fit.
     """
-    left = _estimates(plan, config, topology)
+    left = _estimates(plan, run, topology)
     _print(f"{len(left)} layouts may fit {topology.name}; compiling the {tries} likeliest")
     plans: list[Plan] = []
     while left and len(plans) < tries:
         next_one = min(left)
         _print(f"  {next_one.layout} (estimated {next_one.seconds:.3g} s)", end=" ... ")
-        found = report.with_compiler(plan, next_one.layout.apply(config), topology)
+        found = report.with_compiler(plan, next_one.layout.apply(run), topology)
         plans.append(found)
         _print(report.verdict(found).split(";")[0] + _bound_text(found))
         left = [one for one in left if _differs(one, next_one, fits=found["fits"] is not False)]
@@ -105,31 +104,33 @@ def _print(line: str, *, end: str = "\n") -> None:
     sys.stderr.flush()
 
 
-def _estimates(
-    plan: Plan, config: ml_collections.ConfigDict, topology: Topology
-) -> list[_Estimate]:
+def _estimates(plan: Plan, run: Run, topology: Topology) -> list[_Estimate]:
     """The estimates of the layouts that may fit."""
     devices = topology.devices()
-    step, steps = batches.largest(config, task=plan["task"]), batches.steps(config)
-    rows = step.settings.data.batch_size
-    policies = _POLICIES if "remat" in config.model else ("none",)
+    step, steps = batches.largest(run, task=plan["task"]), batches.steps(run)
+    rows = step.part.data.batch_size
+    policies = _POLICIES if "remat" in run.settings.model else ("none",)
     found, memories, reason = [], [], ""
     for mesh in _meshes(len(devices), sparse="experts" in plan["parameters_by_part"]):
         cut = partitioning.batch_parts(dict(mesh))
         if rows % cut:
             continue
-        settings = Layout(mesh, 1, policies[0]).apply(step.config)
         try:
-            model = model_side.build_tasks(settings, devices=devices)[step.task]
+            laid_out = Layout(mesh, 1, policies[0]).apply(run)
+            model = model_side.build_tasks(laid_out, devices=devices)[step.part.name]
             for one in steps:
                 report.check_shards(one, model.mesh)
         except ValueError as error:
             reason = str(error)
             continue
-        numbers = [n for n in _powers(rows // cut) if rows % (cut * n) == 0]
+        numbers = [
+            n
+            for n in _powers(rows // cut)
+            if rows % (cut * n) == 0 and not any(one.part.data.batch_size % n for one in steps)
+        ]
         for number, remat in itertools.product(numbers, policies):
             layout = Layout(mesh, number, remat)
-            memory, seconds = _estimate(plan, model, topology, layout)
+            memory, seconds = _estimate(plan, model, step.batch, topology, layout)
             memories.append(memory)
             if topology.chip is None or memory < topology.chip.memory:
                 found.append(_Estimate(seconds, memory, layout))
@@ -163,7 +164,7 @@ def _powers(number: int) -> list[int]:
 
 
 def _estimate(
-    plan: Plan, model: Experiment, topology: Topology, layout: Layout
+    plan: Plan, model: Experiment, batch: batches.Batch, topology: Topology, layout: Layout
 ) -> tuple[float, float]:
     """Estimate the bytes of a device and the seconds of a step, well enough to rank layouts.
 
@@ -172,16 +173,17 @@ def _estimate(
     activations over `model` at the end of each sublayer. Compute and communication mostly overlap.
     """
     sizes, chip = dict(layout.mesh), topology.chip or _SIMULATED
-    found = counting.parameters(model.shapes.params, model.axes.params, config=model.config)
+    settings = model.part.model
+    found = counting.parameters(model.shapes.params, model.axes.params, model=settings)
     cut = partitioning.batch_parts(sizes)
     tokens = plan["batch"]["tokens"] / cut / layout.microbatches
-    width = 2 if model.config.model.get("dtype") == "bfloat16" else 4
+    width = 2 if settings.get("dtype") == "bfloat16" else 4
     out = [
         one for one in found if len(one.axes) > 1 and one.axes[-1] == "embed" and _is_reduced(one)
     ]
     kept = sum(one.along("layers") * one.shape[-1] for one in out) / 2
     made = sum(one.along("layers", "heads", "kv", "mlp") for one in found if "embed" in one.axes)
-    scores = counting.scores(found, batches.batch(model.config))
+    scores = counting.scores(found, batch)
     heads = sum(one.along("layers", "heads", "kv_heads", "kv") for one in found if "kv" in one.axes)
     inner = {
         "full": 0.0,

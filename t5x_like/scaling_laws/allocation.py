@@ -9,10 +9,11 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import ml_collections
 
-from t5x_like import systems
+from t5x_like import config, systems
+from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import command_line
+from t5x_like.experiment.run import Run
 from t5x_like.names import hint
 from t5x_like.planning import report
 from t5x_like.planning.chips import CHIPS, Topology
@@ -52,8 +53,8 @@ def find_law(name: str) -> Law:
 
 def allocate(
     budget: float, *, law: Law, system: str, changes: Sequence[str] = (), utilization: float
-) -> tuple[Allocation, ml_collections.ConfigDict]:
-    """The best size and tokens for a budget, and a config of the nearest size of a system.
+) -> tuple[Allocation, RunSettings]:
+    """The best size and tokens for a budget, and the settings of the nearest size of a system.
 
     Args:
         budget: FLOPs.
@@ -63,7 +64,7 @@ def allocate(
         utilization: model FLOPs by the chips' peak, for the chip hours.
 
     Returns:
-        The allocation, with the keys of docs/scaling.md, and the config.
+        The allocation, with the keys of docs/scaling.md, and the settings.
 
     Raises:
         ValueError: no size of the system is near the best one, or the budget is too small for it.
@@ -74,8 +75,9 @@ def allocate(
         raise ValueError(f"--utilization={utilization:g} must be above 0, up to 1")
     n, d = law.optimum(budget)
     size = _nearest(n, system, budget=budget)
-    settings, _ = command_line.parse([f"--config=configs/{system}.py:{size}", *changes])
-    found = cost.of_config(settings)
+    words = [f"--config=configs/{system}.py:{size}", *changes]
+    settings = config.parse(command_line.parse(words)[0])
+    found = cost.of_settings(settings)
     [whole] = cost.tokens_at(settings, [settings.train.steps])
     each = whole / settings.train.steps
     steps = round(budget / found.flops_per_token / each)
@@ -84,8 +86,8 @@ def allocate(
             f"--flops={budget:g} is too small for size {size} of {system}: {steps} steps of "
             f"{each:,.0f} tokens; set a smaller --config.data.batch_size"
         )
-    settings = settings.copy_and_resolve_references()
-    settings.train.steps = steps
+    # Read again, so that what follows from the steps does: schedules, and the ends of phases.
+    settings = config.parse(command_line.parse([*words, f"--config.train.steps={steps}"])[0])
     optimum = float(law.loss(n, d))
     half = float(law.loss(n / 2, 2 * d))
     return {
@@ -148,16 +150,15 @@ def _command(system: str, size: str, steps: int, budget: float, changes: Sequenc
     )
 
 
-def on_topology(
-    found: Allocation, settings: ml_collections.ConfigDict, topology: Topology
-) -> Allocation:
+def on_topology(found: Allocation, settings: RunSettings, topology: Topology) -> Allocation:
     """Add the hours on a slice: the steps times the least time of a step, which is compiled.
 
     Raises:
         ValueError: the config does not fit the topology.
         NoCompilerError: libtpu is not installed.
     """
-    plan = report.with_compiler(report.arithmetic(settings), settings, topology)
+    run = Run(settings)
+    plan = report.with_compiler(report.arithmetic(run), run, topology)
     least = plan.get("step_seconds_lower_bound")
     return found | {
         "topology": topology.name,

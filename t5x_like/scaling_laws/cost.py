@@ -4,14 +4,13 @@ import dataclasses
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import jax
-import ml_collections
 
 from t5x_like import config
+from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import model_side
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.run import Part, Run
 from t5x_like.names import choose
 from t5x_like.planning import batches, counting, report
 
@@ -37,7 +36,7 @@ class Cost:
     flops_per_token: float
 
 
-def of_config(settings: ml_collections.ConfigDict, *, count: str = "counted") -> Cost:
+def of_settings(settings: RunSettings, *, count: str = "counted") -> Cost:
     """The cost of a run; of several tasks the mean over its steps.
 
     Args:
@@ -58,44 +57,43 @@ def of_config(settings: ml_collections.ConfigDict, *, count: str = "counted") ->
 
 @functools.lru_cache(maxsize=1024)
 def _counted(text: str) -> Cost:
-    settings = config.defaults()
-    parts: dict[str, Any] = json.loads(text)
-    for name, part in parts.items():
-        settings[name] = part
-    settings.mesh = report.ONE_DEVICE
-    # Any optimizer, since it does not count; any folder to start from, since it is not read.
-    settings.initialize = "any"
-    settings.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1.0}
-    models = model_side.build_tasks(settings, devices=jax.devices("cpu")[:1])
+    settings = config.of_stored(
+        {
+            **json.loads(text),
+            # Any optimizer, since it does not count; any folder to start from: it is not read.
+            "initialize": "any",
+            "optimizer": {"name": "adamw", "schedule": "constant", "learning_rate": 1.0},
+        }
+    )
+    run = Run(dataclasses.replace(settings, mesh=report.ONE_DEVICE))
+    models = model_side.build_tasks(run, devices=jax.devices("cpu")[:1])
     model = next(iter(models.values()))
-    found = counting.parameters(model.shapes.params, model.axes.params, config=settings)
+    found = counting.parameters(model.shapes.params, model.axes.params, model=settings.model)
     with model.layout():
         flops = sum(
-            share * models[name].flops(fields) for name, share, fields in _batches(settings)
+            share * models[name].flops(fields) for name, share, fields in _batches(run.parts)
         )
     return Cost(
         parameters=sum(one.size for one in found),
         without_embeddings=sum(one.size for one in found if one.part not in _LOOKED_UP),
-        flops_per_token=flops / _tokens_of_step(settings),
+        flops_per_token=flops / _tokens_of_step(run.parts),
     )
 
 
-def _batches(settings: ml_collections.ConfigDict) -> list[tuple[str, float, batches.Batch]]:
+def _batches(parts: Sequence[Part]) -> list[tuple[str, float, batches.Batch]]:
     """Of each task of a run its name, its share of the steps, and its batch."""
-    tasks = run_tasks(settings)
-    total = sum(task.weight for task in tasks)
-    return [(task.name, task.weight / total, batches.batch(task.settings)) for task in tasks]
+    total = sum(part.weight for part in parts)
+    return [(part.name, part.weight / total, batches.batch(part.data)) for part in parts]
 
 
-def _tokens_of_step(settings: ml_collections.ConfigDict) -> float:
-    return sum(share * batches.tokens(fields) for _, share, fields in _batches(settings))
+def _tokens_of_step(parts: Sequence[Part]) -> float:
+    return sum(share * batches.tokens(fields) for _, share, fields in _batches(parts))
 
 
-def tokens_at(settings: ml_collections.ConfigDict, steps: Sequence[int]) -> list[int]:
+def tokens_at(settings: RunSettings, steps: Sequence[int]) -> list[int]:
     """The tokens that a run is trained on up to each of these steps; of several tasks the mean."""
     phases = [
-        (phase.first, phase.last, _tokens_of_step(phase.settings))
-        for phase in config.phases(settings)
+        (phase.first, phase.last, _tokens_of_step(phase.parts)) for phase in Run(settings).phases
     ]
     return [
         round(sum(each * max(0, min(step, last) - first) for first, last, each in phases))

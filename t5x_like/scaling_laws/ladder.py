@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import ml_collections
-
 from t5x_like import config, systems
+from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import command_line
 from t5x_like.names import hint, trust_code
 from t5x_like.scaling_laws import cautions, cost, isoflop
@@ -29,19 +28,19 @@ class Rung:
         budget: FLOPs as given; `flops` are those of whole steps.
         cost: of a token.
         tokens: that it is trained on.
-        config: of the run, with its folder.
+        settings: of the run, with its folder.
     """
 
     size: str
     budget: float
     cost: Cost
     tokens: int
-    config: ml_collections.ConfigDict
+    settings: RunSettings
 
     @property
     def folder(self) -> pathlib.Path:
         """The folder of the run."""
-        return pathlib.Path(self.config.workdir)
+        return pathlib.Path(self.settings.workdir)
 
     @property
     def flops(self) -> float:
@@ -70,7 +69,7 @@ class Design:
     count: str = "counted"
 
 
-def design(base: ml_collections.ConfigDict, ladder: Design, *, folder: pathlib.Path) -> list[Rung]:
+def design(base: RunSettings, ladder: Design, *, folder: pathlib.Path) -> list[Rung]:
     """The runs of a ladder, the smallest budget first.
 
     Each is the base config with the size, the steps of its budget, and a warmup and a cosine of the
@@ -85,7 +84,7 @@ def design(base: ml_collections.ConfigDict, ladder: Design, *, folder: pathlib.P
     for budget in sorted(ladder.budgets):
         kept = []
         for number, size in enumerate(ladder.sizes):
-            rate = ladder.rates[number] if ladder.rates else base.optimizer.learning_rate
+            rate = ladder.rates[number] if ladder.rates else base.optimizer["learning_rate"]
             rung = _rung(base, size, budget, rate=rate, ladder=ladder, folder=folder)
             kept += [rung] if _is_wanted(rung, ladder) else []
         if not kept:
@@ -105,7 +104,7 @@ def _is_wanted(rung: Rung, ladder: Design) -> bool:
     return within and rung.tokens <= ladder.corpus_tokens
 
 
-def _check(base: ml_collections.ConfigDict, ladder: Design) -> None:
+def _check(base: RunSettings, ladder: Design) -> None:
     for budget in ladder.budgets:
         if not 0 < budget < float("inf"):
             raise ValueError(f"--flops={budget:g} must be above 0")
@@ -124,7 +123,7 @@ def _check(base: ml_collections.ConfigDict, ladder: Design) -> None:
 
 
 def _rung(
-    base: ml_collections.ConfigDict,
+    base: RunSettings,
     size: str,
     budget: float,
     *,
@@ -132,33 +131,33 @@ def _rung(
     ladder: Design,
     folder: pathlib.Path,
 ) -> Rung:
-    settings = base.copy_and_resolve_references()
-    settings.unlock()
-    settings.model.update(model_settings(base, size))
-    found = cost.of_config(settings, count=ladder.count)
+    model = {**base.model, **model_settings(base, size)}
+    settings = dataclasses.replace(base, model=model)
+    found = cost.of_settings(settings, count=ladder.count)
     [each] = cost.tokens_at(settings, [1])
     steps = max(1, round(budget / (found.flops_per_token * each)))
     share = base.optimizer.get("warmup_steps", 0) / base.train.steps
-    end = base.optimizer.get("end_learning_rate", 0.0) / base.optimizer.learning_rate
-    settings.train.steps = steps
-    settings.train.log_every = max(1, steps // _LOGS)
-    settings.evaluate.every = 0
-    settings.checkpoint.every = max(100, steps // 4)
-    settings.checkpoint.keep = 1
-    settings.optimizer.update(
-        {
+    end = base.optimizer.get("end_learning_rate", 0.0) / base.optimizer["learning_rate"]
+    log_every, save_every = max(1, steps // _LOGS), max(100, steps // 4)
+    settings = dataclasses.replace(
+        settings,
+        workdir=str(folder / f"{budget:.2e}_{size}"),
+        train=dataclasses.replace(base.train, steps=steps, log_every=log_every),
+        evaluate=dataclasses.replace(base.evaluate, every=0),
+        checkpoint=dataclasses.replace(base.checkpoint, every=save_every, keep=1),
+        optimizer={
+            **base.optimizer,
             "learning_rate": rate,
             "end_learning_rate": rate * end,
             "warmup_steps": max(1, round(share * steps)),
             "decay_steps": steps,
-        }
+        },
     )
-    settings.workdir = str(folder / f"{budget:.2e}_{size}")
     return Rung(size, budget, found, steps * each, settings)
 
 
 def _check_steps(rung: Rung) -> None:
-    steps = rung.config.train.steps
+    steps = rung.settings.train.steps
     if steps < LEAST_STEPS:
         raise ValueError(
             f"--flops={rung.budget:g} is too small for size {rung.size} of "
@@ -168,7 +167,7 @@ def _check_steps(rung: Rung) -> None:
         )
 
 
-def model_settings(base: ml_collections.ConfigDict, size: str) -> dict[str, Any]:
+def model_settings(base: RunSettings, size: str) -> dict[str, Any]:
     """The settings of the model of a size: those of the system's table, or of `4x256`.
 
     Layers and width keep the base config's ratio of d_ff to d_model, and its width of a head.
@@ -179,7 +178,7 @@ def model_settings(base: ml_collections.ConfigDict, size: str) -> dict[str, Any]
     table = systems.find(base.system).sizes
     shape = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", size)
     if size in table:
-        keep = {"vocab_size": base.model.vocab_size} if "vocab_size" in base.model else {}
+        keep = {"vocab_size": base.model["vocab_size"]} if "vocab_size" in base.model else {}
         return {**table[size], "dtype": base.model.get("dtype", "float32"), **keep}
     if shape is None:
         raise ValueError(
@@ -187,7 +186,7 @@ def model_settings(base: ml_collections.ConfigDict, size: str) -> dict[str, Any]
             + hint(size, table)
         )
     layers, width = int(shape[1]), int(shape[2])
-    model = base.model.to_dict()
+    model = base.model
     found = {
         name: layers for name in ("layers", "encoder_layers", "decoder_layers") if name in model
     }
@@ -217,20 +216,20 @@ def write(rungs: Sequence[Rung]) -> None:
     """
     for rung in rungs:
         path = rung.folder / "config.json"
-        if path.exists() and json.loads(path.read_text()) != config.to_dict(rung.config):
+        if path.exists() and json.loads(path.read_text()) != config.to_dict(rung.settings):
             raise ValueError(
                 f"{path} is of a run with other settings: choose another --output, or remove it"
             )
     for rung in rungs:
-        trust_code(config.to_dict(rung.config))  # for the process that trains it
-        command_line.write_json(rung.folder / "config.json", config.to_dict(rung.config))
+        trust_code(config.to_dict(rung.settings))  # for the process that trains it
+        command_line.write_json(rung.folder / "config.json", config.to_dict(rung.settings))
 
 
 def warnings(rungs: Sequence[Rung]) -> list[str]:
     """What will be wrong with a fit to the runs, as sentences."""
     sizes = collections.Counter(rung.budget for rung in rungs)
     few = [budget for budget, number in sizes.items() if number < isoflop.LEAST_SIZES]
-    steps = {rung.folder.name: rung.config.train.steps for rung in rungs}
+    steps = {rung.folder.name: rung.settings.train.steps for rung in rungs}
     return cautions.of_few_sizes(few) + cautions.of_few_steps(steps)
 
 
@@ -244,5 +243,5 @@ def table(rungs: Sequence[Rung]) -> Iterator[str]:
         n, d = rung.cost.parameters, rung.tokens
         yield (
             f"{rung.folder.name:<22}{n:>14,}{rung.cost.without_embeddings:>14,}{d:>16,}"
-            f"{rung.config.train.steps:>9,}{rung.flops:>11.3g}{6 * n * d:>11.3g}{d / n:>8.1f}"
+            f"{rung.settings.train.steps:>9,}{rung.flops:>11.3g}{6 * n * d:>11.3g}{d / n:>8.1f}"
         )

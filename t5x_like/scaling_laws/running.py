@@ -40,4 +40,4 @@ def _is_finished(rung: Rung) -> bool:
 
 
 def _loss(rung: Rung) -> float | None:
-    return final_loss(rung.config, rung.folder)
+    return final_loss(rung.settings, rung.folder)

@@ -3,10 +3,10 @@
 import math
 import pathlib
 
-import ml_collections
 import numpy as np
 
 from t5x_like import config
+from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import reporting
 from t5x_like.scaling_laws import cost
 from t5x_like.scaling_laws.runs import Run
@@ -32,7 +32,7 @@ def read_folder(folder: pathlib.Path, *, count: str = "counted") -> tuple[list[R
         )
     runs, left_out = [], []
     for one in folders:
-        settings = config.load(one / "config.json")
+        settings = config.parse(config.load(one / "config.json"))
         loss = final_loss(settings, one)
         if loss is None:
             left_out.append(f"{one.name} is not finished, and left out")
@@ -41,7 +41,7 @@ def read_folder(folder: pathlib.Path, *, count: str = "counted") -> tuple[list[R
     return runs, left_out
 
 
-def final_loss(settings: ml_collections.ConfigDict, folder: pathlib.Path) -> float | None:
+def final_loss(settings: RunSettings, folder: pathlib.Path) -> float | None:
     """The held-out loss of a run at its last step; None where it is not finished."""
     if not (folder / reporting.LOG).is_file():
         return None
@@ -51,10 +51,8 @@ def final_loss(settings: ml_collections.ConfigDict, folder: pathlib.Path) -> flo
     return held_out.get(settings.train.steps)
 
 
-def _run(
-    settings: ml_collections.ConfigDict, folder: pathlib.Path, loss: float, *, count: str
-) -> Run:
-    found = cost.of_config(settings, count=count)
+def _run(settings: RunSettings, folder: pathlib.Path, loss: float, *, count: str) -> Run:
+    found = cost.of_settings(settings, count=count)
     log = reporting.read_log(folder)
     curve = log.get("train/cross_entropy", log.get("train/loss", {}))
     steps = sorted(curve)

@@ -10,7 +10,9 @@ from typing import Any
 import ml_collections
 
 from t5x_like import checkpoints, config, systems
+from t5x_like.config.run_settings import RunSettings
 from t5x_like.experiment import command_line, reporting
+from t5x_like.experiment.run import Run
 from t5x_like.names import hint, trust_code
 from t5x_like.studies.definition import Changes, Study
 
@@ -23,35 +25,35 @@ class CellRun:
 
     Attributes:
         name: in the study.
-        config: of the run, with its folder.
+        settings: of the run, with its folder.
         after: the run that it starts from; None for random parameters.
         numbers: that must be in its log at the last step.
     """
 
     name: str
-    config: ml_collections.ConfigDict
+    settings: RunSettings
     after: "CellRun | None"
     numbers: tuple[str, ...]
 
     @property
     def folder(self) -> pathlib.Path:
         """The folder of the run."""
-        return pathlib.Path(self.config.workdir)
+        return pathlib.Path(self.settings.workdir)
 
     @property
     def text(self) -> str:
         """The config as JSON, without the folder of the run."""
-        return json.dumps(config.to_dict(self.config) | {"workdir": ""}, indent=2, sort_keys=True)
+        return json.dumps(config.to_dict(self.settings) | {"workdir": ""}, indent=2, sort_keys=True)
 
     def value(self, number: str) -> float | None:
         """A number at the last step; None where the run is not finished, or it is not defined."""
         if not self.is_finished():
             return None
-        return reporting.read_log(self.folder).get(number, {}).get(self.config.train.steps)
+        return reporting.read_log(self.folder).get(number, {}).get(self.settings.train.steps)
 
     def is_finished(self) -> bool:
         """Whether its last checkpoint is there, and all numbers of the last step."""
-        steps = self.config.train.steps
+        steps = self.settings.train.steps
         if steps not in checkpoints.checkpoint_steps(self.folder / "checkpoints"):
             return False
         # A number that is not defined, a correlation of equal numbers, is null.
@@ -111,21 +113,21 @@ def _run(
     changes: Changes,
 ) -> CellRun:
     run = study.runs[name]
-    settings = command_line.load_file(run.config)
+    made = command_line.load_file(run.config)
     after = before.get(study.start_of(arm, name))
     source = after or _source(study, arm, name, folder=folder, changes=changes)
     if source is not None:
-        _start_from(settings, source.config if isinstance(source, CellRun) else source)
-    settings.initialize = str(after.folder) if after else ""
+        _start_from(made, source.settings)
+    made.initialize = str(after.folder) if after else ""
     own = dict(run.changes)
     if name in study.arms[arm].starts_from:  # in place of the `initialize` of all arms
-        own["initialize"] = settings.initialize
+        own["initialize"] = made.initialize
     own.update({**study.arms[arm].changes.get(name, {}), **changes})
     for key, value in {**own, "train.seed": seed, "data.seed": seed}.items():
-        _set(settings, key, value)
-    settings.workdir = str(folder / arm / str(seed) / name)
-    settings = settings.copy_and_resolve_references()
-    config.check(settings)
+        _set(made, key, value)
+    made.workdir = str(folder / arm / str(seed) / name)
+    settings = config.parse(made)
+    assert Run(settings).phases  # which are checked
     trust_code(config.to_dict(settings))  # for the process that trains it, which reads its folder
     if settings.train.patience:
         raise ValueError("train.patience must be 0: the runs of a study have the same length")
@@ -135,26 +137,26 @@ def _run(
 
 def _source(
     study: Study, arm: str, name: str, *, folder: pathlib.Path, changes: Changes
-) -> ml_collections.ConfigDict | None:
-    """The config of a run that this arm leaves out, for its network and vocabulary."""
+) -> CellRun | None:
+    """The run that this arm leaves out, for its network and vocabulary."""
     start = study.start_of(arm, name)
     if not start:
         return None
     without = dataclasses.replace(study.arms[arm], leaves_out=())
     whole = dataclasses.replace(study, arms={**study.arms, arm: without})
-    return _run(whole, arm, 0, start, {}, folder=folder, changes=changes).config
+    return _run(whole, arm, 0, start, {}, folder=folder, changes=changes)
 
 
-def _start_from(settings: ml_collections.ConfigDict, source: ml_collections.ConfigDict) -> None:
+def _start_from(made: ml_collections.ConfigDict, source: RunSettings) -> None:
     """Take system, network and vocabulary of an earlier run.
 
     A config that leaves its system open changes the settings of the network that it sets.
     """
-    own = () if settings.system else settings.model.items()
+    own = () if made.system else made.model.items()
     changes = {name: value for name, value in own if value is not None}
-    settings.system = source.system
-    settings.model = source.model.to_dict() | changes
-    settings.data.vocabulary = source.data.vocabulary
+    made.system = source.system
+    made.model = {**source.model, **changes}
+    made.data.vocabulary = source.data.vocabulary
 
 
 def _set(settings: ml_collections.ConfigDict, key: str, value: Any) -> None:
@@ -199,7 +201,7 @@ def write(runs: Sequence[CellRun], *, again: Callable[[CellRun], bool]) -> None:
         shutil.rmtree(run.folder)
     for run in runs:
         if not (run.folder / _PLANNED).is_file():
-            command_line.write_json(run.folder / "config.json", config.to_dict(run.config))
+            command_line.write_json(run.folder / "config.json", config.to_dict(run.settings))
             with command_line.writing(run.folder / _PLANNED):
                 (run.folder / _PLANNED).write_text(run.text + "\n")
 
@@ -210,7 +212,7 @@ def _has_changed(run: CellRun) -> bool:
     if not planned.is_file():
         return False
     # Read as a config, a setting that is newer than the run has its default.
-    before = config.to_dict(config.load(planned))
+    before = config.to_dict(config.parse(config.load(planned)))
     if before["system"]:
         before["model"] = systems.complete(before["system"], before["model"])
     if before != json.loads(run.text):

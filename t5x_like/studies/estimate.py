@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import ml_collections
 import numpy as np
 
 from t5x_like.experiment import completion, model_side, reporting
 from t5x_like.experiment.model_side import Experiment
-from t5x_like.experiment.tasks import run_tasks
+from t5x_like.experiment.run import Run
 from t5x_like.planning import batches
 from t5x_like.scaling_laws import cost
 from t5x_like.studies.cells import Cell, CellRun, runs_of
@@ -49,9 +48,10 @@ def of_run(run: CellRun) -> RunCost:
         ValueError: a setting that does not exist or does not fit the others.
     """
     try:
-        config = completion.complete(run.config)  # the number of labels may follow from the data
-        found = cost.of_config(config)
-        [tokens] = cost.tokens_at(config, [config.train.steps])
+        # The number of labels may follow from the data.
+        settings = completion.complete(Run(run.settings)).settings
+        found = cost.of_settings(settings)
+        [tokens] = cost.tokens_at(settings, [settings.train.steps])
     except ValueError as error:
         raise ValueError(f"{run.folder}: {error}") from error
     return RunCost(found.parameters, tokens, found.flops_per_token)
@@ -65,7 +65,8 @@ def measured_rate(runs: Sequence[CellRun]) -> tuple[float, str]:
     rates = [rate for run in runs if run.is_finished() and (rate := _rate_of_log(run))]
     if rates:
         return statistics.median(rates), f"the median of {len(rates)} finished runs"
-    return _rate_of_steps(completion.complete(runs[0].config)), f"{_STEPS} steps of the first run"
+    first = completion.complete(Run(runs[0].settings))
+    return _rate_of_steps(first), f"{_STEPS} steps of the first run"
 
 
 def _rate_of_log(run: CellRun) -> float:
@@ -73,10 +74,10 @@ def _rate_of_log(run: CellRun) -> float:
     return statistics.median(speeds.values()) * of_run(run).flops_per_token if speeds else 0.0
 
 
-def _rate_of_steps(settings: ml_collections.ConfigDict) -> float:
-    task = run_tasks(settings)[0]
-    model = model_side.build_tasks(settings)[task.name]
-    shapes = batches.batch(task.settings)
+def _rate_of_steps(run: Run) -> float:
+    part = run.parts[0]
+    model = model_side.build_tasks(run)[part.name]
+    shapes = batches.batch(part.data)
     seconds = []
     with model.layout():
         # Ones: as token ids, weights and segments they make a full batch.
@@ -113,7 +114,7 @@ def table(found: Sequence[Cell], *, rate: float, source: str, processes: int) ->
         for name, run in cell.runs.items():
             of = of_run(run)
             yield (
-                f"{cell.arm:<{arms}}{name:<{runs}}{of.parameters:>14,}{run.config.train.steps:>9,}"
+                f"{cell.arm:<{arms}}{name:<{runs}}{of.parameters:>14,}{run.settings.train.steps:>9,}"
                 f"{of.tokens:>14,}{of.flops:>11.3g}"
             )
     every = runs_of(found)

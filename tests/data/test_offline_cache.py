@@ -11,7 +11,7 @@ import seqio
 
 from t5x_like import config, vocabularies
 from t5x_like.batches import cleaning_counts, data_modules, tokenized_parts
-from t5x_like.experiment import text_data
+from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.offline_caching import TextOfTasks
 from t5x_like.preprocessing.registered_tasks import RegisteredTasks
@@ -111,11 +111,11 @@ def test_the_setting_of_a_config_reads_it(two_files, cache_of_two, tmp_path):
     settings.data.update({"objective": made.objective, "settings": made.settings})
     settings.data.tokenized = str(cache_of_two)
     reading = {"split": "train", "batch_size": 4, "lengths": LENGTHS, "shuffle_buffer": 20}
-    found = text_data.build(settings).tasks().batches("c", **reading, shards=2, seed=3)
+    found = (of_config(settings).parts[0].text).tasks().batches("c", **reading, shards=2, seed=3)
     assert_equal(take(found, 9), take(read(made, shards=2), 9))
     settings.data.tokenized = str(tmp_path)
     with pytest.raises(ValueError, match=r"has no tokenized.json: make it by t5x-like tokenize"):
-        text_data.build(settings).tasks()
+        (of_config(settings).parts[0].text).tasks()
 
 
 def test_it_has_the_layout_of_seqio_which_reads_it(two_files, cache_of_two, monkeypatch):

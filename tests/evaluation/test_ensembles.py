@@ -1,5 +1,6 @@
 """Ensembles: averaged logits and probabilities, and `evaluate` with several runs."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 
 from t5x_like import config, evaluate, systems, vocabularies
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.evaluation import ensembles, measures
 from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.combined import ensemble
 from t5x_like.systems import t5
@@ -92,12 +95,12 @@ def run_of(folder, seed, *, words=WORDS, labels=LABELS):
     made.data.settings = {"labels": labels}
     digest = vocabularies.load(made.data.vocabulary).digest
     metadata = {
-        "config": config.to_dict(made),
+        "config": config.to_dict(parse(made)),
         "data_shards": 1,
         "fingerprints": {"vocabulary": digest, "read": {}, "files": {}},
     }
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
-        state = model_side.build(made).initial_state()
+        state = model_side.build(of_config(made)).initial_state()
         head = jax.tree.map(lambda x: 100 * x, state.params["head"])
         saver.save(1, state.replace(params={**state.params, "head": head}), None)
     return folder
@@ -124,7 +127,7 @@ def predicted(runs, monkeypatch, **flags):
     made, (folder, _) = settings(runs), runs
     made.evaluate.predictions = str(folder / "predictions.jsonl")
     command_flags.give(monkeypatch, **flags)
-    evaluate.evaluate(made)
+    evaluate.main(parse(made))
     lines = (folder / "predictions.jsonl").read_text().splitlines()
     return np.array([[*json.loads(line)["probabilities"].values()] for line in lines])
 
@@ -168,12 +171,14 @@ def test_members_with_other_vocabularies_or_labels_are_refused(runs, tmp_path):
     ],
 )
 def test_a_loss_that_the_config_names_is_refused(chosen, message, runs):
-    made = completion.complete(settings(runs))
-    by_default = measures.of_config(made, data_task="labelled_files")
-    assert list(ensembles.measurable(by_default, settings=made)) == ["predictions"]
-    made.evaluate.measures = chosen
+    made = completion.complete(of_config(settings(runs)))
+    by_default = measures.of_part(made.parts[0], data_task="labelled_files")
+    assert list(ensembles.measurable(by_default, chosen={})) == ["predictions"]
+    evaluate_settings = dataclasses.replace(made.settings.evaluate, measures=chosen)
+    [part] = made.replace(evaluate=evaluate_settings).parts
+    found = measures.of_part(part, data_task="labelled_files")
     with pytest.raises(ValueError, match=message):
-        ensembles.measurable(measures.of_config(made, data_task="labelled_files"), settings=made)
+        ensembles.measurable(found, chosen=chosen)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +191,7 @@ def test_a_loss_that_the_config_names_is_refused(chosen, message, runs):
 def test_a_mistake_is_one_line(flags, message, runs, monkeypatch, capsys):
     command_flags.give(monkeypatch, **flags)
     with pytest.raises(SystemExit) as ended:
-        evaluate.evaluate(settings(runs))
+        evaluate.main(parse(settings(runs)))
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert message in error

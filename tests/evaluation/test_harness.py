@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from t5x_like import evaluate, systems, vocabularies
+from t5x_like.config import parse
 from t5x_like.evaluation import harness
 from t5x_like.inference.likelihood import Pair, PromptFormat
 from t5x_like.inference.text_model import TextModel
@@ -181,7 +182,7 @@ def test_the_command_runs_the_tasks_and_writes_their_numbers(folders, tmp_path, 
         harness_folder=str(tmp_path),
         output=str(output),
     )
-    evaluate.evaluate(settings(folders["gpt2"]))
+    evaluate.main(parse(settings(folders["gpt2"])))
     assert asked == {"tasks": ["tiny"], "shots": 2, "limit": None, "folder": str(tmp_path)}
     found = json.loads(output.read_text())["tasks"]["tiny"]
     assert found.keys() == {"acc", "match/strict"}
@@ -207,7 +208,7 @@ def test_a_mistake_is_one_line(installed, flags, message, folders, monkeypatch, 
         monkeypatch.setitem(sys.modules, "lm_eval.tasks", None)
     command_flags.give(monkeypatch, **{"harness": "tiny", **flags})
     with pytest.raises(SystemExit) as ended:
-        evaluate.evaluate(settings(folders["gpt2"]))
+        evaluate.main(parse(settings(folders["gpt2"])))
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith(message)

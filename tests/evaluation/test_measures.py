@@ -5,11 +5,13 @@ import json
 import pytest
 
 from t5x_like import config, systems
+from t5x_like.config import parse
 from t5x_like.evaluation import measures
 from t5x_like.evaluation.documents import Documents
 from t5x_like.evaluation.in_context import InContext
 from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line
+from t5x_like.experiment.run import of_config
 
 
 @pytest.mark.parametrize(
@@ -72,11 +74,11 @@ def test_every_measure_needs_what_resources_have():
     ],
 )
 def test_a_config_of_an_older_run_still_loads(score, expected, tmp_path):
-    stored = config.to_dict(config.defaults())
+    stored = config.to_dict(parse(config.defaults()))
     del stored["evaluate"]["measures"], stored["evaluate"]["predictions"]
     (tmp_path / "config.json").write_text(json.dumps(stored | {"score": score}))
     loaded = config.load(tmp_path / "config.json")
-    config.check(loaded)
+    of_config(loaded)
     if score:
         expected = {"last_word": {"kind": "last_word", **expected}}
     assert loaded.evaluate.measures.to_dict() == expected
@@ -87,7 +89,7 @@ def test_a_setting_with_another_name_now_is_an_error_that_names_it():
     old = config.defaults()
     old.score = {"kind": "last_word"}
     with pytest.raises(ValueError, match=r"the setting 'score' is now evaluate\.measures"):
-        config.check(old)
+        of_config(old)
 
 
 def test_measures_are_set_from_the_command_line():

@@ -12,6 +12,7 @@ from configs import fine_tuning, instructgpt
 from t5x_like import config
 from t5x_like.evaluation.measures import MEASURES
 from t5x_like.experiment import completion
+from t5x_like.experiment.run import of_config
 from tests.programs import processes, tiny_encoder, tiny_writer
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -49,9 +50,9 @@ def of_head(folder, kind):
     if kind == "question_answering":
         made.data.objective_settings = {"stride": 4, "longest_question": 4}
     made.evaluate.batches = 0
-    made = completion.complete(made)
-    run = tiny_writer.write(folder / f"{kind}_run", made)
-    (run / "config.json").write_text(json.dumps(config.to_dict(made)))
+    settings = completion.complete(of_config(made)).settings
+    run = tiny_writer.write(folder / f"{kind}_run", settings)
+    (run / "config.json").write_text(json.dumps(config.to_dict(settings)))
     return [f"--config=configs/run.py:{run}"]
 
 

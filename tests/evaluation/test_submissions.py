@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from t5x_like import evaluate
+from t5x_like.config import parse
 from t5x_like.evaluation import submissions
 from t5x_like.preprocessing import sources
 from tests.programs import benchmark_rows, command_flags
@@ -161,6 +162,6 @@ def test_the_command_refuses_data_without_a_hidden_test(tmp_path, monkeypatch, c
     made.data.vocabulary, made.data.module = "bytes", "data/text_files.py"
     command_flags.give(monkeypatch, submission=str(tmp_path / "files"))
     with pytest.raises(SystemExit) as ended:
-        evaluate.evaluate(made)
+        evaluate.main(parse(made))
     assert ended.value.code == 2
     assert "data.module='data/text_files.py' has no hidden test" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
+from t5x_like.experiment.run import of_config
 from t5x_like.hf.generation_config import read_generation
 from t5x_like.inference import text_model
 from t5x_like.pretrained import Pretrained
@@ -74,7 +75,7 @@ def model_of(path, *, system, size, converter, lengths, **changes):
         from_folder=True,
     )
     settings = text_model_config(path, system, config, converter, lengths)
-    return text_model.build(pretrained, settings)
+    return text_model.build(pretrained, of_config(settings).parts[0])
 
 
 def text_model_config(path, system, model, converter, lengths):
@@ -147,5 +148,5 @@ def test_a_run_ends_as_it_was_trained(tmp_path):
     pretrained = Pretrained(
         systems.build("gpt2", size), {}, system="gpt2", config=size, generation=GenerationSettings()
     )
-    model = text_model.build(pretrained, config)
+    model = text_model.build(pretrained, of_config(config).parts[0])
     assert model.ends == [model.vocabulary.eos_id]

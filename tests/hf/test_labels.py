@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from t5x_like import convert
-from t5x_like.experiment import command_line, completion, text_data
+from t5x_like.experiment import command_line, completion
+from t5x_like.experiment.run import of_config
 from t5x_like.hf.head_labels import Labels, read_labels
 from t5x_like.inference import predictions
 from t5x_like.pretrained import from_pretrained
@@ -129,13 +130,13 @@ def test_data_with_the_names_in_another_order_goes_by_the_names(tmp_path, monkey
     assert predictions.outputs_of(("a", "b", "c"), model) is None
     assert predictions.outputs_of((), model) is None
     assert predictions.outputs_of(("positive", "negative", "neutral"), model) == [2, 0, 1]
-    settings = configs_pretrained(tmp_path / "hf")
-    text = text_data.build(settings)
+    part = configs_pretrained(tmp_path / "hf")
+    text = part.text
     text.__dict__["labels"] = ("positive", "negative", "neutral")  # of a data module
     items = [{"text_a": one} for one in TEXTS]
-    ours = predictions.build(model, settings, text)(items)
+    ours = predictions.build(model, part)(items)
     text.__dict__["labels"] = ()
-    theirs = predictions.build(model, settings, text)(items)
+    theirs = predictions.build(model, part)(items)
     for one, other in zip(ours, theirs, strict=True):
         assert one["prediction"] == other["prediction"]
         assert one["probabilities"] == pytest.approx(other["probabilities"])
@@ -145,4 +146,4 @@ def test_data_with_the_names_in_another_order_goes_by_the_names(tmp_path, monkey
 def configs_pretrained(folder):
     settings = command_line.load_file("configs/pretrained.py")
     settings.initialize = str(folder)
-    return completion.complete(settings)
+    return completion.complete(of_config(settings)).parts[0]

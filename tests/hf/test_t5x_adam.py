@@ -11,7 +11,9 @@ import pytest
 from t5x_like import config as settings
 from t5x_like import convert, systems
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side, optimizer_state
+from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.pretrained import from_pretrained, t5x_adam, t5x_layouts
@@ -90,7 +92,7 @@ def write(folder, params, states, *, step=STEP, in_folders=False):
 @pytest.fixture(scope="module")
 def params():
     """The parameters of a run, layers apart."""
-    model = model_side.build(run_config(loop="unroll"))
+    model = model_side.build(of_config(run_config(loop="unroll")))
     return jax.device_get(model.initial_state().params)
 
 
@@ -103,7 +105,7 @@ def test_the_next_update_is_that_of_optax_in_t5x(params, tmp_path, loop, clip, i
     write(tmp_path, theirs, state_dict(before), in_folders=in_folders)
     config = run_config(loop=loop, **({"clip_norm": clip} if clip else {}))
     config.initialize, config.initialize_optimizer = f"t5x:{tmp_path}", True
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     state = model.initial_state()
     assert int(state.step) == STEP
     gradients = random_like(state.params, STEP)
@@ -130,16 +132,12 @@ def test_moments_of_stacked_layers(tmp_path):
 
 
 def read(folder, **optimizer):
-    model = model_side.build(run_config(loop="unroll", **optimizer))
+    made = run_config(loop="unroll", **optimizer)
+    made.initialize, made.train.steps = str(folder), 20
+    run = of_config(made)
+    model = model_side.build(run)
     shapes = model.abstract_state
-    return optimizer_state.read(
-        shapes,
-        str(folder),
-        shapes=shapes,
-        axes=model.axes,
-        steps=20,
-        optimizer=model.config.optimizer,
-    )
+    return optimizer_state.read(shapes, run, shapes=shapes, axes=model.axes)
 
 
 def multi_transform(params):
@@ -236,7 +234,7 @@ def test_parameters_that_are_frozen_here_need_no_moments(params, tmp_path):
 
 def trained_state(config):
     """The state of a run after some updates."""
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     state = model.initial_state()
     update = jax.jit(model.optimizer.update)
     opt_state = state.opt_state
@@ -253,7 +251,7 @@ def test_a_run_becomes_a_checkpoint_that_t5x_restores(tmp_path, clip, constant, 
     rate = {"schedule": "constant", "warmup_steps": 0} if constant else {}
     config = run_config(loop=loop, **({"clip_norm": clip} if clip else {}), **rate)
     model, state = trained_state(config)
-    metadata = {"config": settings.to_dict(config), "data_shards": 2}
+    metadata = {"config": settings.to_dict(parse(config)), "data_shards": 2}
     with Checkpoints(tmp_path / "run" / "checkpoints", metadata=metadata) as saver:
         saver.save(STEP, state)
     flags = [f"--from={tmp_path / 'run'}", f"--to={tmp_path / 'out'}", "--format=t5x_training"]
@@ -270,11 +268,11 @@ def test_a_run_becomes_a_checkpoint_that_t5x_restores(tmp_path, clip, constant, 
         assert found == (array.shape, array.dtype)
     # And the run that goes on from there has the state that it had.
     config.initialize, config.initialize_optimizer = f"t5x:{folder}", True
-    again = model_side.build(config).initial_state()
+    again = model_side.build(of_config(config)).initial_state()
     jax.tree.map(np.testing.assert_array_equal, again.opt_state, state.opt_state)
     jax.tree.map(np.testing.assert_array_equal, again.params, state.params)
     assert int(again.step) == STEP
-    assert from_pretrained(tmp_path / "out").system == model.config.system
+    assert from_pretrained(tmp_path / "out").system == model.part.system
 
 
 @pytest.mark.parametrize(("system", "size"), [("umt5", "small"), ("switch", "base_8")])
@@ -284,13 +282,13 @@ def test_moments_of_stacked_layers_and_of_experts_come_back(tmp_path, system, si
     layers = {"encoder_layers": 2, "decoder_layers": 4, "dropout": 0.0}
     config.system, config.model = system, systems.find(system).sizes[size] | sizes | layers
     _, state = trained_state(config)
-    optimizer_state.write(state, tmp_path, config=config)
+    optimizer_state.write(state, tmp_path, settings=parse(config))
     folder = tmp_path / f"checkpoint_{STEP}"
     names = StoredArrays(folder).names
     moments = set(StoredArrays(folder, part="state").names)
     assert moments >= {f"param_states/0/{kind}/{name}" for kind in ("mu", "nu") for name in names}
     config.initialize, config.initialize_optimizer = f"t5x:{folder}", True
-    again = model_side.build(config).initial_state()
+    again = model_side.build(of_config(config)).initial_state()
     jax.tree.map(np.testing.assert_array_equal, again.opt_state, state.opt_state)
 
 
@@ -301,6 +299,6 @@ def test_what_t5x_has_no_form_for_is_not_written(tmp_path):
         ("frozen", ("token_embedder",)): "the run has frozen parameters",
     }.items():
         config = run_config(**dict([optimizer]))
-        state = model_side.build(config).abstract_state
+        state = model_side.build(of_config(config)).abstract_state
         with pytest.raises(ValueError, match=message):
-            optimizer_state.write(state, tmp_path / "out", config=config)
+            optimizer_state.write(state, tmp_path / "out", settings=parse(config))

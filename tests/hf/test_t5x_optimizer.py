@@ -9,7 +9,9 @@ import pytest
 
 from t5x_like import config as settings
 from t5x_like import train
+from t5x_like.config import parse
 from t5x_like.experiment import model_side, optimizer_state, reporting
+from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.pretrained import t5x_layouts
@@ -79,7 +81,7 @@ def updated(array, gradient, v, v_row, v_col):
 @pytest.fixture(scope="module")
 def start():
     """The parameters of a run, and gradients."""
-    params = jax.device_get(model_side.build(run_config()).initial_state().params)
+    params = jax.device_get(model_side.build(of_config(run_config())).initial_state().params)
     random = np.random.default_rng(1)
     gradients = jax.tree.map(
         lambda x: random.normal(scale=0.1, size=x.shape).astype(np.float32), params
@@ -104,7 +106,7 @@ def test_the_next_update_is_t5xs(start, folder, loop):
     config = run_config()
     config.model.loop = loop
     config.initialize, config.initialize_optimizer = f"t5x:{folder}", True
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     state = model.initial_state()
     assert int(state.step) == STEP
     params, gradients = start
@@ -150,16 +152,12 @@ def test_stacked_layers_have_the_hidden_state_as_the_row(tmp_path):
 
 
 def read(folder, *, steps=20, **optimizer):
-    model = model_side.build(run_config(**optimizer))
+    made = run_config(**optimizer)
+    made.initialize, made.train.steps = str(folder), steps
+    run = of_config(made)
+    model = model_side.build(run)
     shapes = model.abstract_state
-    return optimizer_state.read(
-        shapes,
-        str(folder),
-        shapes=shapes,
-        axes=model.axes,
-        steps=steps,
-        optimizer=model.config.optimizer,
-    )
+    return optimizer_state.read(shapes, run, shapes=shapes, axes=model.axes)
 
 
 def test_what_cannot_go_on_is_refused(folder, tmp_path):
@@ -254,6 +252,6 @@ def test_a_run_goes_on_from_the_step_and_resumes(folder, tmp_path, capsys):
     config.initialize_optimizer, config.train.log_every = True, 1
     for steps in (9, 12):
         config.train.steps = config.checkpoint.every = steps
-        train.train(config)
+        train.main(parse(config))
     assert "going on from step 9" in capsys.readouterr().out
     assert sorted(reporting.read_log(tmp_path / "run")["train/loss"]) == [7, 8, 9, 10, 11, 12]

@@ -6,7 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from t5x_like.config import RunSettings
 from t5x_like.experiment import optimizer_state
+from t5x_like.experiment.run import Run
 from t5x_like.pretrained import from_pretrained, t5x
 from t5x_like.pretrained.t5x_files import StoredArrays
 from tests.hf.conftest import Golden
@@ -70,9 +72,10 @@ def test_other_patterns_of_sparse_layers_are_refused(golden, tmp_path):
 
 def test_its_factored_moments_are_refused(golden, tmp_path):
     folder = in_the_file(tmp_path, arrays_of(golden))
+    run = Run(RunSettings(initialize=str(folder), optimizer={"name": "adafactor"}))
     with pytest.raises(ValueError, match="of whose optimizer states only that of Adam is read"):
-        optimizer_state.find(str(folder), optimizer={"name": "adafactor"})
-    assert optimizer_state.find(str(folder), optimizer={"name": "adamw"}).system == "switch"
+        optimizer_state.find(run)
+    assert optimizer_state.find(run.replace(optimizer={"name": "adamw"})).system == "switch"
 
 
 def test_another_router_is_not_written(tmp_path):

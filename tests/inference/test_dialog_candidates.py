@@ -5,7 +5,6 @@ import sys
 import types
 
 import jax
-import ml_collections
 import numpy as np
 import pytest
 
@@ -133,10 +132,9 @@ def test_a_dialog_in_the_terminal_keeps_its_turns(model, monkeypatch):
     assert out.getvalue().count("best of 4: sensible") == 3
 
 
-def test_infer_talks_with_a_dialog_model_where_the_config_has_one(model, monkeypatch, capsys):
+def test_infer_talks_with_a_dialog_model(model, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("w1\n"))
-    settings = {"dialog": {"candidates": 4}, "data": {"settings": {}}}
-    infer._converse(model, ml_collections.ConfigDict(settings))
+    infer.talk(model, DialogSettings(candidates=4))
     assert "best of 4: sensible" in capsys.readouterr().out
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from configs import llama, t5
 from t5x_like import partitioning, systems
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.models.attention import cudnn
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
@@ -323,8 +325,8 @@ def test_auto_reads_the_devices_that_a_program_is_compiled_for(detected, monkeyp
 
 def kernels(config):
     """The kinds of masks and shapes of biases of a step's kernels."""
-    model = model_side.build(config, devices=jax.devices()[:1])
-    batch = batches.batch(config)
+    model = model_side.build(of_config(config), devices=jax.devices()[:1])
+    batch = batches.batch(parse(config).data)
     with model.layout():
         program = jax.make_jaxpr(lambda p, b: model.loss(p, b, jax.random.key(0)))(
             model.shapes.params, batch

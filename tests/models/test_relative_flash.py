@@ -10,9 +10,11 @@ import pytest
 
 from configs import t5 as config
 from t5x_like import partitioning, systems
+from t5x_like.config import parse
 from t5x_like.decoding.generator import Generator
 from t5x_like.decoding.settings import GenerationSettings
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
@@ -290,8 +292,8 @@ def test_libtpu_compiles_a_training_step_with_it():
     settings.model.update({"attention": "relative_flash", "dtype": "bfloat16", "dropout": 0.1})
     settings.data.update({"batch_size": 4, "lengths": {"inputs": 384, "targets": 384}})
     settings.mesh = {"data": 2, "fsdp": 1, "expert": 1, "model": 2}
-    model = model_side.build(settings, devices=chips.topology("v5e:2x2").devices())
-    text = compiling.compile_step(model, batches.batch(settings))["update"].text
+    model = model_side.build(of_config(settings), devices=chips.topology("v5e:2x2").devices())
+    text = compiling.compile_step(model, batches.batch(parse(settings).data))["update"].text
     # In encoder, decoder and between them, forward and backward, in loops over layers.
     assert text.count('custom_call_target="tpu_custom_call"') == 6
     assert ",6,384,384]" not in text  # of a device's heads

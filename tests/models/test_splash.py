@@ -9,7 +9,9 @@ import pytest
 
 from configs import llama
 from t5x_like import partitioning
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.masks import AttentionMask
@@ -165,8 +167,8 @@ def test_libtpu_compiles_a_training_step_with_it():
     settings.model.update({"attention": "splash", "dtype": "bfloat16"})
     settings.data.lengths = {"targets": 256}
     settings.mesh = {"data": 2, "fsdp": 1, "expert": 1, "model": 2}
-    model = model_side.build(settings, devices=chips.topology("v5e:2x2").devices())
-    text = compiling.compile_step(model, batches.batch(settings))["update"].text
+    model = model_side.build(of_config(settings), devices=chips.topology("v5e:2x2").devices())
+    text = compiling.compile_step(model, batches.batch(parse(settings).data))["update"].text
     assert "tpu_custom_call" in text
     assert all(f"%{kernel}" in text for kernel in products.SPLASH)  # what a plan counts
     assert ",256,256]" not in text

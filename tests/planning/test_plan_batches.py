@@ -6,6 +6,8 @@ import pytest
 from t5x_like import config
 from t5x_like.batches import converters
 from t5x_like.batches.packing import to_batch
+from t5x_like.config import parse
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import batches
 from t5x_like.preprocessing import objectives
 from t5x_like.preprocessing.objectives import OBJECTIVES
@@ -38,7 +40,7 @@ def true_shapes(made):
 
 
 def planned_shapes(made):
-    return {name: (x.shape, x.dtype) for name, x in batches.batch(made).items()}
+    return {name: (x.shape, x.dtype) for name, x in batches.batch(parse(made).data).items()}
 
 
 @pytest.mark.parametrize(("objective", "converter"), CASES)
@@ -66,29 +68,32 @@ def test_settings_change_the_fields_as_they_do_in_truth(objective, converter, da
 
 
 def test_tokens_are_counted_on_both_sides():
-    assert batches.tokens(batches.batch(settings("span_corruption", "encoder_decoder"))) == 4 * 18
+    assert (
+        batches.tokens(batches.batch(parse(settings("span_corruption", "encoder_decoder")).data))
+        == 4 * 18
+    )
 
 
 def test_the_phase_with_most_tokens_is_planned():
     made = settings("language_modeling", "decoder")
     made.phases = {"long": {"steps": 1, "lengths": {"targets": 24}}, "wide": {"steps": 1}}
     made.train.phases, made.train.steps = ("long", "wide"), 2
-    assert batches.largest(made).phase == "long"
+    assert batches.largest(of_config(made)).phase == "long"
 
 
 def test_what_does_not_exist_is_named_with_the_nearest():
     with pytest.raises(ValueError, match=r"data\.converter='decoders'.*'decoder'"):
-        batches.batch(settings("language_modeling", "decoders"))
+        batches.batch(parse(settings("language_modeling", "decoders")).data)
     with pytest.raises(ValueError, match=r"objective='barts' does not exist.*'bart'"):
-        batches.batch(settings("barts", "encoder"))
+        batches.batch(parse(settings("barts", "encoder")).data)
     with pytest.raises(ValueError, match=r"the converter encoder reads inputs, .*positions"):
-        batches.batch(settings("mass", "encoder"))
+        batches.batch(parse(settings("mass", "encoder")).data)
     made = settings("language_modeling", "decoder")
     made.data.lengths = {"inputs": 12}
     with pytest.raises(ValueError, match=r"data\.lengths\.targets=None must be 1 or more"):
-        batches.batch(made)
+        batches.batch(parse(made).data)
 
 
 def test_shapes_need_no_memory():
-    leaves = jax.tree.leaves(batches.batch(settings("albert", "encoder")))
+    leaves = jax.tree.leaves(batches.batch(parse(settings("albert", "encoder")).data))
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)

@@ -12,7 +12,9 @@ import pytest
 from absl import flags
 
 from t5x_like import config, partitioning, plan
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import batches, chips, compiling, report
 from t5x_like.systems import bert, gpt2
 
@@ -90,7 +92,7 @@ def run(monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(flags, "FLAGS", values)
         status = 0
         try:
-            plan.plan(settings)
+            plan.main(parse(settings))
         except SystemExit as end:
             status = end.code
         shown = capsys.readouterr()
@@ -195,12 +197,14 @@ def test_search_compiles_the_likeliest_and_gives_the_best(run):
 def test_the_step_planned_is_the_step_trained():
     settings = tiny(fsdp=2, model=2)
     settings.train.microbatches = 2
-    fields = batches.batch(settings)
+    fields = batches.batch(parse(settings).data)
     devices = chips.topology("cpu:8").devices()
-    programs = compiling.compile_step(model_side.build(settings, devices=devices), fields)
+    programs = compiling.compile_step(
+        model_side.build(of_config(settings), devices=devices), fields
+    )
     planned = programs.pop("update")
     assert programs == {}
-    model = model_side.build(settings)
+    model = model_side.build(of_config(settings))
     state = model.initial_state()
     batch = model.put({name: np.ones(x.shape, x.dtype) for name, x in fields.items()})
     with partitioning.layout(model.mesh):

@@ -1,5 +1,6 @@
 """Parameters by part, and FLOPs by formula, of systems whose counts are known."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,6 +8,7 @@ import pytest
 
 from t5x_like import config, systems
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import counting, report
 from t5x_like.systems import dpo
 
@@ -26,21 +28,21 @@ def made(system, size, *, converter="decoder", **model):
     settings.data.update({**objective, "batch_size": 4})
     settings.data.lengths = {"inputs": 64, "targets": 64}
     settings.optimizer = ADAM
-    settings.mesh = report.ONE_DEVICE
+    settings.mesh = dataclasses.asdict(report.ONE_DEVICE)
     return settings
 
 
 def parts(system, size, **model):
     settings = made(system, size, **model)
-    built = model_side.build(settings, devices=jax.devices()[:1])
+    built = model_side.build(of_config(settings), devices=jax.devices()[:1])
     return counting.by_part(
-        counting.parameters(built.shapes.params, built.axes.params, config=settings)
+        counting.parameters(built.shapes.params, built.axes.params, model=settings.model.to_dict())
     )
 
 
 @functools.cache
 def plan(system, size, converter, **model):
-    return report.arithmetic(made(system, size, converter=converter, **model))
+    return report.arithmetic(of_config(made(system, size, converter=converter, **model)))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_experts_inside_a_system_of_several_networks_are_found():
     policy = systems.find("mixtral").sizes["8x7b"] | {"layers": 1, "chosen": 3}
     settings = made("dpo", "gpt2_large")
     settings.model = dpo.pair_of("mixtral", policy)
-    assert counting.choices(settings) == 3
+    assert counting.choices(settings.model.to_dict()) == 3
 
 
 @pytest.mark.parametrize(

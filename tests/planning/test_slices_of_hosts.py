@@ -13,6 +13,7 @@ import pytest
 from configs import plans
 from launch.accelerators import SLICES
 from t5x_like import config, partitioning
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import chips, report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -74,7 +75,7 @@ def test_every_slice_of_the_pages_and_of_google_cloud_starts_with_every_layout(n
 def test_every_kept_plan_starts(name):
     settings, topology = plans.get_config(name), chips.topology(plans.TOPOLOGIES[name])
     check(partitioning.make_mesh(settings.mesh.to_dict(), devices=topology.devices()))
-    report.check_layout(settings, topology)
+    report.check_layout(of_config(settings), topology)
 
 
 def test_a_ring_through_four_hosts_gives_a_process_rows_that_are_not_contiguous():
@@ -101,10 +102,10 @@ def settings_of(**data):
 
 def test_a_plan_whose_processes_cannot_share_the_data_is_refused_as_the_run_is():
     with pytest.raises(ValueError, match=r"data\.shards=6 cannot be divided among 4 batch slices"):
-        report.check_layout(settings_of(shards=6), chips.topology("v5e:4x4"))
+        report.check_layout(of_config(settings_of(shards=6)), chips.topology("v5e:4x4"))
     with pytest.raises(ValueError, match=r"data\.shards=12 does not divide data\.batch_size=64"):
-        report.check_layout(settings_of(shards=12), chips.topology("v5e:4x4"))
-    report.check_layout(settings_of(shards=8), chips.topology("v5e:4x4"))
+        report.check_layout(of_config(settings_of(shards=12)), chips.topology("v5e:4x4"))
+    report.check_layout(of_config(settings_of(shards=8)), chips.topology("v5e:4x4"))
 
 
 def test_a_plan_of_a_phase_whose_batch_the_mesh_does_not_divide_is_refused():
@@ -113,4 +114,4 @@ def test_a_plan_of_a_phase_whose_batch_the_mesh_does_not_divide_is_refused():
     settings.phases = {"long": {"steps": 10}, "short": {"steps": 10, "batch_size": 24}}
     settings.train.steps = 20
     with pytest.raises(ValueError, match=r"data\.batch_size=24 cannot be cut into"):
-        report.check_layout(settings, chips.topology("v5e:4x4"))
+        report.check_layout(of_config(settings), chips.topology("v5e:4x4"))

@@ -8,6 +8,7 @@ import signal
 import sys
 
 from t5x_like import config, names, train
+from t5x_like.config import parse
 from t5x_like.experiment import reporting
 from t5x_like.experiment.model_side import Experiment
 
@@ -19,7 +20,7 @@ def main(path: str, killed_at: int, program: str = "") -> None:
     else:
         _die_after(killed_at)
     names.trust_all_code()  # of the test that wrote the settings
-    train.train(config.load(pathlib.Path(path)))
+    train.main(parse(config.load(pathlib.Path(path))))
 
 
 def _die_after(step_to_die: int) -> None:

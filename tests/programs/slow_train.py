@@ -6,6 +6,7 @@ import sys
 import time
 
 from t5x_like import config, train
+from t5x_like.config import parse
 from t5x_like.experiment import reporting
 
 
@@ -19,7 +20,7 @@ def main(path: str, seconds: float) -> None:
             time.sleep(seconds)
 
         reporting.ProgressLine.__call__ = delay
-    train.train(config.load(pathlib.Path(path)))
+    train.main(parse(config.load(pathlib.Path(path))))
 
 
 if __name__ == "__main__":

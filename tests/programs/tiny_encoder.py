@@ -8,7 +8,9 @@ from jaxtyping import PyTree
 
 from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Settings of whichever system has them.
@@ -55,9 +57,9 @@ def write(folder: pathlib.Path, system: str, *, words: list[str]) -> pathlib.Pat
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
     made = settings(system)
     made.data.vocabulary = str(vocabulary)
-    metadata = {"config": config.to_dict(made), "data_shards": 1}
+    metadata = {"config": config.to_dict(parse(made)), "data_shards": 1}
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
-        state = model_side.build(made).initial_state()
+        state = model_side.build(of_config(made)).initial_state()
         saver.save(1, state.replace(params=_larger(state.params)), None)
     return folder
 

@@ -5,7 +5,9 @@ import pathlib
 
 from t5x_like import config
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.systems import gpt
 
 TINY = {"positions": 64, "layers": 2, "d_model": 64, "d_ff": 128, "heads": 4, "dropout": 0.0}
@@ -32,7 +34,7 @@ def write(folder: pathlib.Path, *, words: list[str]) -> pathlib.Path:
     made.model = gpt.SIZES["base"] | TINY | {"vocab_size": len(pieces)}
     made.optimizer = {"name": "adamw", "schedule": "constant", "learning_rate": 1e-3}
     made.data.vocabulary = str(folder)
-    metadata = {"config": config.to_dict(made), "data_shards": 1}
+    metadata = {"config": config.to_dict(parse(made)), "data_shards": 1}
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
-        saver.save(1, model_side.build(made).initial_state(), None)
+        saver.save(1, model_side.build(of_config(made)).initial_state(), None)
     return folder

@@ -7,7 +7,9 @@ import ml_collections
 
 from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import RunSettings
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import Run
 
 # Settings of whichever system has them.
 TINY = {
@@ -46,7 +48,7 @@ def settings(system: str, **model: object) -> ml_collections.ConfigDict:
 
 
 def write(
-    folder: pathlib.Path, made: ml_collections.ConfigDict, *, scale: float = 8.0
+    folder: pathlib.Path, made: ml_collections.ConfigDict | RunSettings, *, scale: float = 8.0
 ) -> pathlib.Path:
     """Writes a run of no step.
 
@@ -54,8 +56,9 @@ def write(
         scale: of the matrices: at 1 the last token alone decides what comes next.
     """
     folder.mkdir(parents=True)
-    metadata = {"config": config.to_dict(made), "data_shards": 1}
-    state = model_side.build(made).initial_state()
+    settings = made if isinstance(made, RunSettings) else config.parse(made)
+    metadata = {"config": config.to_dict(settings), "data_shards": 1}
+    state = model_side.build(Run(settings)).initial_state()
     scaled = jax.jit(lambda params: jax.tree.map(lambda x: x * scale if x.ndim > 2 else x, params))
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
         saver.save(1, state.replace(params=scaled(state.params)), None)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from t5x_like import scaling
+from t5x_like.config import parse
 from t5x_like.experiment import command_line
 from t5x_like.planning import chips
 from t5x_like.scaling_laws import allocation
@@ -67,7 +68,7 @@ def test_a_plan_by_ones_own_fit(tmp_path, capsys):
 
 
 def test_on_a_topology_the_step_is_compiled():
-    settings = tiny_writer.settings("gpt2")
+    settings = parse(tiny_writer.settings("gpt2"))
     found = allocation.on_topology({"steps": 100}, settings, chips.topology("cpu:1"))
     assert (found["topology"], found["chips"], found["fits"]) == ("cpu:1", 1, None)
     assert found["hours_at_least"] is None  # no peak is known of a CPU

@@ -1,5 +1,6 @@
 """Ladders: equal counted FLOPs, schedules as long as the runs, reading them back, refusals."""
 
+import dataclasses
 import json
 import math
 
@@ -7,6 +8,7 @@ import pytest
 
 from configs import distilbert
 from t5x_like import config, scaling
+from t5x_like.config import parse
 from t5x_like.scaling_laws import cost, ladder, running, trained
 from t5x_like.scaling_laws.ladder import Design
 from t5x_like.scaling_laws.law import Law
@@ -37,7 +39,7 @@ def base(**changes):
 @pytest.fixture(scope="module")
 def rungs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ladder")
-    made = ladder.design(base(), Design(BUDGETS, SIZES), folder=folder)
+    made = ladder.design(parse(base()), Design(BUDGETS, SIZES), folder=folder)
     ladder.write(made)
     return made
 
@@ -45,23 +47,24 @@ def rungs(tmp_path_factory):
 def test_the_flops_of_a_budget_are_equal_to_half_a_step(rungs):
     assert [rung.budget for rung in rungs] == [1e10] * 3 + [2e10] * 3
     for rung in rungs:
-        step = rung.flops / rung.config.train.steps
+        step = rung.flops / rung.settings.train.steps
         assert abs(rung.flops - rung.budget) <= step / 2
-        assert rung.tokens == rung.config.train.steps * 2 * 64
+        assert rung.tokens == rung.settings.train.steps * 2 * 64
 
 
 def test_warmup_and_cosine_are_as_long_as_the_run(rungs):
     for rung in rungs:
-        steps, optimizer = rung.config.train.steps, rung.config.optimizer
-        assert optimizer.decay_steps == steps
-        assert optimizer.warmup_steps == max(1, round(steps / 10))
-        assert optimizer.end_learning_rate == pytest.approx(optimizer.learning_rate / 10)
-    assert len({rung.config.train.steps for rung in rungs}) == 6
+        steps, optimizer = rung.settings.train.steps, rung.settings.optimizer
+        assert optimizer["decay_steps"] == steps
+        assert optimizer["warmup_steps"] == max(1, round(steps / 10))
+        assert optimizer["end_learning_rate"] == pytest.approx(optimizer["learning_rate"] / 10)
+    assert len({rung.settings.train.steps for rung in rungs}) == 6
 
 
 def test_shapes_keep_the_ratios_of_the_config(rungs):
-    model = rungs[2].config.model
-    assert (model.layers, model.d_model, model.d_ff, model.heads) == (3, 48, 192, 6)
+    model = rungs[2].settings.model
+    sizes = [model[name] for name in ("layers", "d_model", "d_ff", "heads")]
+    assert sizes == [3, 48, 192, 6]
     assert rungs[2].cost.parameters > rungs[2].cost.without_embeddings > 0
 
 
@@ -73,9 +76,9 @@ def test_flops_are_those_of_the_papers_appendix_f():
     attention = 2 * 3 * length * width * width + 4 * length**2 * width + 2 * length * width**2
     feed_forward = 2 * length * 2 * width * inner
     forward = 3 * (attention + feed_forward) + 2 * length * width * 384
-    found = cost.of_config(settings)
+    found = cost.of_settings(parse(settings))
     assert found.flops_per_token == pytest.approx(3 * forward / length)
-    assert cost.of_config(settings, count="6nd").flops_per_token == 6 * found.parameters
+    assert cost.of_settings(parse(settings), count="6nd").flops_per_token == 6 * found.parameters
 
 
 def test_the_folder_that_a_run_starts_from_does_not_count():
@@ -84,13 +87,13 @@ def test_the_folder_that_a_run_starts_from_does_not_count():
     settings.initialize = ""
     settings.model.update({"d_model": 16, "heads": 2, "d_ff": 32, "vocab_size": 384})
     settings.model.teacher.update({"d_model": 16, "heads": 2, "d_ff": 32, "vocab_size": 384})
-    assert cost.of_config(settings).parameters > 0
+    assert cost.of_settings(parse(settings)).parameters > 0
 
 
 def test_the_cost_of_several_tasks_is_the_mean_over_the_steps():
     def of(length):
         settings = base(**{"data.lengths.targets": length})
-        return cost.of_config(settings).flops_per_token * 2 * length  # two rows
+        return cost.of_settings(parse(settings)).flops_per_token * 2 * length  # two rows
 
     settings = base()
     settings.tasks = {
@@ -98,19 +101,19 @@ def test_the_cost_of_several_tasks_is_the_mean_over_the_steps():
         "long": {"data": {"lengths": {"targets": 64}}},
     }
     tokens = 2 * (0.75 * 32 + 0.25 * 64)
-    assert cost.tokens_at(settings, [200]) == [200 * tokens]
+    assert cost.tokens_at(parse(settings), [200]) == [200 * tokens]
     expected = (0.75 * of(32) + 0.25 * of(64)) / tokens
-    assert cost.of_config(settings).flops_per_token == pytest.approx(expected)
+    assert cost.of_settings(parse(settings)).flops_per_token == pytest.approx(expected)
 
 
 def test_equal_6nd_and_other_limits(tmp_path):
     wanted = Design((1e10,), SIZES, rates=(3e-2, 2e-2, 1e-2), count="6nd")
-    made = ladder.design(base(), wanted, folder=tmp_path)
-    assert [rung.config.optimizer.learning_rate for rung in made] == [3e-2, 2e-2, 1e-2]
+    made = ladder.design(parse(base()), wanted, folder=tmp_path)
+    assert [rung.settings.optimizer["learning_rate"] for rung in made] == [3e-2, 2e-2, 1e-2]
     for rung in made:
         assert 6 * rung.cost.parameters * rung.tokens == pytest.approx(1e10, rel=0.01)
     few = Design((1e10,), (*SIZES, "4x64"), corpus_tokens=made[0].tokens - 1, count="6nd")
-    assert [rung.size for rung in ladder.design(base(), few, folder=tmp_path)] == [
+    assert [rung.size for rung in ladder.design(parse(base()), few, folder=tmp_path)] == [
         "2x32",
         "3x48",
         "4x64",
@@ -137,12 +140,12 @@ def test_equal_6nd_and_other_limits(tmp_path):
 def test_what_a_ladder_refuses(changes, wanted, message, tmp_path):
     made = Design(**{"budgets": BUDGETS, "sizes": SIZES} | wanted)
     with pytest.raises(ValueError, match=message):
-        ladder.design(base(**changes), made, folder=tmp_path)
+        ladder.design(parse(base(**changes)), made, folder=tmp_path)
 
 
 def test_a_budget_of_one_size_is_a_larger_run_to_keep_apart(tmp_path, capsys):
     base_file = tmp_path / "config.json"
-    base_file.write_text(json.dumps(config.to_dict(base())))
+    base_file.write_text(json.dumps(config.to_dict(parse(base()))))
     flags = [f"--config=configs/run.py:{tmp_path}", "--flops=4e10", "--sizes=2x32"]
     scaling.main(["ladder", *flags, f"--output={tmp_path / 'ladder'}"])
     out = capsys.readouterr().out
@@ -153,14 +156,14 @@ def test_a_budget_of_one_size_is_a_larger_run_to_keep_apart(tmp_path, capsys):
 def test_runs_of_few_steps_are_named(rungs, tmp_path):
     [warning] = ladder.warnings(rungs)
     assert "3 of 6 runs have fewer than 300 steps (1.00e+10_3x48: 109)" in warning
-    many = ladder.design(base(), Design((4e10,), SIZES), folder=tmp_path)
+    many = ladder.design(parse(base()), Design((4e10,), SIZES), folder=tmp_path)
     assert ladder.warnings(many) == []
 
 
 def test_a_folder_of_other_settings_is_not_overwritten(rungs):
     ladder.write(rungs)  # the same again
     folder = rungs[0].folder.parent
-    other = ladder.design(base(**{"train.seed": 1}), Design(BUDGETS, SIZES), folder=folder)
+    other = ladder.design(parse(base(**{"train.seed": 1})), Design(BUDGETS, SIZES), folder=folder)
     with pytest.raises(ValueError, match="is of a run with other settings"):
         ladder.write(other)
 
@@ -170,10 +173,10 @@ LAW = Law(E=1.0, A=20.0, B=100.0, alpha=0.4, beta=0.4)
 
 def finish(rung):
     """Writes the log of a run whose losses are the law's."""
-    steps = rung.config.train.steps
+    steps = rung.settings.train.steps
     each, n = rung.tokens / steps, rung.cost.parameters
     with (rung.folder / "metrics.jsonl").open("w") as file:
-        for step in range(rung.config.train.log_every, steps + 1, rung.config.train.log_every):
+        for step in range(rung.settings.train.log_every, steps + 1, rung.settings.train.log_every):
             loss = float(LAW.loss(n, each * step))
             file.write(json.dumps({"step": step, "train/cross_entropy": loss}) + "\n")
         final = float(LAW.loss(n, rung.tokens))
@@ -221,8 +224,8 @@ def test_a_folder_is_fitted_with_its_curves_and_without_embeddings(rungs, tmp_pa
 
 
 def test_a_run_that_never_decays_is_known(rungs):
-    settings = rungs[0].config.copy_and_resolve_references()
-    settings.optimizer.schedule = "constant"
+    optimizer = {**rungs[0].settings.optimizer, "schedule": "constant"}
+    settings = dataclasses.replace(rungs[0].settings, optimizer=optimizer)
     (rungs[0].folder / "config.json").write_text(json.dumps(config.to_dict(settings)))
     [run] = [
         one
@@ -230,7 +233,7 @@ def test_a_run_that_never_decays_is_known(rungs):
         if one.name == rungs[0].folder.name
     ]
     assert run.decay_tokens == math.inf
-    ladder_text = json.dumps(config.to_dict(rungs[0].config), indent=2)
+    ladder_text = json.dumps(config.to_dict(rungs[0].settings), indent=2)
     (rungs[0].folder / "config.json").write_text(ladder_text + "\n")
 
 
@@ -268,16 +271,16 @@ def test_a_ladder_trains_and_goes_on(tmp_path, capsys):
     made.data.settings = {"files": str(tmp_path / "texts.txt")}
     made.evaluate.batches = 2
     wanted = Design((3.5e9,), ("1x16", "2x16", "1x24"))
-    made = ladder.design(made, wanted, folder=tmp_path / "ladder")
+    made = ladder.design(parse(made), wanted, folder=tmp_path / "ladder")
     ladder.write(made)
     assert running.run(made)
     assert running.run(made)
     assert capsys.readouterr().out.count("(finished before)") == 3
     found, _ = trained.read_folder(tmp_path / "ladder")
     assert all(run.loss < math.log(384) for run in found)
-    broken = made[0]
-    broken.config.data.task = "absent"
+    data = dataclasses.replace(made[0].settings.data, task="absent")
+    broken = dataclasses.replace(made[0], settings=dataclasses.replace(made[0].settings, data=data))
     (broken.folder / "metrics.jsonl").unlink()
-    (broken.folder / "config.json").write_text(json.dumps(config.to_dict(broken.config)))
+    (broken.folder / "config.json").write_text(json.dumps(config.to_dict(broken.settings)))
     with pytest.raises(ValueError, match=r"failed with status 2: error: .*absent"):
         running.run([broken])

@@ -62,9 +62,9 @@ def test_a_study_takes_an_argument_after_a_colon(tmp_path):
     found = cells.cells(dataclasses.replace(study, seeds=(0,)), tmp_path, changes=changes)
     runs = cells.runs_of(found)
     assert len(runs) == 6
-    assert {run.config.data.batch_size * run.config.train.steps for run in runs} == {24_000}
-    assert {run.config.optimizer.decay_steps for run in runs} == {750, 1500}
-    assert all(run.config.initialize == "somewhere" for run in runs)
+    assert {run.settings.data.batch_size * run.settings.train.steps for run in runs} == {24_000}
+    assert {run.settings.optimizer["decay_steps"] for run in runs} == {750, 1500}
+    assert all(run.settings.initialize == "somewhere" for run in runs)
     with pytest.raises(ValueError, match=r"after the colon='topics'.*Did you mean 'topic'"):
         definition.load("fine_tuning_grid:topics")
     with pytest.raises(ValueError, match="is one study: leave out ':base'"):

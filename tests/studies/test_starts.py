@@ -25,10 +25,10 @@ def test_an_arm_may_start_from_another_run(tmp_path):
     study = toy_study.get_study(runs=runs, arms=arms, claims=(), seeds=(0,))
     found = cells.cells(study, tmp_path / "runs", changes={})
     first, second, third = (cell.runs for cell in found)
-    assert (first["fine_tuning"].after, first["fine_tuning"].config.initialize) == (None, "bert")
+    assert (first["fine_tuning"].after, first["fine_tuning"].settings.initialize) == (None, "bert")
     for cell, name in ((second, "pretraining"), (third, "more")):
         assert cell["fine_tuning"].after is cell[name]
-        assert cell["fine_tuning"].config.initialize == str(cell[name].folder)
+        assert cell["fine_tuning"].settings.initialize == str(cell[name].folder)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_mt_dnn_is_fine_tuned_after_its_shared_run(tmp_path):
     found = cells.cells(dataclasses.replace(study, seeds=(0,)), tmp_path, changes={})
     shared, bert, tuned = (cell.runs for cell in found)
     for name in ("topic", "similarity", "paraphrase", "ranking"):
-        assert bert[name].config.initialize == "runs/small_bert"
+        assert bert[name].settings.initialize == "runs/small_bert"
         assert tuned[name].after is tuned["shared"] is shared["shared"]
-        own, other = (config.to_dict(one[name].config) for one in (tuned, bert))
+        own, other = (config.to_dict(one[name].settings) for one in (tuned, bert))
         different = {key for key in own if own[key] != other[key]}
         assert different == {"initialize", "workdir"}
     assert all(tuned[f"entailment_{one}"] is shared[f"entailment_{one}"] for one in ("1", "10"))

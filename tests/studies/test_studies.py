@@ -39,8 +39,8 @@ def made(tmp_path, **changes):
 
 def finish(run, value=1.5):
     """What training leaves behind."""
-    (run.folder / "checkpoints" / str(run.config.train.steps)).mkdir(parents=True)
-    lines = [{"step": run.config.train.steps, "text_files/cross_entropy": value}]
+    (run.folder / "checkpoints" / str(run.settings.train.steps)).mkdir(parents=True)
+    lines = [{"step": run.settings.train.steps, "text_files/cross_entropy": value}]
     lines += [{"step": 2, "train/tokens_per_second": 100.0}]
     (run.folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
 
@@ -52,12 +52,12 @@ def test_cells_go_seed_by_seed_and_every_seed_is_set(tmp_path):
     ]
     for cell in found:
         for run in cell.runs.values():
-            assert (run.config.train.seed, run.config.data.seed) == (cell.seed, cell.seed)
+            assert (run.settings.train.seed, run.settings.data.seed) == (cell.seed, cell.seed)
     deep = found[1].runs
-    assert deep["pretraining"].config.model.decoder_layers == 2
-    assert deep["fine_tuning"].config.model.decoder_layers == 2
-    assert deep["fine_tuning"].config.initialize == str(deep["pretraining"].folder)
-    assert deep["fine_tuning"].config.optimizer.learning_rate == 0.001
+    assert deep["pretraining"].settings.model["decoder_layers"] == 2
+    assert deep["fine_tuning"].settings.model["decoder_layers"] == 2
+    assert deep["fine_tuning"].settings.initialize == str(deep["pretraining"].folder)
+    assert deep["fine_tuning"].settings.optimizer["learning_rate"] == 0.001
     assert deep["fine_tuning"].after is deep["pretraining"]
 
 
@@ -73,8 +73,8 @@ def test_equal_runs_are_one_and_a_run_that_is_left_out_gives_its_network(tmp_pat
     assert first["pretraining"] is second["pretraining"] is third["pretraining"]
     assert first["fine_tuning"] is not second["fine_tuning"]
     assert list(none) == ["fine_tuning"]
-    assert none["fine_tuning"].config.initialize == ""
-    assert none["fine_tuning"].config.model.d_ff == 64
+    assert none["fine_tuning"].settings.initialize == ""
+    assert none["fine_tuning"].settings.model["d_ff"] == 64
     assert len(cells.runs_of(found)) == 5
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like import checkpoints, train
+from t5x_like.config import parse
 from t5x_like.vocabularies import trainers
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -55,10 +56,10 @@ def settings(system, corpus, workdir, *, steps):
 @pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize("system", VOCABULARIES)
 def test_a_run_that_stopped_goes_on_bit_for_bit(system, corpus, tmp_path, capsys):
-    train.train(settings(system, corpus, tmp_path / "whole", steps=6))
-    train.train(settings(system, corpus, tmp_path / "half", steps=3))
+    train.main(parse(settings(system, corpus, tmp_path / "whole", steps=6)))
+    train.main(parse(settings(system, corpus, tmp_path / "half", steps=3)))
     capsys.readouterr()
-    train.train(settings(system, corpus, tmp_path / "half", steps=6))
+    train.main(parse(settings(system, corpus, tmp_path / "half", steps=6)))
     assert "going on from step 3" in capsys.readouterr().out
     whole, half = (
         checkpoints.restore_params(tmp_path / name / "checkpoints")[0] for name in ("whole", "half")

@@ -8,7 +8,7 @@ import pytest
 
 from configs import chinchilla as config
 from t5x_like import systems
-from t5x_like.config import phases
+from t5x_like.experiment.run import of_config
 from t5x_like.systems import chinchilla, gopher
 
 # Table A9, in millions: rows that differ in which vectors are counted, as d_model and
@@ -61,8 +61,8 @@ def test_parameters_as_published(size):
 def test_the_largest_is_trained_on_1_4_trillion_tokens_half_of_them_in_larger_batches():
     settings = config.get_config("70b")
     tokens = [
-        phase.settings.data.batch_size * 2048 * (phase.last - phase.first)
-        for phase in phases(settings)
+        phase.data.batch_size * 2048 * (phase.last - phase.first)
+        for phase in (of_config(settings).phases)
     ]
     assert sum(tokens) == pytest.approx(1.4e12, rel=0.01)
     assert tokens[0] == pytest.approx(tokens[1], rel=1e-5)

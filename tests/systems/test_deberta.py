@@ -11,8 +11,8 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from configs import deberta as configs
-from t5x_like import config as run_config
 from t5x_like import partitioning, systems
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import forward
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import unstack_layers
@@ -262,4 +262,4 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
 
 @pytest.mark.parametrize("size", ["demo", *SYSTEMS])
 def test_configs_are_valid(size):
-    run_config.check(configs.get_config(size))
+    of_config(configs.get_config(size))

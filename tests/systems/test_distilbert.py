@@ -11,8 +11,9 @@ import pytest
 
 from t5x_like import partitioning, systems
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.config import defaults, to_dict
+from t5x_like.config import defaults, parse, to_dict
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import distillation, forward
 from t5x_like.models.blocks.stack import unstack_layers
 from t5x_like.pretrained import Pretrained, from_pretrained
@@ -210,7 +211,7 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_trains_the_student_and_keeps_the_teacher(folder, tmp_path):
     config = settings(folder)
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     state = model.initial_state()
     jax.tree.map(np.testing.assert_array_equal, state.params, start()[1])
     students = sum(leaf.size for leaf in jax.tree.leaves(state.params | {"teacher": {}}))
@@ -225,7 +226,7 @@ def test_a_run_trains_the_student_and_keeps_the_teacher(folder, tmp_path):
     kernels = [p["head"]["masked_lm"]["transform"]["kernel"] for p in (before, after)]
     assert np.abs(kernels[0] - kernels[1]).max() > 0.001
 
-    metadata = {"config": to_dict(config)}
+    metadata = {"config": to_dict(parse(config))}
     with Checkpoints(tmp_path / "run", metadata=metadata) as saver:
         saver.save(1, state, {0: b""})
     tuned = from_pretrained(tmp_path / "run", head="classification", labels=3)
@@ -244,35 +245,35 @@ def test_a_run_trains_the_student_and_keeps_the_teacher(folder, tmp_path):
 
 
 def test_a_student_may_start_at_random_beside_its_teacher(folder):
-    params = model_side.build(settings(folder, start="random")).initial_state().params
+    params = model_side.build(of_config(settings(folder, start="random"))).initial_state().params
     jax.tree.map(np.testing.assert_array_equal, params["teacher"], teacher())
     own, copied = params["encoder"]["layers"]["block"], start()[1]["encoder"]["layers"]["block"]
     kernels = [layers["feed_forward"]["wi"]["kernel"] for layers in (own, copied)]
     assert np.abs(kernels[0] - kernels[1]).min() > 0
     assert 0.017 < np.std(kernels[0]) < 0.023  # BERT's initialization
     with pytest.raises(ValueError, match=r"model.start='radnom' .*Did you mean 'random'"):
-        model_side.build(settings(folder, start="radnom"))
+        model_side.build(of_config(settings(folder, start="radnom")))
 
 
 def test_a_run_of_an_earlier_version_starts_from_its_teacher(folder):
     config = settings(folder)
     config.model = {name: value for name, value in TINY.items() if name != "start"}
-    state = model_side.build(config).initial_state()
+    state = model_side.build(of_config(config)).initial_state()
     jax.tree.map(np.testing.assert_array_equal, state.params, start()[1])
 
 
 def test_a_run_without_a_teacher_or_with_another_is_refused(folder):
     with pytest.raises(ValueError, match="initialize is not set"):
-        model_side.build(settings(""))
+        model_side.build(of_config(settings("")))
     other = settings(folder)
     other.model.teacher.system = "roberta"
     other.model.teacher.update({"padding": 1, "norm_epsilon": 1e-5})
     with pytest.raises(ValueError, match="'bert'; the teacher must be of system 'roberta'"):
-        model_side.build(other).initial_state()
+        model_side.build(of_config(other)).initial_state()
     deeper = settings(folder)
     deeper.model.teacher.layers = 5
     with pytest.raises(ValueError, match=r"encoder\.layer\.4"):
-        model_side.build(deeper).initial_state()
+        model_side.build(of_config(deeper)).initial_state()
 
 
 def test_any_teacher_of_bert_s_form_has_a_student():

@@ -12,6 +12,7 @@ from t5x_like import partitioning, systems
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.config import to_dict
 from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import distilbert
@@ -119,9 +120,11 @@ def test_a_student_is_fine_tuned_beside_a_teacher_from_another_folder(tmp_path):
     made.initialize = str(tmp_path / "student")
     made.data.converter = "encoder"
     made.optimizer.update({"learning_rate": 0.01, "warmup_steps": 0})
-    made = completion.complete(made)
-    assert (made.system, made.model.head, made.model.labels) == ("distilbert", head, 3)
-    model = model_side.build(made)
+    run = completion.complete(of_config(made))
+    settings = run.settings
+    labels = (settings.model["head"], settings.model["labels"])
+    assert (settings.system, *labels) == ("distilbert", head, 3)
+    model = model_side.build(run)
     state = model.initial_state()
     before = jax.device_get(state.params)
     jax.tree.map(np.testing.assert_array_equal, before["teacher"], params["teacher"])
@@ -136,7 +139,7 @@ def test_a_student_is_fine_tuned_beside_a_teacher_from_another_folder(tmp_path):
     assert min(jax.tree.leaves(moved["layers"]["block"]["feed_forward"])) > 0
     assert "soft_targets/divergence" in metrics
 
-    with Checkpoints(tmp_path / "run", metadata={"config": to_dict(made)}) as saver:
+    with Checkpoints(tmp_path / "run", metadata={"config": to_dict(settings)}) as saver:
         saver.save(1, state, {0: b""})
     tuned = from_pretrained(tmp_path / "run")
     tokens = batch()["encoder_input_tokens"]
@@ -172,7 +175,7 @@ def test_without_a_fine_tuned_teacher_a_folder_is_read_as_for_every_encoder(tmp_
     begun = {name: part for name, part in start()[1].items() if name != "teacher"}
     save(tmp_path / "student", "distilbert", systems.build("distilbert", student), begun, student)
     config.optimizer.frozen = ()
-    params = model_side.build(config).initial_state().params
+    params = model_side.build(of_config(config)).initial_state().params
     assert "teacher" not in params
     jax.tree.map(np.testing.assert_array_equal, params["encoder"], begun["encoder"])
     assert "classifier" in params["head"]

@@ -10,7 +10,9 @@ import pytest
 
 from t5x_like import config, systems
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import dpo, gpt2, t5
 
@@ -113,8 +115,8 @@ def test_a_run_starts_from_one_folder_and_is_read_as_its_policy(tmp_path):
 
 def save(made, folder):
     """A run of no step: its initial parameters."""
-    state = model_side.build(made, devices=jax.devices()[:1]).initial_state()
-    metadata = {"config": config.to_dict(made), "data_shards": 1}
+    state = model_side.build(of_config(made), devices=jax.devices()[:1]).initial_state()
+    metadata = {"config": config.to_dict(parse(made)), "data_shards": 1}
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
         saver.save(1, state, None)
     return state

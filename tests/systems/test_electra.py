@@ -12,8 +12,9 @@ import pytest
 from configs import electra as configs
 from t5x_like import partitioning, systems
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.config import to_dict
+from t5x_like.config import parse, to_dict
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import forward
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import electra
@@ -270,7 +271,7 @@ def stage(number, **model):
 
 def trained(config, *, steps):
     """The parameters before and after some steps of a run, and its train state."""
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     state = model.initial_state()
     before = jax.device_get(state.params)
     rows = {name: np.repeat(value, 8, axis=0) for name, value in batch().items()}
@@ -285,7 +286,7 @@ def first_stage(tmp_path_factory):
     """The folder of a trained generator, and its parameters."""
     folder, config = tmp_path_factory.mktemp("first"), stage("first")
     _, params, state = trained(config, steps=2)
-    with Checkpoints(folder, metadata={"config": to_dict(config)}) as saver:
+    with Checkpoints(folder, metadata={"config": to_dict(parse(config))}) as saver:
         saver.save(2, state, {0: b""})
     return str(folder), params
 
@@ -308,7 +309,7 @@ def test_in_two_stages_the_discriminator_begins_as_the_generator_that_stays(firs
     # No optimizer state for the generator.
     students = sum(leaf.size for leaf in jax.tree.leaves(after | {"generator": {}}))
     assert sum(x.size for x in jax.tree.leaves(state.opt_state) if x.ndim) == 2 * students
-    with Checkpoints(tmp_path / "run", metadata={"config": to_dict(config)}) as saver:
+    with Checkpoints(tmp_path / "run", metadata={"config": to_dict(parse(config))}) as saver:
         saver.save(2, state, {0: b""})
     from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "out")
     kept = from_pretrained(tmp_path / "out")
@@ -319,7 +320,7 @@ def test_in_two_stages_the_discriminator_begins_as_the_generator_that_stays(firs
 def test_the_second_stage_s_loss_is_the_discriminator_s_alone(first_stage):
     config = stage("second")
     config.initialize = first_stage[0]
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     params = model.initial_state().params
     total, weight, metrics = jax.jit(model.loss)(params, batch(), None)
     found, number = metrics["discriminator/cross_entropy"]
@@ -328,17 +329,17 @@ def test_the_second_stage_s_loss_is_the_discriminator_s_alone(first_stage):
 
 def test_a_second_stage_that_would_change_the_generator_is_refused(first_stage):
     with pytest.raises(ValueError, match=r"second_stage' needs .* model.generator=1, not 0.5"):
-        model_side.build(stage("second", generator=0.5))
+        model_side.build(of_config(stage("second", generator=0.5)))
     with pytest.raises(ValueError, match=r"set model.tied='none', not 'embeddings'"):
-        model_side.build(stage("second", tied="embeddings"))
+        model_side.build(of_config(stage("second", tied="embeddings")))
     config = stage("second")
     config.initialize = ""
     with pytest.raises(ValueError, match="initialize is not set"):
-        model_side.build(config)
+        model_side.build(of_config(config))
     wider = stage("second", d_ff=32)
     wider.initialize = first_stage[0]
     with pytest.raises(ValueError, match="feed_forward"):
-        model_side.build(wider).initial_state()
+        model_side.build(of_config(wider)).initial_state()
 
 
 def test_unknown_objectives_and_uneven_generators_are_refused():

@@ -8,7 +8,8 @@ import pytest
 
 from configs import elmo
 from t5x_like import train
-from t5x_like.experiment import text_data
+from t5x_like.config import parse
+from t5x_like.experiment.run import of_config
 from t5x_like.inference import predictions
 from t5x_like.pretrained import from_pretrained
 
@@ -46,7 +47,7 @@ def pretrained(tmp_path_factory):
     made.data.task = "text_files"
     made.data.settings = {"files": str(folder / "text.txt"), "held_out": 0.2}
     made.data.lengths = {"inputs": 6}
-    train.train(made)
+    train.main(parse(made))
     return folder
 
 
@@ -68,7 +69,7 @@ def test_a_task_is_trained_on_a_frozen_language_model_and_predicts(pretrained, t
     made.initialize = str(pretrained / "run")
     made.data.settings.train = str(tmp_path / "rows.jsonl")
     made.data.lengths = {"inputs": 12}
-    train.train(made)
+    train.main(parse(made))
     before, after = (
         from_pretrained(one / "run", head="features") for one in (pretrained, tmp_path)
     )
@@ -78,7 +79,7 @@ def test_a_task_is_trained_on_a_frozen_language_model_and_predicts(pretrained, t
     model = from_pretrained(tmp_path / "run")
     assert np.any(np.asarray(model.params["mix_input"]["weights"]) != 0)
     made.model = model.config
-    predictor = predictions.build(model, made, text_data.build(made))
+    predictor = predictions.build(model, of_config(made).parts[0], (of_config(made).parts[0].text))
     if kind == "word_tagging":
         [found] = predictor([{"words": ["they", "unseen", "."]}])
         assert len(found["prediction"]) == 3

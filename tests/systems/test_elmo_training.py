@@ -9,6 +9,7 @@ import pytest
 from t5x_like import config, partitioning
 from t5x_like.checkpoints import Checkpoints
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.systems import elmo
 
 STEPS, ROWS, LENGTH = 4, 8, 6
@@ -68,7 +69,7 @@ def step_on(model, state, steps):
 @functools.cache
 def straight():
     """The model on eight devices, the state after all steps, and their losses."""
-    model = model_side.build(settings())
+    model = model_side.build(of_config(settings()))
     return model, *step_on(model, started(model), range(STEPS))
 
 
@@ -84,7 +85,7 @@ def test_one_device_computes_what_eight_do():
     }
     assert tuple(shards["recurrent"]) == (None, "fsdp", None, "model")
     assert tuple(shards["projection"]) == (None, "model", "fsdp")
-    alone = model_side.build(settings(mesh=(1, 1, 1, 1)), devices=jax.devices()[:1])
+    alone = model_side.build(of_config(settings(mesh=(1, 1, 1, 1))), devices=jax.devices()[:1])
     found, others = step_on(alone, started(alone), range(STEPS))
     np.testing.assert_allclose(others, losses, rtol=2e-5)  # sums in another order
     jax.tree.map(

@@ -11,8 +11,9 @@ import pytest
 
 from configs import gopher as gopher_config
 from t5x_like import partitioning, systems
-from t5x_like.config import check, defaults, phases
+from t5x_like.config import defaults
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import gopher
 
@@ -50,10 +51,10 @@ def test_parameters_as_published(size):
 @pytest.mark.parametrize("size", gopher.SIZES)
 def test_every_size_is_trained_on_300_billion_tokens(size):
     settings = gopher_config.get_config(size)
-    check(settings)
+    (of_config(settings))
     tokens = sum(
-        phase.settings.data.batch_size * 2048 * (phase.last - phase.first)
-        for phase in phases(settings)
+        phase.data.batch_size * 2048 * (phase.last - phase.first)
+        for phase in (of_config(settings).phases)
     )
     assert tokens == pytest.approx(300e9, rel=1e-4)
     assert settings.optimizer.decay_steps == settings.train.steps
@@ -118,7 +119,7 @@ def train(mesh, *, dtype="float32", optimizer="sgd", steps=3):
     rate = {"sgd": 1.0, "adamw": 0.01}[optimizer]
     config.optimizer = {"name": optimizer, "schedule": "constant", "learning_rate": rate}
     config.mesh = mesh
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     tokens = np.random.default_rng(0).integers(1, 64, (8, 9), np.int32)
     batch = {
         "decoder_input_tokens": tokens[:, :-1],

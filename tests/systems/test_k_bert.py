@@ -15,7 +15,9 @@ from configs import k_bert as configs
 from t5x_like import partitioning, systems
 from t5x_like.batches import converters
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import fine_tuning, forward
 from t5x_like.planning import batches
 from t5x_like.pretrained import from_pretrained
@@ -128,7 +130,7 @@ def test_the_mask_on_the_device_is_the_visible_matrix():
     lengths = {"inputs": 256}
     config = configs.get_config("base")
     config.data.lengths = lengths
-    assert {len(x.shape) for x in batches.batch(config).values()} <= {1, 2}
+    assert {len(x.shape) for x in batches.batch(parse(config).data).values()} <= {1, 2}
 
 
 def test_without_branches_it_is_bert_bit_for_bit():
@@ -224,7 +226,7 @@ def test_packed_rows_are_refused():
     config = configs.get_config("tagging")
     config.data.pack = True
     with pytest.raises(ValueError, match=r"data.pack=True: .* feature 'branches', which describes"):
-        batches.batch(config)
+        batches.batch(parse(config).data)
     assert "branches" in converters.build("encoder", features=("inputs", "branches")).features
 
 
@@ -256,7 +258,7 @@ def train(model, state, steps):
 
 @pytest.mark.slow
 def test_a_mesh_of_eight_trains_as_one_device_and_resumes_bit_for_bit(tmp_path):
-    model = model_side.build(settings(data=2, fsdp=2, model=2))
+    model = model_side.build(of_config(settings(data=2, fsdp=2, model=2)))
     expected, losses = train(model, model.initial_state(), range(4))
     state, _ = train(model, model.initial_state(), range(2))
     with Checkpoints(tmp_path) as saver:
@@ -266,6 +268,6 @@ def test_a_mesh_of_eight_trains_as_one_device_and_resumes_bit_for_bit(tmp_path):
     found, rest = train(model, restored, range(2, 4))
     assert rest == losses[2:]
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(expected))
-    alone = model_side.build(settings(), devices=jax.devices()[:1])
+    alone = model_side.build(of_config(settings()), devices=jax.devices()[:1])
     _, others = train(alone, alone.initial_state(), range(2))
     np.testing.assert_allclose(others, losses[:2], rtol=1e-4)

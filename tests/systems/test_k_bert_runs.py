@@ -13,6 +13,7 @@ from configs import k_bert as configs
 from configs import run as run_config
 from t5x_like import evaluate, infer, train, vocabularies
 from t5x_like.batches import converters
+from t5x_like.config import parse
 from t5x_like.inference import predictions
 from t5x_like.preprocessing import objectives, sources
 from t5x_like.preprocessing.pipeline import Batches
@@ -149,10 +150,10 @@ def test_what_only_the_graph_has_is_learned(kind, folder, tmp_path, monkeypatch)
     made.data.batch_size = 32
     made.optimizer.learning_rate = 1e-3
     made.evaluate.every = 0
-    train.train(made)
+    train.main(parse(made))
     run = run_config.get_config(made.workdir)
     command_flags.give(monkeypatch)
-    evaluate.evaluate(run)
+    evaluate.main(parse(run))
     measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     numbers = measured["tasks"]["labelled_files"]
     reached = {"base": "accuracy", "tagging": "predictions/tag_accuracy"}
@@ -163,7 +164,7 @@ def test_what_only_the_graph_has_is_learned(kind, folder, tmp_path, monkeypatch)
     questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     questions.write_text("".join(json.dumps(row) + "\n" for row in asked))
     command_flags.give(monkeypatch, input=str(questions), output=str(answers))
-    infer.infer(run)
+    infer.main(parse(run))
     predicted = [json.loads(line)["prediction"] for line in answers.read_text().splitlines()]
     labels = [row.get("label", row.get("tags", row.get("answers", [""])[:1])) for row in rows]
     right = [

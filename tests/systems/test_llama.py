@@ -11,7 +11,7 @@ import pytest
 
 from configs import llama as llama_config
 from t5x_like import systems
-from t5x_like.config import check
+from t5x_like.experiment.run import of_config
 from t5x_like.hf.systems.llama import FORMAT
 from t5x_like.systems import llama
 from t5x_like.training import optimizers
@@ -205,7 +205,7 @@ def test_a_setting_that_is_missing():
 @pytest.mark.parametrize("size", ["demo", "7b", "13b", "33b", "65b"])
 def test_the_configs_are_valid_and_end_at_a_tenth_of_the_rate(size):
     config = llama_config.get_config(size)
-    check(config)
+    (of_config(config))
     _, schedule = optimizers.build(config.optimizer, axes=())
     peak = max(float(schedule(step)) for step in range(0, 3000, 100))
     np.testing.assert_allclose(peak, config.optimizer.learning_rate, rtol=1e-3)

@@ -11,8 +11,9 @@ import pytest
 
 from t5x_like import checkpoints, evaluate, infer, train
 from t5x_like.checkpoints import reading
+from t5x_like.config import parse
 from t5x_like.experiment import completion, model_side, reporting
-from t5x_like.experiment.tasks import choose_by_step, run_tasks
+from t5x_like.experiment.run import of_config
 from t5x_like.preprocessing import labelled_text
 from tests.programs import command_flags, tiny_encoder
 from tests.test_fine_tuning import WORDS, config_file, multiple_choice, pairs, write
@@ -65,7 +66,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(folder):
     """The folder of a run of ten steps."""
-    train.train(settings(folder))
+    train.main(parse(settings(folder)))
     return folder / "run"
 
 
@@ -82,16 +83,18 @@ def same(found, expected):
 
 
 def test_an_epoch_is_one_pass_over_the_rows_of_each_task(folder):
-    tasks = run_tasks(completion.complete(settings(folder)))
+    tasks = completion.complete(of_config(settings(folder))).parts
     batches = {one.name: one.batches for one in tasks}
     assert batches == {"pairs": 3, "answers": 3}  # 40 rows by 16, and 24 by 8
-    choose = choose_by_step(tasks, seed=0)
+    choose = train.choose_by_step(tasks, seed=0)
     for first in range(0, 60, 6):
         assert collections.Counter(choose(step) for step in range(first, first + 6)) == batches
 
 
 def test_the_encoder_and_the_pooler_are_berts(folder):
-    start = model_side.build_tasks(completion.complete(settings(folder)))["pairs"].initial_state()
+    start = model_side.build_tasks(completion.complete(of_config(settings(folder))))[
+        "pairs"
+    ].initial_state()
     source = checkpoints.restore_params(folder / "bert")[0]
     for part in ("embeddings", "encoder"):
         assert all(same(start.params[part], source[part]))
@@ -100,7 +103,7 @@ def test_the_encoder_and_the_pooler_are_berts(folder):
 
 @pytest.mark.slow
 def test_heads_change_in_the_steps_of_their_task_and_the_encoder_in_all(folder, run):
-    choose = choose_by_step(run_tasks(completion.complete(settings(folder))), seed=0)
+    choose = train.choose_by_step(completion.complete(of_config(settings(folder))).parts, seed=0)
     log = reporting.read_log(run)
     before = stored(run, 1)["params"]
     for step in range(2, STEPS + 1):
@@ -120,7 +123,7 @@ def test_a_killed_run_goes_on_bit_for_bit_in_the_middle_of_an_epoch(folder, run,
     shutil.copytree(run, tmp_path / "run")
     for step in range(5, STEPS + 1):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / str(step))
-    train.train(again)
+    train.main(parse(again))
     assert all(same(stored(tmp_path / "run", STEPS), stored(run, STEPS)))
 
 
@@ -171,7 +174,7 @@ def test_bad_input_is_one_line_before_work(folder, tmp_path, capsys, changes, me
         made = bad(folder, **changes)
     made.workdir = str(tmp_path / "run")
     with pytest.raises(SystemExit) as caught:
-        train.train(made)
+        train.main(parse(made))
     error = capsys.readouterr().err
     assert caught.value.code == 2
     assert error.count("\n") == 1
@@ -206,7 +209,7 @@ def test_a_prediction_needs_both_texts(run, tmp_path, monkeypatch, capsys):
     source.write_text('{"text_a": "dog"}\n')
     command_flags.give(monkeypatch, task="pairs", input=str(source), output=str(output))
     with pytest.raises(SystemExit):
-        infer.infer(config_file("run")(str(run)))
+        infer.main(parse(config_file("run")(str(run))))
     assert "an item needs the string 'text_b', and has text_a" in capsys.readouterr().err
 
 
@@ -219,9 +222,9 @@ def test_both_tasks_are_learned_and_measured_by_themselves(folder, tmp_path, mon
     made.tasks.answers.loss = {"gamma": 10.0}  # with 1 the gradients of a ranking are small
     made.initialize = str(folder / "bert")
     made.train.log_every = made.checkpoint.every = 150
-    train.train(made)
+    train.main(parse(made))
     command_flags.give(monkeypatch)
-    evaluate.evaluate(config_file("run")(made.workdir))
+    evaluate.main(parse(config_file("run")(made.workdir)))
     measured = json.loads((tmp_path / "run" / "evaluation.json").read_text())["tasks"]
     assert list(measured) == ["answers/answers", "pairs/pairs"]
     assert measured["pairs/pairs"]["accuracy"] > 0.9  # a constant has 0.5

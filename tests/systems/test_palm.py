@@ -12,7 +12,7 @@ import pytest
 
 from configs import palm as palm_config
 from t5x_like import systems
-from t5x_like.config import check, phases
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained.model import Pretrained
 from t5x_like.systems import palm
 from t5x_like.training import optimizers
@@ -181,12 +181,12 @@ def test_it_is_not_written_for_hugging_face(tmp_path):
 @pytest.mark.parametrize("size", ["demo", *palm.SIZES])
 def test_the_batch_doubles(size):
     config = palm_config.get_config(size)
-    check(config)
-    sizes = [part.settings.data.batch_size for part in phases(config)]
+    (of_config(config))
+    sizes = [part.data.batch_size for part in (of_config(config).phases)]
     # Once in 8B and 62B, twice in 540B (table 1).
     times = 1 if size in ("8b", "62b") else 2
     assert [two / one for one, two in itertools.pairwise(sizes)] == [2] * times
-    assert phases(config)[-1].last == config.train.steps
+    assert (of_config(config).phases)[-1].last == config.train.steps
 
 
 def test_the_learning_rate_and_the_decay_are_those_of_section_5():

@@ -10,6 +10,7 @@ import pytest
 
 from t5x_like import config, partitioning, systems
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import autoregressive
 from t5x_like.systems import policy_optimization
 from t5x_like.training import optimizers, state, step
@@ -36,7 +37,7 @@ def build(name, *, learning_rate, **loss):
         "moving_average_decay": 0.992,
     }
     made.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
-    return model_side.build(made, devices=jax.devices()[:1])
+    return model_side.build(of_config(made), devices=jax.devices()[:1])
 
 
 def train(model, policy, prompts, *, steps, new):

@@ -17,7 +17,9 @@ import pytest
 from configs import ppo
 from t5x_like import checkpoints, config, partitioning, systems, train
 from t5x_like.checkpoints import Checkpoints, reading
+from t5x_like.config import parse
 from t5x_like.experiment import data_side, model_side, reporting
+from t5x_like.experiment.run import of_config
 from t5x_like.inference.text_model import TextModel
 from t5x_like.planning import chips, report
 from t5x_like.pretrained import from_pretrained
@@ -43,7 +45,7 @@ def write_run(folder, system, model, *, seed, data=None):
     module = systems.build(system, model)
     init = jax.jit(lambda: nn.unbox(module.init(jax.random.key(seed), module.example_batch())))
     first = state.create(init()["params"], optimizer=optax.identity(), seed=0)
-    metadata = {"config": config.to_dict(settings), "data_shards": 1}
+    metadata = {"config": config.to_dict(parse(settings)), "data_shards": 1}
     with Checkpoints(folder / "checkpoints", every=1, metadata=metadata) as saver:
         saver.save(1, first, None)
 
@@ -102,7 +104,7 @@ def folder(tmp_path_factory):
     """Prompts, texts, and the runs of a language model, a reward model and a whole PPO."""
     made = tmp_path_factory.mktemp("ppo")
     write_files(made, "gpt2")
-    train.train(settings(made))
+    train.main(parse(settings(made)))
     return made
 
 
@@ -158,7 +160,7 @@ def test_a_run_that_stopped_goes_on_bit_for_bit(folder, tmp_path):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / str(step))
     again = settings(folder)
     again.workdir = str(tmp_path / "run")
-    train.train(again)
+    train.main(parse(again))
     assert_same(stored(again.workdir, STEPS), stored(folder / "run", STEPS))
     workdirs = (folder / "run", tmp_path / "run")
     logs = [reporting.read_log(one)["prompt_files/loss"] for one in workdirs]
@@ -175,19 +177,19 @@ def test_ppo_ptx_of_an_encoder_decoder_learns_and_goes_on_bit_for_bit(tmp_path):
         **{"inputs": 8, "targets": 6},
         **dict.fromkeys(("pretraining_inputs", "pretraining_targets"), 12),
     }
-    train.train(first)
+    train.main(parse(first))
     again = first.copy_and_resolve_references()
     again.workdir = str(tmp_path / "again")
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     for step in (2, 3):
         shutil.rmtree(tmp_path / "again" / "checkpoints" / str(step))
-    train.train(again)
+    train.main(parse(again))
     assert_same(stored(again.workdir, STEPS), stored(first.workdir, STEPS))
     measured = {"rewards/mean": 0.5, "rewards/deviation": 2.0}
     found = {"tasks": {"preference_files": measured}}
     (tmp_path / "reward" / "rewards.json").write_text(json.dumps(found))
     made = ppo.get_config(f"{tmp_path / 'sft'}:{tmp_path / 'reward'}")
-    config.check(made)
+    of_config(made)
     assert made.data.converter == "encoder_prompts"
     # The vocabulary has the sentinels that spans need.
     assert made.data.objective_settings.pretraining_objective == "span_corruption"
@@ -203,9 +205,9 @@ def test_ppo_ptx_of_an_encoder_decoder_learns_and_goes_on_bit_for_bit(tmp_path):
 def test_one_device_computes_what_eight_do(folder):
     alone = settings(folder)
     alone.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
-    model = model_side.build(alone, devices=jax.devices()[:1])
-    data = data_side.build(alone, model.mesh, shards=2)
-    batches = train._batches(config.phases(alone)[0], {"": data}, step=0)
+    model = model_side.build(of_config(alone), devices=jax.devices()[:1])
+    data = data_side.build(of_config(alone).parts[0], model.mesh, shards=2)
+    batches = train._batches(of_config(alone).parts, {"": data}, step=0, seed=0)
     now, log = model.initial_state(), reporting.read_log(folder / "run")
     with partitioning.layout(model.mesh):
         for step in range(1, STEPS + 1):
@@ -217,7 +219,7 @@ def test_one_device_computes_what_eight_do(folder):
                 # Float32 sums in another order, through as many updates.
                 expected = log[f"train/{name}"][step]
                 assert float(found[name].compute()) == pytest.approx(expected, rel=2e-4, abs=2e-5)
-    sharded = jax.tree.leaves(model_side.build(settings(folder)).shardings)
+    sharded = jax.tree.leaves(model_side.build(of_config(settings(folder))).shardings)
     assert any(not one.is_fully_replicated for one in sharded)
 
 
@@ -236,7 +238,7 @@ def test_a_run_is_read_as_the_average_of_its_policy(folder, tmp_path):
 @pytest.mark.slow
 def test_a_plan_has_both_programs_of_a_step(folder):
     given = settings(folder)
-    found = report.arithmetic(given)
+    found = report.arithmetic(of_config(given))
     found = report.with_compiler(found, given, chips.topology("cpu:8"))
     before = found["prepare"]
     assert before["bytes_per_device"]["optimizer"] == found["bytes_per_device"]["optimizer"]
@@ -258,7 +260,7 @@ def test_the_config_follows_its_folders(folder, tmp_path):
     found = {"tasks": {"preference_files": measured}}
     (folder / "reward" / "rewards.json").write_text(json.dumps(found))
     made = ppo.get_config(folders)
-    config.check(made)
+    of_config(made)
     assert (made.model.reward.shift, made.model.reward.scale) == (-0.5, 2.0)
     assert made.model.end_id == END
     assert made.data.lengths.to_dict() == {"inputs": 8, "targets": 6, "pretraining": 15}
@@ -268,11 +270,11 @@ def test_the_config_follows_its_folders(folder, tmp_path):
     made = ppo.get_config(f"{tmp_path / 'sft'}:{folder / 'reward'}")
     assert made.data.settings.template == "chatml"
     made.optimizer.learning_rate = 1e-5
-    built = model_side.build(made, devices=jax.devices()[:1])
+    built = model_side.build(of_config(made), devices=jax.devices()[:1])
     # Ten iterations of eight updates, from a tenth.
     rates = [float(built.schedule(n)) for n in (0, 80, 5000)]
     np.testing.assert_allclose(rates, [9e-7, 1e-5, 1e-5], rtol=1e-6)
-    config.check(ppo.get_config("175b"))
+    of_config(ppo.get_config("175b"))
     for folders, message in (
         (f"{folder / 'sft'}", "lacks the model to start from, or the reward model"),
         (f"{folder / 'sft'}:{folder / 'sft'}", "the second folder has a gpt2"),
@@ -310,14 +312,14 @@ def test_a_process_killed_within_a_rollout_or_update_goes_on_bit_for_bit(folder,
     again = settings(folder)
     again.workdir = str(tmp_path / "run")
     path = tmp_path / "settings.json"
-    path.write_text(json.dumps(config.to_dict(again)))
+    path.write_text(json.dumps(config.to_dict(parse(again))))
     command = [sys.executable, "-m", "tests.programs.killed_run", str(path), *killed.split()]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == -signal.SIGKILL, process.stderr
     # A save waits for the one before, so that in the third step the first checkpoint is there.
     found = checkpoints.checkpoint_steps(tmp_path / "run" / "checkpoints")
     assert found or not killed.startswith("3")
-    train.train(again)
+    train.main(parse(again))
     assert_same(stored(again.workdir, STEPS), stored(folder / "run", STEPS))
 
 
@@ -327,7 +329,7 @@ def test_two_processes_compute_what_eight_devices_do(folder, tmp_path):
     together.workdir = str(tmp_path / "run")
     together.mesh = {"data": 1, "fsdp": 2, "expert": 1, "model": 1}
     path = tmp_path / "settings.json"
-    path.write_text(json.dumps(config.to_dict(together)))
+    path.write_text(json.dumps(config.to_dict(parse(together))))
     program = f"from t5x_like import config, train; train.train(config.load({str(path)!r}))"
     runs = [
         subprocess.Popen(
@@ -381,7 +383,7 @@ def test_what_a_run_lacks_is_named(folder, changes, message):
                 node = node[parent]
             node[last] = value
     with pytest.raises(ValueError, match=message):
-        model_side.build(given).initial_state()
+        model_side.build(of_config(given)).initial_state()
 
 
 def test_only_systems_that_prepare_batches_have_several_updates(folder):
@@ -390,4 +392,4 @@ def test_only_systems_that_prepare_batches_have_several_updates(folder):
     given.optimizer = {"name": "sgd", "schedule": "constant", "learning_rate": 0.1}
     given.data.objective, given.initialize, given.loss = "language_modeling", "", {}
     with pytest.raises(ValueError, match=r"train.minibatches=2: a step of this gpt2 has one"):
-        model_side.build(given)
+        model_side.build(of_config(given))

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from t5x_like import partitioning, systems
 from t5x_like.config import defaults
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import preferences
 from t5x_like.pretrained import from_pretrained
 from t5x_like.systems import gpt2, gpt3, llama, reward_model, t5
@@ -167,7 +168,7 @@ def test_a_reward_model_starts_with_the_trunk_of_a_folder(tmp_path):
     config.initialize = str(tmp_path)
     config.data.objective = "comparisons"
     config.optimizer = {"name": "sgd", "schedule": "constant", "learning_rate": 0.1}
-    params = model_side.build(config, devices=jax.devices()[:1]).initial_state().params
+    params = model_side.build(of_config(config), devices=jax.devices()[:1]).initial_state().params
     found = flax.traverse_util.flatten_dict(params["trunk"], sep="/")
     expected = flax.traverse_util.flatten_dict(source.params, sep="/")
     assert found.keys() == expected.keys()

@@ -12,6 +12,7 @@ from t5x_like import config, partitioning, systems
 from t5x_like.decoding.generator import Generator
 from t5x_like.evaluation.while_training import Evaluator, Schedule
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.inference.likelihood import Pair, PromptFormat, Scorer
 from t5x_like.losses import preferences
 from t5x_like.models.feed_forward.undropped import undropped
@@ -218,13 +219,13 @@ def test_a_measure_of_texts_without_a_probability_is_refused_before_training():
     settings.optimizer = {"name": "sgd", "schedule": "constant", "learning_rate": 0.1}
     settings.mesh = {"data": 1}
     settings.train.steps, settings.evaluate.every = 4, 2
-    models = {"": model_side.build(settings, devices=jax.devices()[:1])}
+    models = {"": model_side.build(of_config(settings), devices=jax.devices()[:1])}
     needed = {"models": models, "data": {}, "batches": None}
     settings.evaluate.measures = {"loss": {}, "documents": {"every": 0}}
-    Evaluator(Schedule(settings), settings, **needed)
+    Evaluator(Schedule(of_config(settings)), **needed)
     settings.evaluate.measures.documents.every = 2
     with pytest.raises(ValueError, match=r"model\.router='expert_choice'"):
-        Evaluator(Schedule(settings), settings, **needed)
+        Evaluator(Schedule(of_config(settings)), **needed)
 
 
 def test_compared_models_are_trained_without_noise():

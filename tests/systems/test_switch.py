@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from configs import switch as configs
-from t5x_like import config, systems
+from t5x_like import systems
+from t5x_like.experiment.run import of_config
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.feed_forward import moe, routers
@@ -85,7 +86,7 @@ def test_the_second_layer_of_two_is_sparse_and_in_c_every_one(tower):
 @pytest.mark.parametrize("size", ["demo", *switch.SIZES])
 def test_the_configs_are_valid(size):
     made = configs.get_config(size)
-    config.check(made)
+    of_config(made)
     systems.build(made.system, made.model.to_dict())
     known = inspect.signature(switch.loss).parameters
     assert set(made.loss) <= set(known)

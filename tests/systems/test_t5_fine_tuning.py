@@ -12,6 +12,7 @@ import pytest
 
 from t5x_like import systems
 from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.pretrained import Pretrained, from_pretrained
 from t5x_like.systems import t5
 
@@ -50,7 +51,7 @@ def steps(folder, size, number, **changes):
     config = configs.get_config(size)
     config.initialize, config.model.dropout = str(folder), 0.0
     config.update_from_flattened_dict(changes)
-    model = model_side.build(completion.complete(config))
+    model = model_side.build(completion.complete(of_config(config)))
     state = model.initial_state()
     found = [flat(state.params)]
     for _ in range(number):

@@ -17,6 +17,7 @@ from configs import tinybert as configs
 from t5x_like import losses, systems
 from t5x_like.config import defaults
 from t5x_like.experiment import completion, model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.hf import weight_map
 from t5x_like.hf.systems import bert as bert_folders
 from t5x_like.losses import distillation
@@ -114,7 +115,7 @@ def settings(folder, model):
 def golden(folders):
     """A student and its teacher with the weights of the golden file, its batch and its arrays."""
     student, teacher = folders
-    model = model_side.build(settings(student, task(teacher)), devices=jax.devices()[:1])
+    model = model_side.build(of_config(settings(student, task(teacher))), devices=jax.devices()[:1])
     params = model.initial_state().params
     for name in ("hidden_map", "embedding_map"):
         params[name] = {"kernel": jnp.asarray(drawn_weights.draw(name, (12, 24)))}
@@ -256,14 +257,14 @@ def test_a_student_as_deep_as_its_teacher_or_with_another_map_is_not_refused():
 
 def test_general_distillation_starts_at_random_beside_its_teacher(folders, tmp_path):
     _, teacher = folders
-    model = model_side.build(settings(teacher, TINY), devices=jax.devices()[:1])
+    model = model_side.build(of_config(settings(teacher, TINY)), devices=jax.devices()[:1])
     params = jax.device_get(model.initial_state().params)
     weights = load_file(teacher / "model.safetensors")
     words = params["teacher"]["embeddings"]["token"]["embedding"]
     np.testing.assert_array_equal(words, weights["bert.embeddings.word_embeddings.weight"])
     assert 0.015 < np.std(params["embeddings"]["token"]["embedding"]) < 0.025
     with pytest.raises(ValueError, match="initialize is not set"):
-        model_side.build(settings("", TINY))
+        model_side.build(of_config(settings("", TINY)))
     model.pretrained(params).save_pretrained(tmp_path / "out")
     stored = json.loads((tmp_path / "out" / "config.json").read_text())
     assert stored["architectures"] == ["BertModel"]
@@ -298,7 +299,7 @@ def test_a_random_start_reads_the_teacher_alone(folders):
     student, teacher = folders
     model = task(teacher, start="random")
     config = settings(student, model)
-    params = model_side.build(config, devices=jax.devices()[:1]).initial_state().params
+    params = model_side.build(of_config(config), devices=jax.devices()[:1]).initial_state().params
     words = load_file(student / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     assert np.abs(np.asarray(params["embeddings"]["token"]["embedding"]) - words).min() > 0
 
@@ -307,10 +308,10 @@ def test_a_teacher_without_the_head_is_refused(folders, tmp_path):
     student, _ = folders
     model = task(student)  # which has fewer layers than a teacher
     with pytest.raises(ValueError, match=r"student lacks .*layer.2"):
-        model_side.build(settings(student, model)).initial_state()
+        model_side.build(of_config(settings(student, model))).initial_state()
     headless = write(tmp_path / "headless", "teacher", TEACHER | {"head": "features"})
     with pytest.raises(ValueError, match=r"headless lacks classifier.bias, classifier.weight that"):
-        model_side.build(settings(student, task(headless))).initial_state()
+        model_side.build(of_config(settings(student, task(headless)))).initial_state()
     with pytest.raises(ValueError, match=r"has the head 'features'; .* fine-tune it first"):
         configs.get_config(f"prediction:{headless}")
     with pytest.raises(ValueError, match=r"configs/tinybert.py:prediction lacks its teacher"):
@@ -331,10 +332,11 @@ def test_the_config_of_a_step_comes_from_the_teacher(folders, step, weights, rat
     config = configs.get_config(f"{step}:{teacher}")
     config.system = "tinybert"
     config.model = TINY | config.model.to_dict() | {"dropout": 0.1, "dtype": "float32"}
-    made = completion.complete(config)
-    assert (made.model.head, made.model.labels) == ("classification", LABELS)
-    assert made.model.teacher.folder == str(teacher)
-    assert made.optimizer.learning_rate == rate
-    assert weights.items() <= made.loss.to_dict().items()
+    completed = completion.complete(of_config(config))
+    made = completed.settings
+    assert (made.model["head"], made.model["labels"]) == ("classification", LABELS)
+    assert made.model["teacher"]["folder"] == str(teacher)
+    assert made.optimizer["learning_rate"] == rate
+    assert weights.items() <= made.loss.items()
     assert made.data.task == "labelled_files"
-    assert model_side.build(made).module.teacher_layers == (2, 4)
+    assert model_side.build(completed).module.teacher_layers == (2, 4)

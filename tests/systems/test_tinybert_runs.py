@@ -8,8 +8,9 @@ import pytest
 
 from t5x_like import partitioning
 from t5x_like.checkpoints import Checkpoints
-from t5x_like.config import to_dict
+from t5x_like.config import parse, to_dict
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.studies import cells, definition
 from t5x_like.systems import bert, tinybert
 from tests.systems.test_tinybert import settings
@@ -32,10 +33,10 @@ def teacher(tmp_path_factory):
     config.system = "bert"
     config.optimizer.frozen = ()
     folder = tmp_path_factory.mktemp("teacher")
-    state = model_side.build(config).initial_state()
+    state = model_side.build(of_config(config)).initial_state()
     # Weights so large that its layers differ.
     params = jax.tree.map(lambda x: 10 * x if x.ndim > 1 else x, state.params)
-    with Checkpoints(folder, metadata={"config": to_dict(config)}) as saver:
+    with Checkpoints(folder, metadata={"config": to_dict(parse(config))}) as saver:
         saver.save(1, state.replace(params=params), {0: b""})
     return folder
 
@@ -84,10 +85,10 @@ def general(teacher, tmp_path_factory):
     """General distillation on eight devices: its model, a checkpoint of step 2, its parameters."""
     config = sharded(teacher, student())
     config.optimizer.frozen = ("teacher", "head")
-    model = model_side.build(config)
+    model = model_side.build(of_config(config))
     folder = tmp_path_factory.mktemp("general")
     state, _ = step_on(model, model.initial_state(), range(2))
-    with Checkpoints(folder, metadata={"config": to_dict(config)}) as saver:
+    with Checkpoints(folder, metadata={"config": to_dict(parse(config))}) as saver:
         saver.save(2, state, {0: b""})
     return model, folder, jax.device_get(state.params)
 
@@ -117,7 +118,7 @@ def test_general_distillation_on_eight_devices_is_that_on_one(general, teacher):
     several, *_ = general
     config = several.config.copy_and_resolve_references()
     config.mesh = {"data": 1, "fsdp": 1, "expert": 1, "model": 1}
-    one = model_side.build(config, devices=jax.devices()[:1])
+    one = model_side.build(of_config(config), devices=jax.devices()[:1])
     (_, [found]), (_, [expected]) = (
         step_on(model, model.initial_state(), range(1)) for model in (several, one)
     )
@@ -129,7 +130,9 @@ def test_general_distillation_on_eight_devices_is_that_on_one(general, teacher):
 
 def test_a_task_starts_from_the_student_of_general_distillation(general, teacher):
     _, folder, own = general
-    model = model_side.build(settings(folder, of_task(teacher)), devices=jax.devices()[:1])
+    model = model_side.build(
+        of_config(settings(folder, of_task(teacher))), devices=jax.devices()[:1]
+    )
     params = jax.device_get(model.initial_state().params)
     for part in ("embeddings", "encoder", "hidden_map", "embedding_map"):
         jax.tree.map(np.testing.assert_array_equal, params[part], own[part])

@@ -3,8 +3,9 @@
 import pytest
 
 from configs import transformer as configs
-from t5x_like import config, systems
+from t5x_like import systems
 from t5x_like.decoding.settings import GenerationSettings
+from t5x_like.experiment.run import of_config
 from t5x_like.systems import transformer
 from t5x_like.training import schedules
 
@@ -14,7 +15,7 @@ ROWS_OF_THE_LOSS = {"d_smoothing_0.0": 0.0, "d_smoothing_0.2": 0.2}
 @pytest.mark.parametrize("size", ["demo", *transformer.SIZES, *ROWS_OF_THE_LOSS])
 def test_every_size_is_a_config(size):
     made = configs.get_config(size)
-    config.check(made)
+    of_config(made)
     systems.build("transformer", made.model.to_dict())
     if size != "demo":
         expected = transformer.SIZES.get(size, transformer.SIZES["base"])

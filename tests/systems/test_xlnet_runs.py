@@ -10,9 +10,11 @@ import optax
 import pytest
 
 from configs import xlnet as configs
-from t5x_like import config, partitioning, systems, train
+from t5x_like import partitioning, systems, train
 from t5x_like.checkpoints import Checkpoints
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.losses import masked_lm
 from t5x_like.studies import estimate
 from t5x_like.systems import bert, xlnet
@@ -68,7 +70,7 @@ def started(model):
 
 @pytest.mark.slow
 def test_a_run_resumes_bit_for_bit_with_its_memory(tmp_path):
-    model = model_side.build(settings())
+    model = model_side.build(of_config(settings()))
     expected, losses = step_on(model, started(model), range(4))
     assert expected.carry["hidden"].shape == (ROWS, 2, 7, 16)
     assert expected.carry["real"].all()
@@ -86,7 +88,7 @@ def test_a_run_resumes_bit_for_bit_with_its_memory(tmp_path):
 
 
 def test_a_model_without_memory_has_an_empty_one():
-    model = model_side.build(settings(memory=0))
+    model = model_side.build(of_config(settings(memory=0)))
     rows = batch(0)
     assert model.initial_carry(model.put(rows)) == {}
     params = jax.eval_shape(lambda: nn.unbox(model.module.init(jax.random.key(0), rows)))["params"]
@@ -117,7 +119,7 @@ def test_rows_that_do_not_go_on_are_refused_before_work_starts(tmp_path, capsys,
     if "objective" in changes:
         made.data.objective_settings = {}
     with pytest.raises(SystemExit) as error:
-        train.train(made)
+        train.main(parse(made))
     assert error.value.code == 2
     [line] = capsys.readouterr().err.strip().splitlines()
     assert message in line
@@ -125,7 +127,7 @@ def test_rows_that_do_not_go_on_are_refused_before_work_starts(tmp_path, capsys,
 
 @pytest.mark.parametrize("size", ["demo", *xlnet.SIZES])
 def test_configs_are_valid(size):
-    config.check(configs.get_config(size))
+    of_config(configs.get_config(size))
 
 
 KINDS, MASK, TWINS = 8, 3, 64

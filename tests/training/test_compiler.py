@@ -6,6 +6,7 @@ import pytest
 
 from configs import t5
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import chips
 from t5x_like.training import compiler
 
@@ -51,7 +52,7 @@ def test_libtpu_takes_the_options(preset):
 def test_a_run_on_other_devices_ends_and_evaluation_of_it_does_not():
     settings = t5.get_config("demo")
     settings.train.compiler = "overlap"
-    model = model_side.build(settings, devices=jax.devices()[:1])
+    model = model_side.build(of_config(settings), devices=jax.devices()[:1])
     assert model.eval_step is not None
     with pytest.raises(ValueError, match=r"train.compiler='overlap' is for tpu"):
         model.train_step  # noqa: B018

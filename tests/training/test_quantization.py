@@ -13,7 +13,9 @@ import pytest
 
 from configs import t5 as t5_config
 from t5x_like import systems
+from t5x_like.config import parse
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import batches, chips, compiling
 from t5x_like.systems import llama, t5
 from tests.traced_steps import products_of, training_step
@@ -128,7 +130,7 @@ def test_libtpu_compiles_a_training_step_with_it():
     settings.model.update({"quantization": "int8", "dtype": "bfloat16", "remat": "full"})
     settings.data.update({"batch_size": 4, "lengths": {"inputs": 128, "targets": 128}})
     settings.mesh = {"data": 2, "fsdp": 1, "expert": 1, "model": 2}
-    model = model_side.build(settings, devices=chips.topology("v5e:2x2").devices())
-    update = compiling.compile_step(model, batches.batch(settings))["update"]
+    model = model_side.build(of_config(settings), devices=chips.topology("v5e:2x2").devices())
+    update = compiling.compile_step(model, batches.batch(parse(settings).data))["update"]
     # Two of the three products of a kernel, and the forward pass that remat repeats.
     assert 0.5 < update.int8_flops / update.flops < 0.75

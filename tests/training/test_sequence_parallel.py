@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from t5x_like import config
 from t5x_like.experiment import model_side
+from t5x_like.experiment.run import of_config
 from t5x_like.planning import batches, compiling
 from t5x_like.training import metrics
 
@@ -22,9 +22,9 @@ def step(name, *, sequence_parallel, lengths):
         if name.endswith("layers"):
             settings.model[name] = 5
     settings.train.sequence_parallel = sequence_parallel
-    config.check(settings)
-    own = batches.largest(settings)
-    model = model_side.build(own.config)
+    of_config(settings)
+    own = batches.largest(of_config(settings))
+    model = model_side.build(of_config(own.config))
     random = np.random.default_rng(0)
     batch = {
         name: random.integers(1, 9, x.shape).astype(x.dtype)

@@ -1,0 +1,93 @@
+"""Configs: ml_collections at the edge, made the typed settings of a run by `parse`."""
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ml_collections
+
+from t5x_like import paths
+from t5x_like.config import run_settings
+from t5x_like.config.run_settings import LARGEST, RunSettings, check_renamed, to_dict
+from t5x_like.names import note_code
+
+__all__ = [
+    "LARGEST",
+    "SETTINGS",
+    "RunSettings",
+    "check_renamed",
+    "defaults",
+    "load",
+    "of_stored",
+    "one_line_errors",
+    "parse",
+    "to_dict",
+]
+
+# Every setting by its dotted name, its default and its meaning.
+SETTINGS = {name: (default, text) for name, default, text in run_settings.documentation()}
+
+
+def defaults() -> ml_collections.ConfigDict:
+    """A config with every setting at its default, for a file in configs/ to change."""
+    return ml_collections.ConfigDict(dataclasses.asdict(RunSettings()))
+
+
+def parse(config: ml_collections.ConfigDict) -> RunSettings:
+    """Return a config as typed settings, which never change; references have their values.
+
+    Raises:
+        ValueError: as `run_settings.read`.
+    """
+    return run_settings.read(config.to_dict())
+
+
+def of_stored(stored: Mapping[str, Any]) -> RunSettings:
+    """Return the settings that a run wrote; those that are newer than it have their defaults.
+
+    Raises:
+        ValueError: as `run_settings.read`.
+    """
+    return run_settings.read(_upgraded(stored))
+
+
+def load(path: paths.Path | str) -> ml_collections.ConfigDict:
+    """The config that a run wrote (config.json), as `of_stored` reads it, to be changed.
+
+    Raises:
+        ValueError: the file is not a JSON object of settings, or as `of_stored`.
+    """
+    try:
+        stored = json.loads(paths.path(path).read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"{path} has a JSON {type(stored).__name__}, and no settings")
+    note_code(stored, folder=path)
+    return ml_collections.ConfigDict(dataclasses.asdict(of_stored(stored)))
+
+
+def _upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an older run under the names that they have now."""
+    tree = dict(stored)
+    if score := dict(tree.pop("score", None) or {}):  # now in evaluate.measures
+        predictions = score.pop("predictions", "")
+        own = {"predictions": predictions, "measures": {score["kind"]: score}}
+        tree["evaluate"] = {**tree.get("evaluate", {}), **own}
+    return tree
+
+
+@contextlib.contextmanager
+def one_line_errors(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
+    """Turn errors of these kinds into one line on standard error and an exit status.
+
+    Without `kinds` it is the errors that wrong settings and files cause.
+    """
+    try:
+        yield
+    except kinds or (ValueError, OSError) as error:  # noqa: B030 - a tuple of classes
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        sys.exit(status)

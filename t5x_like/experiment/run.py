@@ -1,0 +1,377 @@
+"""A run: its settings as phases and tasks, and what they name, each opened once."""
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ml_collections
+
+from t5x_like import paths, systems
+from t5x_like.config import parse
+from t5x_like.config.run_settings import DataSettings, EvaluateSettings, RunSettings, changed
+from t5x_like.experiment import text_data
+from t5x_like.experiment.text_data import TextData
+from t5x_like.names import choose
+from t5x_like.pretrained.weight_source import Source, open_source
+from t5x_like.systems.system import System, Task
+
+AUTO = "auto"  # as many batches as one pass over the rows of a task has
+# Settings that the tasks of a run share: the vocabulary of the parameters, the shards of positions.
+_SHARED = {"data": ("vocabulary", "shards"), "evaluate": ("every",)}
+# Settings that each task has for itself, {} by default.
+_OWN = ("loss", "predict", "decode")
+_HEAD = ("head", "labels", "dropout")  # the settings of `model` that a head may have for itself
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """A task of a run, in one of its phases or in none, with all settings that are its own.
+
+    Attributes:
+        name: its key in `tasks`; "" for the only task of a run.
+        system: the name of the system.
+        model: the settings of the network with the head of this task.
+        data, loss, evaluate, predict, decode: see `RunSettings`.
+        share: its weight in the choice of the task of a step.
+        batches: its batches in an epoch; AUTO, one pass over its rows, before they are counted;
+            None where the tasks are drawn by share.
+    """
+
+    name: str = ""
+    system: str
+    model: Mapping[str, Any]
+    data: DataSettings
+    loss: Mapping[str, Any]
+    evaluate: EvaluateSettings
+    predict: Mapping[str, Any]
+    decode: Mapping[str, Any]
+    share: float = 1.0
+    batches: int | str | None = None
+
+    @functools.cached_property
+    def task(self) -> Task:
+        """What the system declares for the head.
+
+        Raises:
+            ValueError: there is no such system, or it is not trained with this head.
+        """
+        return systems.find(self.system).task(self.model)
+
+    @functools.cached_property
+    def text(self) -> TextData:
+        """The vocabulary, objective, converter and labels of the data.
+
+        Raises:
+            ValueError: as `text_data.build`.
+        """
+        return text_data.build(self.data, start=self._start())
+
+    def _start(self) -> int | None:
+        """The network's own first token of the decoder, if it has one.
+
+        Pegasus begins with padding and mBART with a language, whatever their vocabulary's begin is.
+        """
+        if not self.system:
+            return None
+        setting = systems.find(self.system).generation.get("decoder_start_token_id", "")
+        return self.model.get(setting)
+
+    @property
+    def weight(self) -> float:
+        """Its share of the steps, up to a factor that the tasks of a run have in common."""
+        return float(self.batches) if isinstance(self.batches, int) else self.share
+
+    @property
+    def evaluated(self) -> dict[str, str]:
+        """The data tasks that it is evaluated on, by the name that their numbers begin with."""
+        tasks = self.evaluate.tasks or (self.data.task,)
+        return {f"{self.name}/{task}" if self.name else task: task for task in tasks}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Phase:
+    """A part of a run that has its own data settings.
+
+    Attributes:
+        name: the key in `phases`, "" for the only phase of a run without phases.
+        first, last: the number of steps taken when the phase begins, and when it ends.
+        reading: the name of the phase at whose start the data was opened: the phase itself, or the
+            one before it where only the batch size changes, and reading continues.
+        data: the settings of the data, before the changes of each task.
+        parts: the tasks.
+    """
+
+    name: str
+    first: int
+    last: int
+    reading: str
+    data: DataSettings
+    parts: tuple[Part, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A run, or the model and data that a config names for another command.
+
+    Attributes:
+        settings: of the run.
+
+    Raises:
+        ValueError: `train.phases` does not list `phases`, the steps do not add up to `train.steps`,
+            a phase changes a setting that is not in `data` or cannot change, a task has a key that
+            tasks do not have, or a batch size does not fit.
+    """
+
+    settings: RunSettings
+
+    def __post_init__(self) -> None:
+        # Made now, so that a mistake in them is an error here.
+        assert self.parts
+        assert self.phases
+
+    @functools.cached_property
+    def system(self) -> System:
+        """The system of the network.
+
+        Raises:
+            ValueError: there is no such system.
+        """
+        return systems.find(self.settings.system)
+
+    @functools.cached_property
+    def source(self) -> Source | None:
+        """The folder `initialize`; None where the run starts with random parameters.
+
+        Raises:
+            ValueError: as `open_source`.
+        """
+        folder = self.settings.initialize
+        return open_source(paths.path(folder)) if folder else None
+
+    @functools.cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The tasks of the run, with the data of no phase."""
+        return _parts(self.settings, self.settings.data)
+
+    @functools.cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases in the order of `train.phases`; a run without phases is one.
+
+        A phase that changes nothing but `batch_size` continues reading where the phase before
+        stopped; any other phase opens its data anew, in another order, because it has another
+        `data.seed`.
+        """
+        return _phases(self.settings)
+
+    def phase_at(self, step: int) -> Phase:
+        """The phase in which a run takes this step; the last phase for any step after the end."""
+        return next((phase for phase in self.phases if step <= phase.last), self.phases[-1])
+
+    @property
+    def heads(self) -> dict[str, dict[str, Any]]:
+        """The `model.head` of a network with the heads of all tasks; {} if no task sets a head."""
+        return _heads(self.settings)
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """The settings of the network with the heads of all tasks."""
+        return {**self.settings.model, **({"head": self.heads} if self.heads else {})}
+
+    def replace(self, **sections: Any) -> "Run":
+        """Return a run with other sections of settings."""
+        run = Run(dataclasses.replace(self.settings, **sections))
+        if "source" in vars(self) and run.settings.initialize == self.settings.initialize:
+            vars(run)["source"] = self.source  # a folder is opened once
+        return run
+
+
+def of_config(config: ml_collections.ConfigDict) -> Run:
+    """Return the run that a config describes.
+
+    Raises:
+        ValueError: as `config.parse` and `Run`.
+    """
+    return Run(parse(config))
+
+
+def choose_part(parts: Iterable[Part], *, name: str | None) -> Part:
+    """The task that the flag --task of a command names; without it the only task of a run.
+
+    Raises:
+        ValueError: the run has no such task, or several and none is named.
+    """
+    tasks = {part.name: part for part in parts}
+    if "" in tasks:
+        if name:
+            raise ValueError(f"--task={name!r}: this run has only one task: omit --task")
+        return tasks[""]
+    if not name:
+        raise ValueError(
+            f"--task is not set, and this run has several tasks: choose one of {', '.join(tasks)}"
+        )
+    return choose("--task", name, tasks)
+
+
+def _heads(settings: RunSettings) -> dict[str, dict[str, Any]]:
+    models = {name: task.get("model", {}) for name, task in settings.tasks.items()}
+    return {
+        name: {
+            "head": model["head"],
+            "labels": model.get("labels", settings.model.get("labels", 0)),
+            **({"dropout": model["dropout"]} if "dropout" in model else {}),
+        }
+        for name, model in models.items()
+        if "head" in model
+    }
+
+
+def _parts(settings: RunSettings, data: DataSettings) -> tuple[Part, ...]:
+    """The tasks of a run, whose changes of `data` and `evaluate` come after those of a phase."""
+    if not settings.tasks:
+        if settings.model.get("head") == "":
+            raise ValueError("tasks is empty, and model.head is not set: set one of them")
+        shared = {name: getattr(settings, name) for name in ("system", "model", "evaluate", *_OWN)}
+        return (Part(data=data, **shared),)
+    heads = _heads(settings)
+    if heads and (missing := [name for name in settings.tasks if name not in heads]):
+        raise ValueError(
+            f"tasks.{missing[0]}.model.head is not set: set the head of each task, or of none of "
+            "them if the system has no heads"
+        )
+    parts = tuple(_part(settings, data, name) for name in settings.tasks)
+    without = [part.name for part in parts if part.batches is None]
+    if without and len(without) < len(parts):
+        raise ValueError(
+            f"tasks.{without[0]}.batches is not set, and other tasks have it: set it for all of "
+            "them, or for none to draw the tasks by their share"
+        )
+    return parts
+
+
+def _part(settings: RunSettings, data: DataSettings, name: str) -> Part:
+    where, own = f"tasks.{name}", settings.tasks[name]
+    if not re.fullmatch(r"\w+", name):
+        raise ValueError(f"tasks has the name {name!r}: use letters, digits and underscores")
+    _check_keys(where, own, ("model", "share", "batches", *_SHARED, *_OWN))
+    share, batches = own.get("share", 1.0), own.get("batches")
+    if not isinstance(share, int | float) or share <= 0:
+        raise ValueError(f"{where}.share={share!r} must be a number above 0")
+    if batches not in (None, AUTO) and (type(batches) is not int or batches < 1):
+        raise ValueError(f"{where}.batches={batches!r} must be 1 or more, or {AUTO!r} for one pass")
+    if batches is not None and "share" in own:
+        raise ValueError(f"{where} has both share and batches, of which it can have one")
+    model = own.get("model", {})
+    _check_keys(f"{where}.model", model, _HEAD)
+    part = Part(
+        name=name,
+        system=settings.system,
+        model={**settings.model, **model},
+        data=_changed(data, own, section="data", where=where),
+        evaluate=_changed(settings.evaluate, own, section="evaluate", where=where),
+        share=float(share),
+        batches=batches,
+        **{section: own.get(section, {}) for section in _OWN},
+    )
+    rows, train = part.data.batch_size, settings.train
+    if rows < 1 or rows % (train.minibatches * train.microbatches):
+        minibatches = "" if train.minibatches == 1 else f"train.minibatches={train.minibatches}*"
+        raise ValueError(
+            f"{where}: data.batch_size={rows} must be a positive multiple of "
+            f"{minibatches}train.microbatches={train.microbatches}"
+        )
+    return part
+
+
+def _changed(settings: Any, own: Mapping[str, Any], *, section: str, where: str) -> Any:
+    """A section with the changes of a task."""
+    changes = own.get(section, {})
+    names = [one.name for one in dataclasses.fields(settings)]
+    allowed = [name for name in names if name not in _SHARED[section]]
+    _check_keys(f"{where}.{section}", changes, allowed)
+    return changed(settings, changes, prefix=f"{where}.{section}.")
+
+
+def _check_keys(where: str, keys: Iterable[str], allowed: Iterable[str]) -> None:
+    for key in keys:
+        choose(where, key, dict.fromkeys(allowed))
+
+
+def _phases(settings: RunSettings) -> tuple[Phase, ...]:
+    # The order is a setting because a ConfigDict sorts its keys.
+    names = settings.train.phases
+    if sorted(names) != sorted(settings.phases):
+        raise ValueError(
+            f"train.phases={names!r} must have each name in phases once, in the order of the run: "
+            f"{', '.join(settings.phases) or 'there are none'}"
+        )
+    phases: list[Phase] = []
+    for name in names:
+        changes = dict(settings.phases[name])
+        steps = changes.pop("steps", 0)
+        if not isinstance(steps, int) or steps < 1:
+            raise ValueError(
+                f"phases.{name}.steps={steps!r} must be 1 or more (the {len(names)} phases share "
+                f"train.steps={settings.train.steps})"
+            )
+        before = phases[-1] if phases else None
+        phases.append(_phase(settings, name, changes, before=before, steps=steps))
+    if not phases:
+        phases = [_of_data(settings, "", 0, settings.train.steps, "", settings.data)]
+    if phases[-1].last != settings.train.steps:
+        sizes = " + ".join(f"{phase.last - phase.first} ({phase.name})" for phase in phases)
+        raise ValueError(
+            f"train.steps={settings.train.steps} must be the sum of the phases' steps: "
+            f"{sizes} = {phases[-1].last}"
+        )
+    return tuple(phases)
+
+
+def _phase(
+    settings: RunSettings,
+    name: str,
+    changes: Mapping[str, Any],
+    *,
+    before: Phase | None,
+    steps: int,
+) -> Phase:
+    # The parameters belong to one vocabulary, and a position in the data to one number of shards.
+    known = [one.name for one in dataclasses.fields(settings.data)]
+    _check_keys(f"phases.{name}", changes, [one for one in known if one not in _SHARED["data"]])
+
+    def change(own: Mapping[str, Any]) -> DataSettings:
+        own = {key: _merged(getattr(settings.data, key), value) for key, value in own.items()}
+        return changed(settings.data, own, prefix=f"phases.{name}: data.")
+
+    if before is None:
+        return _of_data(settings, name, 0, steps, name, change(changes))
+    last = before.last + steps
+    same = change({"seed": before.data.seed, **changes})
+    if dataclasses.replace(same, batch_size=before.data.batch_size) == before.data:
+        return _of_data(settings, name, before.last, last, before.reading, same)
+    seed = settings.data.seed + settings.train.phases.index(name)
+    return _of_data(settings, name, before.last, last, name, change({"seed": seed, **changes}))
+
+
+def _merged(before: Any, value: Any) -> Any:
+    """A value, which changes only some entries of a mapping."""
+    if not isinstance(before, Mapping) or not isinstance(value, Mapping):
+        return value
+    return {**before, **{key: _merged(before.get(key), own) for key, own in value.items()}}
+
+
+def _of_data(
+    settings: RunSettings, name: str, first: int, last: int, reading: str, data: DataSettings
+) -> Phase:
+    """The phase with these settings of the data."""
+    where = f"phases.{name}: " if name else ""
+    if data.batch_size < 1:
+        raise ValueError(f"{where}data.batch_size={data.batch_size} must be 1 or more")
+    train = settings.train
+    cuts = {"minibatches": train.minibatches, "microbatches": train.microbatches}
+    if data.batch_size % math.prod(cuts.values()):
+        written = "*".join(f"train.{name}={n}" for name, n in cuts.items() if n > 1)
+        raise ValueError(f"{where}{written} does not divide data.batch_size={data.batch_size}")
+    return Phase(name, first, last, reading, data, _parts(settings, data))
