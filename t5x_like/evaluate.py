@@ -71,7 +71,8 @@ from t5x_like.evaluation.resources import Resources
 from t5x_like.experiment import command_line, completion, estimates, fingerprints, model_side
 from t5x_like.experiment.run import Part, Run
 from t5x_like.inference import text_model
-from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained import Pretrained
+from t5x_like.pretrained.loading import from_source
 from t5x_like.pretrained.weight_source import open_source
 
 
@@ -176,17 +177,10 @@ def _model(settings: RunSettings) -> tuple[Pretrained, dict[str, Any]]:
         folders = given.ensemble.split(",")
         return ensembles.load(folders, settings, mesh=mesh, average=given.average)
     path = completion.model_folder(settings, checkpoint=given.checkpoint)
-    run = open_source(path).run
-    _check_vocabulary(run, settings.data.vocabulary)
-    pretrained = from_pretrained(
-        path,
-        mesh=mesh,
-        param_dtype="float32",
-        average=given.average,
-        whole=True,
-        **settings.model,
-    )
-    return pretrained, run
+    source = open_source(path, average=given.average, whole=True)
+    _check_vocabulary(source.run, settings.data.vocabulary)
+    pretrained = from_source(source, mesh=mesh, param_dtype="float32", **settings.model)
+    return pretrained, source.run
 
 
 def _check_vocabulary(run: Mapping[str, Any], name: str) -> None:

@@ -82,7 +82,7 @@ from t5x_like.inference.dialog.dialog_settings import DialogSettings
 from t5x_like.inference.predictor import Predictor
 from t5x_like.inference.text_model import TextModel
 from t5x_like.names import hint
-from t5x_like.pretrained import from_pretrained
+from t5x_like.pretrained.loading import from_source
 from t5x_like.pretrained.weight_source import open_source
 from t5x_like.vocabularies.chat import find_template
 
@@ -120,11 +120,12 @@ def infer(run: Run) -> None:
     path = completion.model_folder(run.settings, checkpoint=given.checkpoint)
     dialog = dialog_settings.read(run.settings.dialog)  # a mistake there is one before work
     part = choose_part(run.phases[-1].parts, name=given.task)
-    before = open_source(path).run.get("fingerprints", {})
+    source = open_source(path, average=given.average)
+    before = source.run.get("fingerprints", {})
     fingerprints.check_vocabulary(
         before, part.text.vocabulary.digest, vocabulary=part.data.vocabulary
     )
-    pretrained = from_pretrained(path, average=given.average).for_task(part.name)
+    pretrained = from_source(source).for_task(part.name)
     kind = predictions.name_of(pretrained)
     mesh = functools.partial(partitioning.make_mesh, dataclasses.asdict(run.settings.mesh))
     if kind != predictions.TEXT:

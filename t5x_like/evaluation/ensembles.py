@@ -10,8 +10,9 @@ from t5x_like.config.run_settings import RunSettings
 from t5x_like.evaluation.held_out import Loss
 from t5x_like.evaluation.measure import Measure
 from t5x_like.experiment import fingerprints
-from t5x_like.pretrained import Pretrained, from_pretrained
+from t5x_like.pretrained import Pretrained
 from t5x_like.pretrained.combined import ensemble
+from t5x_like.pretrained.loading import from_source
 from t5x_like.pretrained.weight_source import data_settings, open_source
 
 
@@ -35,7 +36,7 @@ def load(
     for path in members:
         if not path.is_dir():
             raise ValueError(f"--ensemble: there is no folder {path}")
-    sources = [open_source(path) for path in members]
+    sources = [open_source(path, average=average) for path in members]
     wanted = vocabularies.load(settings.data.vocabulary)
     for path, source in zip(members, sources, strict=True):
         own = data_settings(source)
@@ -54,9 +55,7 @@ def load(
                 f"--ensemble: the labels of {path} are {', '.join(map(str, labels[0]))}, and those "
                 f"of the config {', '.join(map(str, labels[1]))}"
             )
-    models = [
-        from_pretrained(path, mesh=mesh, param_dtype="float32", average=average) for path in members
-    ]
+    models = [from_source(source, mesh=mesh, param_dtype="float32") for source in sources]
     return ensemble(models), sources[0].run
 
 

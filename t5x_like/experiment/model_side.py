@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,9 +13,9 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from t5x_like import partitioning, stop_signal, systems
+from t5x_like import names, partitioning, stop_signal, systems
 from t5x_like.decoding.settings import GenerationSettings
-from t5x_like.experiment import optimizer_state, system_tasks
+from t5x_like.experiment import optimizer_state
 from t5x_like.experiment.run import Part, Run
 from t5x_like.experiment.starting_parameters import Reader
 from t5x_like.models.blocks.stack import logical_axes
@@ -24,6 +25,7 @@ from t5x_like.systems.system import Task
 from t5x_like.training import (
     compiler,
     flops,
+    frozen,
     metrics,
     optimizers,
     state,
@@ -348,7 +350,7 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
     compiler.find(settings.train.compiler)
     network = systems.build(settings.system, run.network)
     for part in run.parts:
-        system_tasks.check(run, part)
+        _check_task(run, part)
     mesh = partitioning.make_mesh(dataclasses.asdict(settings.mesh), devices=devices)
     cuts = {"sequence_parallel": settings.train.sequence_parallel}
     boxed = jax.eval_shape(lambda: _init(network, seed=0))
@@ -370,7 +372,7 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
         start=next((one.task.start for one in run.parts if one.task.start is not None), None),
         has_memory=any(one.task.carry is not None for one in run.parts),
     )
-    loss = functools.partial(system_tasks.loss, optimizer=settings.optimizer, axes=params_axes)
+    loss = functools.partial(_loss, optimizer=settings.optimizer, axes=params_axes)
     models = {}
     for part in run.parts:
         module = network.clone(task=part.name) if heads else network
@@ -378,7 +380,7 @@ def build_tasks(run: Run, *, devices: Sequence[jax.Device] | None = None) -> dic
             part=part,
             module=module,
             loss=loss(part, module),
-            prepare=system_tasks.prepare(part, module),
+            prepare=_prepare(part, module),
         )
     return models
 
@@ -399,3 +401,76 @@ def _read_only(state: TrainState) -> TrainState:
 def _init(module: nn.Module, *, seed: int) -> PyTree:
     """The boxed parameters."""
     return module.init(jax.random.key(seed), module.example_batch())["params"]
+
+
+def _check_task(run: Run, part: Part) -> None:
+    """Check that a run has what the system's task for a part of it needs.
+
+    Raises:
+        ValueError: the system does not train such a head, or the run lacks a setting for it.
+    """
+    task = part.task
+    if task.start_required and not run.settings.initialize:
+        raise ValueError("initialize is not set: name the folder of the model to start from")
+    _check_minibatches(run, part)
+    objective = part.data.objective
+    if task.objective and objective != task.objective:
+        where = f"tasks.{part.name}." if part.name else ""
+        head = part.model.get("head")
+        network = f"the head {head!r}" if head else f"this {part.system}"
+        raise ValueError(
+            f"{where}data.objective={objective!r}: {network} reads the examples of "
+            f"{task.objective!r} alone"
+        )
+
+
+def _check_minibatches(run: Run, part: Part) -> None:
+    for name in ("minibatches", "inner_epochs"):
+        number = getattr(run.settings.train, name)
+        if number > 1 and (part.task.prepare is None or part.task.carry is not None):
+            raise ValueError(
+                f"train.{name}={number}: a step of this {part.system} has one update, "
+                "since it prepares no batches (PPO does), or remembers them: set it to 1, and "
+                "train.microbatches to accumulate gradients"
+            )
+
+
+def _loss(
+    part: Part, module: nn.Module, *, optimizer: Mapping[str, Any], axes: PyTree
+) -> Callable[..., Any]:
+    """Bind the loss of a part to its settings.
+
+    Args:
+        optimizer: its settings, which say what is frozen.
+    """
+    task = part.task
+    own, shared = _keywords(task.loss), _keywords(task.prepare)
+    settings = {
+        name: value for name, value in part.loss.items() if name in own or name not in shared
+    }
+    # A loss gets the module, parameters, batch and key, and perhaps a memory: no settings.
+    given = (*list(inspect.signature(task.loss).parameters)[:4], "carry")
+    names.check_settings("loss", task.loss, settings, given=given)
+    made: Callable[..., Any] = functools.partial(task.loss, module, **settings)
+    trained = frozen.mask_of(optimizer, axes)
+    return made if trained is None else frozen.without_gradient(made, trained=trained)
+
+
+def _prepare(part: Part, module: nn.Module) -> Callable[..., Any] | None:
+    """Bind the `Task.prepare` of a part to its settings; None if it has none."""
+    task = part.task
+    if task.prepare is None:
+        return None
+    own = _keywords(task.prepare)
+    settings = {name: value for name, value in part.loss.items() if name in own}
+    given = list(inspect.signature(task.prepare).parameters)[:4]
+    names.check_settings("loss", task.prepare, settings, given=given)
+    return functools.partial(task.prepare, module, **settings)
+
+
+def _keywords(function: Callable[..., Any] | None) -> set[str]:
+    """The names of the arguments that can be given by keyword alone."""
+    if function is None:
+        return set()
+    found = inspect.signature(function).parameters.values()
+    return {one.name for one in found if one.kind is one.KEYWORD_ONLY}

@@ -63,6 +63,18 @@ def from_pretrained(
     source = open_source(
         paths.path(folder), system=system, average=average, whole=whole, trust_code=trust_code
     )
+    return from_source(source, dtype=dtype, param_dtype=param_dtype, mesh=mesh, **settings)
+
+
+def from_source(
+    source: Source,
+    *,
+    dtype: str = "float32",
+    param_dtype: str | None = None,
+    mesh: Mesh | None = None,
+    **settings: Any,
+) -> Pretrained:
+    """Load a model from a folder that is open, see `from_pretrained`."""
     config = source.config | _dtype(source.system, dtype) | settings
     module = systems.build(source.system, config)
     param_dtype = _check_dtype("param_dtype", param_dtype or dtype)
