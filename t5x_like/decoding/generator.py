@@ -1,6 +1,7 @@
 """One object through which training, evaluation and inference generate text with a network."""
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from t5x_like.decoding.position_tables import check_room, longest_rows
 from t5x_like.decoding.settings import GenerationSettings, decoding_request
 from t5x_like.decoding.transposed_kernels import Kernel, arrange, kernels_of_extend, pays
 from t5x_like.models.blocks.stack import Stack, unstack_layers
+from t5x_like.models.compute import Compute
 from t5x_like.models.factories import change_settings
 from t5x_like.models.feed_forward.undropped import undropped
 from t5x_like.partitioning import fetch
@@ -257,7 +259,10 @@ def unrolled(module: nn.Module) -> nn.Module:
     """The network with every `Stack` unrolled; itself where none is scanned."""
 
     def unroll(factory: functools.partial) -> Mapping[str, Any]:
-        return {} if factory.keywords.get("loop") == "unroll" else {"loop": "unroll"}
+        compute = factory.keywords.get("compute", Compute())
+        if compute.loop == "unroll":
+            return {}
+        return {"compute": dataclasses.replace(compute, loop="unroll")}
 
     return change_settings(module, Stack, unroll)
 

@@ -66,7 +66,11 @@ def kernels_of_extend(module: nn.Module, params: PyTree, *, encodes: bool) -> tu
         call: Any, arguments: Any, keywords: Any, context: nn.module.InterceptorContext
     ) -> Any:
         layer, method = context.module, context.method_name
-        if isinstance(layer, Linear) and method == "__call__" and layer.product is jnp.matmul:
+        if (
+            isinstance(layer, Linear)
+            and method == "__call__"
+            and layer.compute.product is jnp.matmul
+        ):
             add(layer, axes=layer.contract + len(layer.features), contract=layer.contract)
         elif isinstance(layer, LinearHead) and method == "product":
             add(layer, axes=2, contract=1)

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.matrix_product import product_with_transposed
-from t5x_like.models.quantized_product import Product
 
 Initializer = Callable[..., Array]
 
@@ -37,7 +36,6 @@ class Linear(nn.Module):
         axes: logical names of the kernel's axes, inputs first.
         contract: the number of input axes that are summed over.
         kernel_init: called with the shape [inputs, outputs] of a matrix, so that fans are right.
-        product: (rows [N, n], kernel [n, m]) -> [N, m], exact or quantized.
     """
 
     features: tuple[int, ...]
@@ -46,29 +44,28 @@ class Linear(nn.Module):
     use_bias: bool = False
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros
-    product: Product = jnp.matmul
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The product, in `dtype`."""
+        """The product, in `compute.dtype`."""
         rows, inputs = x.shape[: x.ndim - self.contract], x.shape[x.ndim - self.contract :]
         # As a product of matrices, so that its gradients are such products too: with more axes XLA
         # first transposes an operand, on a CPU number by number.
-        y = x.astype(self.dtype).reshape(math.prod(rows), math.prod(inputs))
+        y = x.astype(self.compute.dtype).reshape(math.prod(rows), math.prod(inputs))
         if self.has_variable(TRANSPOSED, "kernel"):
             kernel = self.get_variable(TRANSPOSED, "kernel")
-            y = product_with_transposed(y, kernel.astype(self.dtype))
+            y = product_with_transposed(y, kernel.astype(self.compute.dtype))
         else:
-            y = self.product(y, self._matrix(inputs))
+            y = self.compute.product(y, self._matrix(inputs))
         y = y.reshape(*rows, *self.features)
         if self.use_bias:
             init = nn.with_logical_partitioning(self.bias_init, self.axes[self.contract :])
-            y = y + self.param("bias", init, self.features).astype(self.dtype)
+            y = y + self.param("bias", init, self.features).astype(self.compute.dtype)
         return y
 
     def _matrix(self, inputs: tuple[int, ...]) -> Float[Array, "n m"]:
-        """The kernel from inputs of these sizes, as a matrix in `dtype`."""
+        """The kernel from inputs of these sizes, as a matrix in `compute.dtype`."""
 
         def init(key: Array, shape: tuple[int, ...]) -> Array:
             matrix = (math.prod(inputs), math.prod(self.features))
@@ -76,4 +73,5 @@ class Linear(nn.Module):
 
         init = nn.with_logical_partitioning(init, self.axes)
         kernel = self.param("kernel", init, (*inputs, *self.features))
-        return kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
+        kernel = kernel.astype(self.compute.dtype)
+        return kernel.reshape(math.prod(inputs), math.prod(self.features))

@@ -1,12 +1,13 @@
 """Layer norms: their equations, their gradients, and the logical axes of their parameters."""
 
 import functools
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from t5x_like.models.compute import Compute
 
 # A gain is one vector per layer: sharding it saves nothing and costs a gather, so it has an axis
 # name of its own, which the rules keep replicated.
@@ -19,17 +20,17 @@ class RMSNorm(nn.Module):
 
     Attributes:
         epsilon: added to the mean square.
-        dtype: of the output; the arithmetic is float32.
+        compute: its `dtype` is of the output; the arithmetic is float32.
     """
 
     epsilon: float = 1e-6
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
         """The normalized states."""
         gain = self.param("scale", _ONES, x.shape[-1:])
-        return normalize(x, gain, epsilon=self.epsilon).astype(self.dtype)
+        return normalize(x, gain, epsilon=self.epsilon).astype(self.compute.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -38,12 +39,12 @@ class LayerNorm(nn.Module):
     Attributes:
         epsilon: added to the variance.
         use_bias: whether a bias is added.
-        dtype: of the output; the arithmetic is float32.
+        compute: its `dtype` is of the output; the arithmetic is float32.
     """
 
     epsilon: float = 1e-6
     use_bias: bool = True
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
@@ -52,7 +53,7 @@ class LayerNorm(nn.Module):
         y = normalize(x, gain, epsilon=self.epsilon, subtract_mean=True)
         if self.use_bias:
             y += self.param("bias", _ZEROS, x.shape[-1:]).astype(y.dtype)
-        return y.astype(self.dtype)
+        return y.astype(self.compute.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))

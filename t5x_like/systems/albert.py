@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from t5x_like import losses
-from t5x_like.models.blocks.stack import REMAT_POLICIES, Loop, unrolls
+from t5x_like.models.blocks.stack import REMAT_POLICIES, unrolls
+from t5x_like.models.compute import Compute
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, Pretraining, select_head
 from t5x_like.models.linear import Linear
 from t5x_like.models.networks.encoder import Encoder
@@ -86,9 +87,8 @@ class SharedStack(nn.Module):
         groups: G, which divides N.
         inner: I, the number of blocks in a layer, each with parameters of its own.
         parts: the submodules of the block that are shared.
-        loop: `scan` compiles one layer, `unroll` each, `auto` what is faster (`stack.unrolls`); the
-            parameters have the same shapes.
-        remat: what the backward pass recomputes: `none`, or a name in stack.REMAT_POLICIES.
+        compute: its `loop` and `remat` are of these layers, whose parameters have the same shapes
+            for every `loop`.
     """
 
     make_block: Callable[..., nn.Module]
@@ -96,8 +96,7 @@ class SharedStack(nn.Module):
     parts: tuple[str, ...]
     groups: int = 1
     inner: int = 1
-    loop: Loop = "auto"
-    remat: str = "none"
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
@@ -139,9 +138,9 @@ class SharedStack(nn.Module):
 
     def _run(self, apply: Callable[..., Any], carry: PyTree, params: PyTree, xs: PyTree) -> Any:
         """Run the blocks in nested loops over groups, layers and the blocks of a layer."""
-        in_a_row = unrolls(self.loop, self.layers * self.inner)
-        if self.remat != "none":
-            policy = choose("model.remat", self.remat, {"none": None, **REMAT_POLICIES})
+        in_a_row = unrolls(self.compute.loop, self.layers * self.inner)
+        if self.compute.remat != "none":
+            policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
         scan = functools.partial(jax.lax.scan, unroll=in_a_row)
         own = {
@@ -187,9 +186,10 @@ def build(config: AlbertConfig) -> nn.Module:
     Raises:
         ValueError: no such head, kind of sharing or activation, or groups of unequal size.
     """
-    dtype = jnp.dtype(config.dtype)
     make_masked_lm = bert.masked_lm(config, activation=_activation(config))
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
+    )
     own = {
         "pretraining": functools.partial(
             Pretraining,
@@ -210,7 +210,7 @@ def build(config: AlbertConfig) -> nn.Module:
             axes=("embed", "mlp"),
             use_bias=True,
             kernel_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_encoder=tower(config),
         make_head=select_head(
@@ -235,15 +235,9 @@ def tower(config: AlbertConfig) -> Callable[..., nn.Module]:
         parts=choose("model.share", config.share, SHARED),
         groups=config.groups,
         inner=config.inner_layers,
-        loop=config.loop,
-        remat=config.remat,
+        compute=config.compute,
     )
-    return functools.partial(
-        Tower,
-        make_stack=stack,
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
-    )
+    return functools.partial(Tower, make_stack=stack, compute=config.compute)
 
 
 def loss(

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import Stack
@@ -239,9 +238,8 @@ def embedding(config: Seq2SeqConfig) -> Callable[..., nn.Module]:
         TokenEmbed,
         vocab_size=config.vocab_size,
         features=config.d_model,
-        lookup=config.embedding_lookup,
         embedding_init=INIT,
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
 
 
@@ -260,7 +258,7 @@ def tower(
         make_norm: factory of all layer norms.
         reserved: rows of the position table before position 0.
     """
-    norm = functools.partial(make_norm, dtype=jnp.dtype(config.dtype))
+    norm = functools.partial(make_norm, compute=config.compute)
     return functools.partial(
         Tower,
         make_entrance=functools.partial(
@@ -270,11 +268,9 @@ def tower(
             Stack,
             make_block=block(config, reads_memory=reads_memory, make_norm=norm),
             layers=layers,
-            loop=config.loop,
-            remat=config.remat,
+            compute=config.compute,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 
@@ -286,7 +282,7 @@ def positions(config: Seq2SeqConfig, *, reserved: int = _RESERVED) -> Callable[.
         offset=reserved,
         features=config.d_model,
         embedding_init=INIT,
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
 
 
@@ -299,19 +295,15 @@ def block(
     activation: Callable[[Array], Array] = GELU,
 ) -> Callable[..., nn.Module]:
     """A layer with biases, of the class `make`; `reads_memory` as for `tower`."""
-    dtype = jnp.dtype(config.dtype)
     attention = functools.partial(
         Attention,
         heads=config.heads,
         width=config.d_model // config.heads,
-        core=select_core(config.attention),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
         use_bias=True,
         query_init=INIT,
         kernel_init=INIT,
         out_init=INIT,
-        dtype=dtype,
+        compute=config.compute,
     )
     return functools.partial(
         make,
@@ -325,16 +317,15 @@ def block(
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 
 def _head(config: BartConfig) -> Callable[..., nn.Module]:
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config.dtype)
+        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
     )
     return select_head(
         config,

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 
 from t5x_like import losses
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.encoder_embeddings import Embeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TokenEmbed
@@ -152,9 +152,10 @@ def build(config: BertConfig) -> nn.Module:
     Raises:
         ValueError: no such head or features.
     """
-    dtype = jnp.dtype(config.dtype)
     make_masked_lm = masked_lm(config)
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
+    )
     own = {
         "pretraining": functools.partial(
             Pretraining,
@@ -193,28 +194,26 @@ def layer_features(
 def embeddings(config: EncoderConfig) -> Callable[..., nn.Module]:
     """Embeddings of tokens, positions and segments, summed, with a layer norm (figure 2)."""
     table = functools.partial(
-        TokenEmbed,
-        features=config.d_model,
-        embedding_init=INIT,
-        dtype=jnp.dtype(config.dtype),
+        TokenEmbed, features=config.d_model, embedding_init=INIT, compute=config.compute
     )
     return functools.partial(
         Embeddings,
-        make_tokens=functools.partial(
-            table, vocab_size=config.vocab_size, lookup=config.embedding_lookup
-        ),
+        make_tokens=functools.partial(table, vocab_size=config.vocab_size),
         make_positions=functools.partial(
             LearnedPositions,
             length=config.positions,
             features=config.d_model,
             embedding_init=INIT,
-            dtype=jnp.dtype(config.dtype),
+            compute=config.compute,
         ),
         # Two rows: the gradient of a gather would add every token of the batch to one of them.
         make_token_types=functools.partial(
-            table, vocab_size=config.token_types, axis="types", lookup="one_hot"
+            table,
+            vocab_size=config.token_types,
+            axis="types",
+            compute=dataclasses.replace(config.compute, lookup="one_hot"),
         ),
-        make_norm=functools.partial(NORM, dtype=jnp.dtype(config.dtype)),
+        make_norm=functools.partial(NORM, compute=config.compute),
     )
 
 
@@ -225,31 +224,26 @@ def block(
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
     """A layer of the encoder of Vaswani et al. 2017, with GELU (section 3)."""
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         PostNormBlock,
-        make_norm=functools.partial(make_norm, dtype=dtype),
+        make_norm=functools.partial(make_norm, compute=config.compute),
         make_self_attention=functools.partial(
             Attention,
             heads=config.heads,
             width=config.d_model // config.heads,
-            core=select_core(config.attention),
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
             out_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        make_feed_forward=feed_forward(config.d_ff, config.dtype, activation=activation),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        make_feed_forward=feed_forward(config.d_ff, config.compute, activation=activation),
+        compute=config.compute,
     )
 
 
 def feed_forward(
-    d_ff: int, dtype: str, *, activation: Activation = GELU
+    d_ff: int, compute: Compute, *, activation: Activation = GELU
 ) -> Callable[..., nn.Module]:
     """The feed-forward of a layer."""
     return functools.partial(
@@ -259,7 +253,7 @@ def feed_forward(
         use_bias=True,
         wi_init=INIT,
         wo_init=INIT,
-        dtype=jnp.dtype(dtype),
+        compute=compute,
     )
 
 
@@ -271,15 +265,9 @@ def tower(
         Stack,
         make_block=block(config, make_norm=make_norm),
         layers=config.layers,
-        loop=config.loop,
-        remat=config.remat,
+        compute=config.compute,
     )
-    return functools.partial(
-        Tower,
-        make_stack=stack,
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
-    )
+    return functools.partial(Tower, make_stack=stack, compute=config.compute)
 
 
 def masked_lm(
@@ -289,13 +277,12 @@ def masked_lm(
     activation: Activation = GELU,
 ) -> Callable[..., nn.Module]:
     """The output layer for masked tokens (section 3.1)."""
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         MaskedLM,
-        make_norm=functools.partial(make_norm, dtype=dtype),
+        make_norm=functools.partial(make_norm, compute=config.compute),
         activation=activation,
         kernel_init=INIT,
-        dtype=dtype,
+        compute=config.compute,
     )
 
 

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from t5x_like import losses
 from t5x_like.models.attention.block_sparse import PARTS, BlockSparseAttention, Pattern
-from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.blocks.pattern_stack import PatternStack, PostNormPatternBlock
 from t5x_like.models.heads.encoder_heads import (
     FirstTokenHead,
@@ -82,9 +80,10 @@ def build(config: BigBirdConfig) -> nn.Module:
     Raises:
         ValueError: no such head, attention or kind of random blocks, or a block of no tokens.
     """
-    dtype = jnp.dtype(config.dtype)
     make_masked_lm = bert.masked_lm(config, activation=GELU)
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+    )
     make_row = functools.partial(
         FirstTokenHead,
         make_pooler=functools.partial(
@@ -92,7 +91,7 @@ def build(config: BigBirdConfig) -> nn.Module:
             activation=GELU,
             kernel_init=bert.INIT,
             inner_dropout=config.dropout,
-            dtype=dtype,
+            compute=config.compute,
         ),
         kernel_init=bert.INIT,
         dropout=config.dropout,
@@ -108,8 +107,8 @@ def build(config: BigBirdConfig) -> nn.Module:
         ),
         "question_answering": functools.partial(
             LayerAnswerHead,
-            make_feed_forward=bert.feed_forward(config.d_ff, config.dtype, activation=GELU),
-            make_norm=functools.partial(bert.NORM, dtype=dtype),
+            make_feed_forward=bert.feed_forward(config.d_ff, config.compute, activation=GELU),
+            make_norm=functools.partial(bert.NORM, compute=config.compute),
             kernel_init=bert.INIT,
             dropout=config.dropout,
         ),
@@ -156,8 +155,7 @@ def tower(config: BigBirdConfig) -> Callable[..., nn.Module]:
             layers=config.layers,
             heads=config.heads,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 
@@ -180,8 +178,7 @@ def stack(
         PatternStack,
         make_block=make_block,
         layers=layers,
-        loop=config.loop,
-        remat=config.remat,
+        compute=config.compute,
         choose=choose_blocks,
     )
 
@@ -206,27 +203,22 @@ def pattern(config: PatternConfig) -> Pattern:
 
 def block(config: BigBirdConfig) -> Callable[..., nn.Module]:
     """BERT's layer with the approximate GELU and block-sparse attention."""
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         PostNormPatternBlock,
-        make_norm=functools.partial(bert.NORM, dtype=dtype),
+        make_norm=functools.partial(bert.NORM, compute=config.compute),
         make_self_attention=functools.partial(
             BlockSparseAttention,
             pattern=pattern(config),
             heads=config.heads,
             width=config.d_model // config.heads,
-            core=dense_core,
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=bert.INIT,
             kernel_init=bert.INIT,
             out_init=bert.INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        make_feed_forward=bert.feed_forward(config.d_ff, config.dtype, activation=GELU),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        make_feed_forward=bert.feed_forward(config.d_ff, config.compute, activation=GELU),
+        compute=config.compute,
     )
 
 

@@ -132,7 +132,8 @@ class GlobalLocalAttention(Attention):
     relative_init: Initializer = nn.initializers.normal(0.02)
 
     def setup(self) -> None:
-        if self.core is not dense_core or self.position is not None or self.window is not None:
+        others = self.position, self.window
+        if self.compute.core is not dense_core or others != (None, None):
             raise ValueError(
                 "a GlobalLocalAttention has its own core, positions and window: leave core, "
                 "position and window out"
@@ -169,12 +170,12 @@ class GlobalLocalAttention(Attention):
         count = mask.global_segments.shape[1]
         axes = ("activation_batch", "activation_length", "activation_heads", None)
         query = checkpoint_name(nn.with_logical_constraint(self.query(x), axes), KEPT)
-        drops = self.dropout > 0.0 and not deterministic
+        drops = self.compute.dropout > 0.0 and not deterministic
         rngs = jax.random.split(self.make_rng("dropout")) if drops else (None, None)
         settings: dict[str, Any] = {
             "scale": self.scale_factor,
-            "dropout": self.dropout,
-            "dropout_broadcast": self.dropout_broadcast,
+            "dropout": self.compute.dropout,
+            "dropout_broadcast": self.compute.dropout_broadcast,
         }
         text = _attend_from_text(
             query[:, count:],
@@ -217,8 +218,7 @@ class GlobalLocalAttention(Attention):
             contract=2,
             use_bias=self._has_bias("out"),
             kernel_init=self.out_init,
-            product=self.product,
-            dtype=self.dtype,
+            compute=self.compute,
             name=name,
         )(checkpoint_name(values, KEPT))
 
@@ -441,11 +441,12 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
     for name in ("block", "global_tokens"):
         if config[name] < 1:
             raise ValueError(f"model.{name}={config[name]} must be 1 or more")
-    dtype = jnp.dtype(config.dtype)
     masked_lm = functools.partial(
         MaskedLMHead, make_masked_lm=bert.masked_lm(config, activation=bigbird.GELU)
     )
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+    )
     own = {"pretraining": masked_lm, "masked_lm": masked_lm}
     return GlobalLocalEncoder(
         make_embeddings=embeddings(config),
@@ -459,17 +460,19 @@ def build(config: BigBirdEtcConfig) -> nn.Module:
 
 def embeddings(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
     """Embeddings of tokens and of the two kinds, summed, with a layer norm for each kind."""
-    dtype = jnp.dtype(config.dtype)
     table = functools.partial(
-        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, dtype=dtype
+        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, compute=config.compute
     )
     return functools.partial(
         GlobalLocalEmbeddings,
-        make_tokens=functools.partial(
-            table, vocab_size=config.vocab_size, lookup=config.embedding_lookup
+        make_tokens=functools.partial(table, vocab_size=config.vocab_size),
+        make_kinds=functools.partial(
+            table,
+            vocab_size=2,
+            axis="types",
+            compute=dataclasses.replace(config.compute, lookup="one_hot"),
         ),
-        make_kinds=functools.partial(table, vocab_size=2, axis="types", lookup="one_hot"),
-        make_norm=functools.partial(bert.NORM, dtype=dtype),
+        make_norm=functools.partial(bert.NORM, compute=config.compute),
         count=config.global_tokens,
         token_id=config.global_token,
     )
@@ -477,41 +480,32 @@ def embeddings(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
 
 def tower(config: BigBirdEtcConfig) -> Callable[..., nn.Module]:
     """BERT's layers with global-local attention."""
-    dtype = jnp.dtype(config.dtype)
     block = functools.partial(
         GlobalLocalBlock,
-        make_norm=functools.partial(bert.NORM, dtype=dtype),
+        make_norm=functools.partial(bert.NORM, compute=config.compute),
         make_self_attention=functools.partial(
             GlobalLocalAttention,
             block=config.block,
             distance=config.distance,
             heads=config.heads,
             width=config.d_model // config.heads,
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=bert.INIT,
             kernel_init=bert.INIT,
             out_init=bert.INIT,
             relative_init=bert.INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        make_feed_forward=bert.feed_forward(config.d_ff, config.dtype, activation=bigbird.GELU),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        make_feed_forward=bert.feed_forward(config.d_ff, config.compute, activation=bigbird.GELU),
+        compute=config.compute,
         count=config.global_tokens,
     )
     return functools.partial(
         Tower,
         make_stack=functools.partial(
-            Stack,
-            make_block=block,
-            layers=config.layers,
-            loop=config.loop,
-            remat=config.remat,
+            Stack, make_block=block, layers=config.layers, compute=config.compute
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.block_sparse import BlockSparseAttention
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.pattern_stack import PatternBlock
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
@@ -67,9 +65,8 @@ def build(config: BigBirdPegasusConfig) -> nn.Module:
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=bert.INIT,
-            dtype=jnp.dtype(config.dtype),
+            compute=config.compute,
         ),
         make_encoder=encoder(config),
         make_decoder=decoder(config),
@@ -80,11 +77,11 @@ def build(config: BigBirdPegasusConfig) -> nn.Module:
 def encoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
     """Pre-norm layers with block-sparse attention."""
     attention = functools.partial(
-        BlockSparseAttention, pattern=bigbird.pattern(config), core=dense_core
+        _attention(config, BlockSparseAttention),
+        pattern=bigbird.pattern(config),
+        compute=dataclasses.replace(config.compute, core=dense_core),
     )
-    block = functools.partial(
-        PatternBlock, make_self_attention=_attention(config, attention), **_layer(config)
-    )
+    block = functools.partial(PatternBlock, make_self_attention=attention, **_layer(config))
     stack = bigbird.stack(
         config,
         block,
@@ -97,8 +94,7 @@ def encoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
 
 def decoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
     """Pre-norm layers with dense attention, causal and to the encoder's output."""
-    core = select_core(config.attention)
-    attention = _attention(config, functools.partial(Attention, core=core))
+    attention = _attention(config, Attention)
     block = functools.partial(
         PreNormBlock,
         make_self_attention=attention,
@@ -106,11 +102,7 @@ def decoder(config: BigBirdPegasusConfig) -> Callable[..., nn.Module]:
         **_layer(config),
     )
     stack = functools.partial(
-        Stack,
-        make_block=block,
-        layers=config.decoder_layers,
-        loop=config.loop,
-        remat=config.remat,
+        Stack, make_block=block, layers=config.decoder_layers, compute=config.compute
     )
     return _tower(config, stack)
 
@@ -122,23 +114,22 @@ def _attention(
         make,
         heads=config.heads,
         width=config.d_model // config.heads,
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
         use_bias=config.attention_bias,
         query_init=bert.INIT,
         kernel_init=bert.INIT,
         out_init=bert.INIT,
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
 
 
 def _layer(config: BigBirdPegasusConfig) -> dict[str, Any]:
     """The parts of a layer besides its attention."""
     return {
-        "make_norm": functools.partial(NORM, dtype=jnp.dtype(config.dtype)),
-        "make_feed_forward": bert.feed_forward(config.d_ff, config.dtype, activation=bigbird.GELU),
-        "dropout": config.dropout,
-        "dropout_broadcast": config.dropout_broadcast,
+        "make_norm": functools.partial(NORM, compute=config.compute),
+        "make_feed_forward": bert.feed_forward(
+            config.d_ff, config.compute, activation=bigbird.GELU
+        ),
+        "compute": config.compute,
     }
 
 
@@ -146,7 +137,6 @@ def _tower(
     config: BigBirdPegasusConfig, make_stack: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
     """Scaled embeddings plus positions, layers, and a norm without dropout after it."""
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         Tower,
         make_entrance=functools.partial(
@@ -156,14 +146,13 @@ def _tower(
                 length=config.positions,
                 features=config.d_model,
                 embedding_init=bert.INIT,
-                dtype=dtype,
+                compute=config.compute,
             ),
             scale=config.d_model**0.5,
         ),
         make_stack=make_stack,
-        make_exit=functools.partial(NORM, dtype=dtype),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        make_exit=functools.partial(NORM, compute=config.compute),
+        compute=config.compute,
     )
 
 

@@ -16,10 +16,10 @@ from t5x_like.models.attention.cache import KeyValues, LayerCache
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock, refuse_cross_attention, self_attend
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.blocks.stack import REMAT_POLICIES, Stack, unrolls
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.encoder_embeddings import ContentEmbeddings
 from t5x_like.models.embeddings.positions import LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TokenEmbed
@@ -188,25 +188,25 @@ class RelativeTable(nn.Module):
     Attributes:
         rows: R.
         make_norm: factory of a norm of the rows, or None.
-        dropout: rate for the table's entries; in the authors' code each layer has its own mask,
-            here all have the same.
+        compute: its `dropout` is of the table's entries; in the authors' code each layer has a mask
+            of its own, here all have the same.
     """
 
     rows: int
     features: int
     embedding_init: Initializer
     make_norm: Callable[..., nn.Module] | None = None
-    dropout: float = 0.0
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, shared: Shared) -> Float[Array, "R D"]:
-        """The table, in `dtype`."""
+        """The table, in `compute.dtype`."""
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
-        x = self.param("embedding", init, (self.rows, self.features)).astype(self.dtype)
+        x = self.param("embedding", init, (self.rows, self.features))
+        x = x.astype(self.compute.dtype)
         if self.make_norm is not None:
             x = self.make_norm(name="norm")(x)
-        return nn.Dropout(self.dropout)(x, shared.deterministic)
+        return nn.Dropout(self.compute.dropout)(x, shared.deterministic)
 
 
 # ---- A stack whose last layer decodes masked tokens, or whose first has a convolution beside it.
@@ -246,8 +246,7 @@ class Neighbors(nn.Module):
     make_norm: Callable[..., nn.Module]
     activation: Activation
     kernel_init: Initializer
-    dropout: float = 0.0
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -274,10 +273,11 @@ class Neighbors(nn.Module):
             contract=2,
             use_bias=True,
             kernel_init=self.kernel_init,
-            dtype=self.dtype,
+            compute=self.compute,
             name="convolution",
         )(jnp.stack(near, axis=2))
-        out = nn.Dropout(self.dropout)(keep_whole(jnp.where(real, out, 0)), shared.deterministic)
+        out = keep_whole(jnp.where(real, out, 0))
+        out = nn.Dropout(self.compute.dropout)(out, shared.deterministic)
         return jnp.where(real, self.make_norm(name="norm")(y + self.activation(out)), 0)
 
 
@@ -334,7 +334,7 @@ class MaskDecoderStack(nn.Module):
 
         Linen's scan runs all layers of a stack, so the block is applied as a function.
         """
-        in_a_row = unrolls(self.stack.loop, self.stack.layers)
+        in_a_row = unrolls(self.stack.compute.loop, self.stack.layers)
         block = self.stack.make_block(parent=None)
         params = nn.unbox(self.stack.variables["params"])
         keys = None
@@ -345,8 +345,9 @@ class MaskDecoderStack(nn.Module):
             rngs = None if key is None else {"dropout": key}
             return block.apply({"params": params}, x, shared, None, rngs=rngs)
 
-        if self.stack.remat != "none":
-            policy = choose("model.remat", self.stack.remat, {"none": None, **REMAT_POLICIES})
+        remat = self.stack.compute.remat
+        if remat != "none":
+            policy = choose("model.remat", remat, {"none": None, **REMAT_POLICIES})
             apply = jax.checkpoint(apply, policy=policy, prevent_cse=in_a_row)
         if "block" in params:
             own = jax.tree.map(lambda p: p[begin:end], params["block"])
@@ -395,9 +396,8 @@ def network(
     Raises:
         ValueError: no such head, terms or activation.
     """
-    dtype = jnp.dtype(config.dtype)
     make_pooler = functools.partial(
-        Pooler, activation=bert.GELU, kernel_init=bert.INIT, dtype=dtype
+        Pooler, activation=bert.GELU, kernel_init=bert.INIT, compute=config.compute
     )
     make_masked_lm = bert.masked_lm(config, make_norm=NORM)
     own: dict[str, Callable[..., nn.Module]] = {
@@ -414,18 +414,16 @@ def network(
 
 def embeddings(config: ReleasedConfig, kind: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """The token embeddings, without positions."""
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         kind,
         make_tokens=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=bert.INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(NORM, compute=config.compute),
     )
 
 
@@ -440,23 +438,18 @@ class DisentangledEncoder(Encoder):
 
 def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """The layers, with the table of relative positions that they share."""
-    dtype = jnp.dtype(config.dtype)
     decodes = config.mask_decoder and config.head == "masked_lm"
     make_stack = functools.partial(
         MaskDecoderStack,
         make_stack=functools.partial(
-            Stack,
-            make_block=block(config),
-            layers=config.layers,
-            loop=config.loop,
-            remat=config.remat,
+            Stack, make_block=block(config), layers=config.layers, compute=config.compute
         ),
         make_positions=functools.partial(
             LearnedPositions,
             length=config.positions,
             features=config.d_model,
             embedding_init=bert.INIT,
-            dtype=dtype,
+            compute=config.compute,
         )
         if decodes
         else None,
@@ -466,38 +459,33 @@ def tower(config: ReleasedConfig) -> Callable[..., nn.Module]:
         Tower,
         make_stack=make_stack,
         make_extra=_relative_table(config) if _terms(config) else None,
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 
 def _neighbors(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """The convolution beside the first layer."""
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         Neighbors,
         width=config.convolution,
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(NORM, compute=config.compute),
         activation=choose(
             "model.convolution_activation", config.convolution_activation, ACTIVATIONS
         ),
         kernel_init=bert.INIT,
-        dropout=config.dropout,
-        dtype=dtype,
+        compute=config.compute,
     )
 
 
 def _relative_table(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """The table of relative positions, which all layers share."""
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         RelativeTable,
         rows=2 * (config.relative_buckets or config.relative_span),
         features=config.d_model,
         embedding_init=bert.INIT,
-        make_norm=functools.partial(NORM, dtype=dtype) if config.relative_norm else None,
-        dropout=config.dropout,
-        dtype=dtype,
+        make_norm=functools.partial(NORM, compute=config.compute) if config.relative_norm else None,
+        compute=config.compute,
     )
 
 
@@ -507,35 +495,30 @@ def _terms(config: ReleasedConfig) -> tuple[str, ...]:
 
 def block(config: ReleasedConfig) -> Callable[..., nn.Module]:
     """BERT's layer with disentangled attention (section 3.1)."""
-    dtype = jnp.dtype(config.dtype)
     terms = _terms(config)
     width = config.d_model // config.heads
     keyed = ("key", "position_key") if config.key_bias else ()
     return functools.partial(
         MaskDecoderBlock,
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(NORM, compute=config.compute),
         make_self_attention=functools.partial(
             DisentangledAttention,
             heads=config.heads,
             width=width,
-            core=select_core(config.attention),
             scale=(width * (1 + len(terms))) ** -0.5,
             terms=terms,
             make_rows=functools.partial(
                 relative_rows, span=config.relative_span, buckets=config.relative_buckets
             ),
             share_projections=config.share_projections,
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             use_bias=("query", "value", "out", "position_query", *keyed),
             query_init=bert.INIT,
             kernel_init=bert.INIT,
             out_init=bert.INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        make_feed_forward=bert.feed_forward(config.d_ff, config.dtype),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        make_feed_forward=bert.feed_forward(config.d_ff, config.compute),
+        compute=config.compute,
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like import losses
@@ -126,13 +125,12 @@ def build(config: DebertaV2Config) -> nn.Module:
 
 
 def _heads(config: DebertaV2Config) -> dict[str, Callable[..., nn.Module]]:
-    dtype = jnp.dtype(config.dtype)
     make_head = functools.partial(
         ReplacedTokenHead,
         activation=bert.GELU,
         kernel_init=bert.INIT,
-        make_norm=functools.partial(deberta.NORM, dtype=dtype),
-        dtype=dtype,
+        make_norm=functools.partial(deberta.NORM, compute=config.compute),
+        compute=config.compute,
     )
     return dict.fromkeys(("pretraining", "discriminator"), make_head)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -167,9 +166,10 @@ def build(config: DistilBertConfig) -> nn.Module:
     fine_tuned = config.head != "pretraining" and "folder" in config.teacher
     if fine_tuned:
         _check_fine_tuned(config)
-    dtype = jnp.dtype(config.dtype)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=bert.masked_lm(config))
-    make_pooler = functools.partial(Pooler, activation=nn.relu, kernel_init=bert.INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.relu, kernel_init=bert.INIT, compute=config.compute
+    )
     own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": masked_lm,
         "masked_lm": masked_lm,

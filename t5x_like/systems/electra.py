@@ -134,7 +134,7 @@ def _layers(config: ElectraConfig) -> dict[str, Callable[..., nn.Module]]:
         axes=("embed", "mlp"),
         use_bias=True,
         kernel_init=bert.INIT,
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
     return layers | {"make_projection": projection}
 
@@ -152,7 +152,7 @@ def _smaller(config: ElectraConfig) -> ElectraConfig:
 
 
 def _head(config: ElectraConfig) -> Callable[..., nn.Module]:
-    parts: dict[str, Any] = {"kernel_init": bert.INIT, "dtype": jnp.dtype(config.dtype)}
+    parts: dict[str, Any] = {"kernel_init": bert.INIT, "compute": config.compute}
     replaced = functools.partial(ReplacedTokenHead, activation=bert.GELU, **parts)
     make_masked_lm = bert.masked_lm(config)
     masked_lm = functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm)

@@ -5,13 +5,13 @@ and layer norms whose gains are parameters plus 1.
 """
 
 import functools
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
+from t5x_like.models.compute import Compute
 from t5x_like.models.norms import normalize
 from t5x_like.systems import llama
 from t5x_like.systems.system import System, Task
@@ -44,14 +44,14 @@ class OffsetRMSNorm(nn.Module):
     """RMSNorm with the gain 1 + `scale`, which begins as 1."""
 
     epsilon: float = 1e-6
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """The normalized states; computed in float32."""
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("norm",))
         gain = 1 + self.param("scale", zeros, x.shape[-1:]).astype(jnp.float32)
-        return normalize(x, gain, epsilon=self.epsilon).astype(self.dtype)
+        return normalize(x, gain, epsilon=self.epsilon).astype(self.compute.dtype)
 
 
 class ScaledInputs(nn.Module):
@@ -73,10 +73,11 @@ def build(config: llama.LlamaConfig) -> nn.Module:
     Raises:
         ValueError: an unknown kind of `rope_scaling`.
     """
-    dtype = jnp.dtype(config.dtype)
     return llama.network(
         config,
-        make_norm=functools.partial(OffsetRMSNorm, epsilon=config.norm_epsilon, dtype=dtype),
+        make_norm=functools.partial(
+            OffsetRMSNorm, epsilon=config.norm_epsilon, compute=config.compute
+        ),
         make_attention=llama.attention(config),
         make_feed_forward=llama.feed_forward(
             config, activation=functools.partial(nn.gelu, approximate=True)

@@ -13,7 +13,6 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
@@ -93,7 +92,7 @@ class TransformerXLAttention(Attention):
             boxed = nn.with_logical_partitioning(nn.initializers.zeros, ("heads", "kv"))
             return self.param(name, boxed, (self.heads, self.width))
 
-        self.sines = SinusoidalPositions(features=self.features, dtype=self.dtype)
+        self.sines = SinusoidalPositions(features=self.features, compute=self.compute)
         self.distance_kernel = self.param(
             "distance_kernel",
             nn.with_logical_partitioning(init, ("embed", "heads", "kv")),
@@ -133,26 +132,21 @@ def build(config: GopherConfig) -> nn.Module:
 
     It is GPT-2's with RMSNorm, and with Transformer-XL's relative positions.
     """
-    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_stack=functools.partial(
-            Stack,
-            make_block=_block(config),
-            layers=config.layers,
-            loop=config.loop,
-            remat=config.remat,
+            Stack, make_block=_block(config), layers=config.layers, compute=config.compute
         ),
-        make_norm=functools.partial(RMSNorm, dtype=dtype),
+        make_norm=functools.partial(RMSNorm, compute=config.compute),
+        compute=config.compute,
     )
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=NORMAL(0.02),
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_decoder=tower,
         make_head=TiedHead,
@@ -160,23 +154,21 @@ def build(config: GopherConfig) -> nn.Module:
 
 
 def _block(config: GopherConfig) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config.dtype)
     # As in GPT-2, outputs of sublayers are initialized smaller, since 2N of them are summed.
     residual = NORMAL(0.02 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PreNormBlock,
-        make_norm=functools.partial(RMSNorm, dtype=dtype),
+        make_norm=functools.partial(RMSNorm, compute=config.compute),
         make_self_attention=functools.partial(
             TransformerXLAttention,
             features=config.d_model,
             heads=config.heads,
             width=config.head_width,
-            core=select_core(config.attention),
             use_bias=True,
             query_init=NORMAL(0.02),
             kernel_init=NORMAL(0.02),
             out_init=residual,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_feed_forward=functools.partial(
             MLP,
@@ -185,8 +177,9 @@ def _block(config: GopherConfig) -> Callable[..., nn.Module]:
             use_bias=True,
             wi_init=NORMAL(0.02),
             wo_init=residual,
-            dtype=dtype,
+            compute=config.compute,
         ),
+        compute=config.compute,
     )
 
 

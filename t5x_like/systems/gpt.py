@@ -14,7 +14,6 @@ from t5x_like import losses
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.blocks.stack import Stack
@@ -166,7 +165,6 @@ def build(config: GptConfig) -> nn.Module:
     Raises:
         ValueError: no such head, or fewer than 2 labels for one that needs them.
     """
-    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=functools.partial(
@@ -176,27 +174,21 @@ def build(config: GptConfig) -> nn.Module:
                 length=config.positions,
                 features=config.d_model,
                 embedding_init=INIT,
-                dtype=dtype,
+                compute=config.compute,
             ),
         ),
         make_stack=functools.partial(
-            Stack,
-            make_block=_block(config),
-            layers=config.layers,
-            loop=config.loop,
-            remat=config.remat,
+            Stack, make_block=_block(config), layers=config.layers, compute=config.compute
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
     return _network(config)(
         make_embedding=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size + config.added_tokens,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_decoder=tower,
         make_head=TiedHead,
@@ -204,22 +196,18 @@ def build(config: GptConfig) -> nn.Module:
 
 
 def _block(config: GptConfig) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         PostNormBlock,
-        make_norm=functools.partial(LayerNorm, epsilon=1e-5, dtype=dtype),
+        make_norm=functools.partial(LayerNorm, epsilon=1e-5, compute=config.compute),
         make_self_attention=functools.partial(
             Attention,
             heads=config.heads,
             width=config.d_model // config.heads,
-            core=select_core(config.attention),
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
             out_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_feed_forward=functools.partial(
             MLP,
@@ -228,10 +216,9 @@ def _block(config: GptConfig) -> Callable[..., nn.Module]:
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 

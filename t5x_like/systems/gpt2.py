@@ -5,11 +5,9 @@ import functools
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
@@ -56,15 +54,13 @@ def build(config: Gpt2Config) -> nn.Module:
         Stack,
         make_block=block(config, head_width=config.d_model // config.heads),
         layers=config.layers,
-        loop=config.loop,
-        remat=config.remat,
+        compute=config.compute,
     )
     return network(config, make_stack=make_stack)
 
 
 def network(config: Gpt2Config, *, make_stack: Callable[..., nn.Module]) -> nn.Module:
     """A language model with learned positions, and `make_stack` for its layers."""
-    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=functools.partial(
@@ -74,22 +70,20 @@ def network(config: Gpt2Config, *, make_stack: Callable[..., nn.Module]) -> nn.M
                 length=config.positions,
                 features=config.d_model,
                 embedding_init=NORMAL(0.01),
-                dtype=dtype,
+                compute=config.compute,
             ),
         ),
         make_stack=make_stack,
-        make_norm=functools.partial(NORM, dtype=dtype),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        make_norm=functools.partial(NORM, compute=config.compute),
+        compute=config.compute,
     )
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=NORMAL(0.02),
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_decoder=tower,
         make_head=TiedHead,
@@ -100,25 +94,21 @@ def block(
     config: Gpt2Config, *, head_width: int, window: int | None = None
 ) -> Callable[..., nn.Module]:
     """One layer, with causal attention to all earlier tokens or to the last `window` tokens."""
-    dtype = jnp.dtype(config.dtype)
     # Outputs of sublayers are initialized smaller, since 2N of them are summed (section 2.3).
     residual = NORMAL(0.02 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PreNormBlock,
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(NORM, compute=config.compute),
         make_self_attention=functools.partial(
             Attention,
             heads=config.heads,
             width=head_width,
             window=window,
-            core=select_core(config.attention),
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=NORMAL(0.02),
             kernel_init=NORMAL(0.02),
             out_init=residual,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_feed_forward=functools.partial(
             MLP,
@@ -127,10 +117,9 @@ def block(
             use_bias=True,
             wi_init=NORMAL(0.02),
             wo_init=residual,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 

@@ -65,8 +65,7 @@ def build(config: Gpt3Config) -> nn.Module:
             LayerGroup, make_blocks=(make_block(), make_block(window=config.window))
         ),
         layers=config.layers // 2,
-        loop=config.loop,
-        remat=config.remat,
+        compute=config.compute,
     )
     return gpt2.network(config, make_stack=make_stack)
 

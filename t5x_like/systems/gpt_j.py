@@ -48,6 +48,7 @@ def build(config: GptJConfig) -> nn.Module:
         make_feed_forward=gpt_neox.feed_forward(
             config, activation=functools.partial(nn.gelu, approximate=True)
         ),
+        compute=config.compute,
     )
     make_head = functools.partial(
         LinearHead, use_bias=True, kernel_init=gpt_neox.initializers(config)[0]

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention, Position
 from t5x_like.models.attention.rotary import Rotary
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.parallel import TwoNormParallelBlock
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
@@ -113,6 +111,7 @@ def build(config: GptNeoxConfig) -> nn.Module:
             make_feed_forward=feed_forward(
                 config, activation=choose("model.activation", config.activation, _ACTIVATIONS)
             ),
+            compute=config.compute,
         ),
         make_head=(
             TiedHead if config.tied_head else functools.partial(LinearHead, kernel_init=input_init)
@@ -130,7 +129,7 @@ def initializers(config: ParallelConfig) -> tuple[Initializer, Initializer]:
 
 def make_norm(config: ParallelConfig) -> Callable[..., nn.Module]:
     """The factory of all norms."""
-    return functools.partial(LayerNorm, epsilon=config.norm_epsilon, dtype=jnp.dtype(config.dtype))
+    return functools.partial(LayerNorm, epsilon=config.norm_epsilon, compute=config.compute)
 
 
 def network(
@@ -145,20 +144,16 @@ def network(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=initializers(config)[0],
-            dtype=jnp.dtype(config.dtype),
+            compute=config.compute,
         ),
         make_decoder=functools.partial(
             Tower,
             make_stack=functools.partial(
-                Stack,
-                make_block=make_block,
-                layers=config.layers,
-                loop=config.loop,
-                remat=config.remat,
+                Stack, make_block=make_block, layers=config.layers, compute=config.compute
             ),
             make_norm=make_norm(config),
+            compute=config.compute,
         ),
         make_head=make_head,
     )
@@ -169,18 +164,16 @@ def attention(
 ) -> Callable[..., nn.Module]:
     """The self-attention of a layer."""
     input_init, output_init = initializers(config)
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         Attention,
         heads=config.heads,
         width=config.d_model // config.heads,
         position=position,
-        core=select_core(config.attention),
         use_bias=use_bias,
         query_init=input_init,
         kernel_init=input_init,
         out_init=output_init,
-        dtype=dtype,
+        compute=config.compute,
     )
 
 
@@ -196,7 +189,7 @@ def feed_forward(
         use_bias=True,
         wi_init=input_init,
         wo_init=output_init,
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
 
 

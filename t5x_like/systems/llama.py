@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.rotary import Rotary, select_scaling
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
@@ -23,7 +21,6 @@ from t5x_like.models.feed_forward.mlp import GLU
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
-from t5x_like.models.quantized_product import select_product
 from t5x_like.systems.system import AttentionConfig, System, Task
 
 
@@ -96,9 +93,7 @@ def build(config: LlamaConfig) -> nn.Module:
     Raises:
         ValueError: an unknown kind of `rope_scaling`.
     """
-    make_norm = functools.partial(
-        RMSNorm, epsilon=config.norm_epsilon, dtype=jnp.dtype(config.dtype)
-    )
+    make_norm = functools.partial(RMSNorm, epsilon=config.norm_epsilon, compute=config.compute)
     return network(
         config,
         make_norm=make_norm,
@@ -121,7 +116,6 @@ def network(
         config: with the keys of SIZES, but for those that the factories replace.
         make_entrance: as in `Tower`.
     """
-    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=make_entrance,
@@ -132,21 +126,21 @@ def network(
                 make_norm=make_norm,
                 make_self_attention=make_attention,
                 make_feed_forward=make_feed_forward,
+                compute=config.compute,
             ),
             layers=config.layers,
-            loop=config.loop,
-            remat=config.remat,
+            compute=config.compute,
         ),
         make_norm=make_norm,
+        compute=config.compute,
     )
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=NORMAL,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_decoder=tower,
         make_head=(
@@ -157,7 +151,6 @@ def network(
 
 def attention(config: LlamaConfig, *, use_bias: tuple[str, ...] = ()) -> Callable[..., nn.Module]:
     """Grouped-query attention with rotary positions; `use_bias` as in `Attention`."""
-    dtype = jnp.dtype(config.dtype)
     scaling = select_scaling(config.rope_scaling)
     return functools.partial(
         Attention,
@@ -166,13 +159,11 @@ def attention(config: LlamaConfig, *, use_bias: tuple[str, ...] = ()) -> Callabl
         width=config.head_width,
         position=Rotary(theta=config.rope_theta, scaling=scaling),
         window=config.window or None,
-        core=select_core(config.attention),
         use_bias=use_bias,
         query_init=NORMAL,
         kernel_init=NORMAL,
         out_init=NORMAL,
-        product=select_product(config.quantization),
-        dtype=dtype,
+        compute=config.compute,
     )
 
 
@@ -186,8 +177,7 @@ def feed_forward(
         activation=activation,
         wi_init=NORMAL,
         wo_init=NORMAL,
-        product=select_product(config.quantization),
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
 
 

@@ -148,7 +148,7 @@ class LocalAttention(Attention):
 
     def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
         return functools.partial(
-            _attend_near, core=self.core, block=self.block, global_tokens=extra
+            _attend_near, core=self.compute.core, block=self.block, global_tokens=extra
         )
 
     def _check_core_has_scores(self) -> None:
@@ -306,7 +306,8 @@ def build(config: LongT5Config) -> nn.Module:
             "transient_global": _transient_global(config),
         },
     )
-    settings = t5.attention_settings(config) | {"core": dense_core}
+    settings = t5.attention_settings(config)
+    settings["compute"] = dataclasses.replace(config.compute, core=dense_core)
     encoder = t5.tower(
         config,
         layers=config.encoder_layers,
@@ -321,7 +322,7 @@ def build(config: LongT5Config) -> nn.Module:
 
 def _transient_global(config: LongT5Config) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
     """The attention, and the factory of the table that its layers share."""
-    norm = functools.partial(RMSNorm, dtype=jnp.dtype(config.dtype))
+    norm = functools.partial(RMSNorm, compute=config.compute)
     tokens = functools.partial(
         GlobalTokens,
         block=config.global_block,

@@ -8,7 +8,6 @@ import functools
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.norms import RMSNorm
@@ -57,7 +56,6 @@ def build(config: MixtralConfig) -> nn.Module:
         raise ValueError(
             f"model.chosen={config.chosen} must be from 1 to model.experts={config.experts}"
         )
-    dtype = jnp.dtype(config.dtype)
     make_feed_forward = functools.partial(
         moe.SparseFeedForward,
         make_router=functools.partial(
@@ -74,14 +72,14 @@ def build(config: MixtralConfig) -> nn.Module:
             activation=nn.silu,
             wi_init=llama.NORMAL,
             wo_init=llama.NORMAL,
-            dtype=dtype,
+            compute=config.compute,
         ),
         dispatch=config.dispatch,
     )
     dense = config.to(llama.LlamaConfig)
     return llama.network(
         dense,
-        make_norm=functools.partial(RMSNorm, epsilon=config.norm_epsilon, dtype=dtype),
+        make_norm=functools.partial(RMSNorm, epsilon=config.norm_epsilon, compute=config.compute),
         make_attention=llama.attention(dense),
         make_feed_forward=make_feed_forward,
     )

@@ -194,8 +194,9 @@ def build(config: MtDnnConfig) -> nn.Module:
             "tasks has the name 'summary', which the shared pooler's parameters have: choose "
             "another name"
         )
-    dtype = jnp.dtype(config.dtype)
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+    )
     several = functools.partial(PooledHeads, make_pooler=make_pooler)
     output = {"kernel_init": bert.INIT, "dropout": config.dropout}
     make_first = make_pooler if isinstance(config.head, str) else FirstState

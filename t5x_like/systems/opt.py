@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock, PreNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
@@ -129,28 +128,24 @@ def build(config: OptConfig) -> nn.Module:
             f"model.d_embedding={config.d_embedding} must be model.d_model={config.d_model} "
             "unless model.post_norm=True"
         )
-    dtype = jnp.dtype(config.dtype)
     tower = functools.partial(
         Tower,
         make_entrance=_entrance(config),
         make_stack=functools.partial(
-            Stack,
-            make_block=_block(config),
-            layers=config.layers,
-            loop=config.loop,
-            remat=config.remat,
+            Stack, make_block=_block(config), layers=config.layers, compute=config.compute
         ),
-        make_norm=None if config.post_norm else functools.partial(NORM, dtype=dtype),
+        make_norm=None if config.post_norm else functools.partial(NORM, compute=config.compute),
         make_exit=_projection(config, "d_embedding"),
+        # Section 2.2: no dropout of the embeddings.
+        compute=dataclasses.replace(config.compute, dropout=0.0),
     )
     return CountingDecoder(
         make_embedding=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_embedding,
-            lookup=config.embedding_lookup,
             embedding_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_decoder=tower,
         make_head=TiedHead,
@@ -161,7 +156,7 @@ def _projection(config: OptConfig, width: str) -> Callable[..., nn.Module] | Non
     """A map to the width of this setting; None where both widths are the same."""
     if config.d_embedding == config.d_model:
         return None
-    return functools.partial(Projection, (config[width],), dtype=jnp.dtype(config.dtype))
+    return functools.partial(Projection, (config[width],), compute=config.compute)
 
 
 def _entrance(config: OptConfig) -> Callable[..., nn.Module]:
@@ -171,7 +166,7 @@ def _entrance(config: OptConfig) -> Callable[..., nn.Module]:
         offset=RESERVED,
         features=config.d_model,
         embedding_init=INIT,
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
     make_projection = _projection(config, "d_model")
     if make_projection is None:
@@ -182,24 +177,20 @@ def _entrance(config: OptConfig) -> Callable[..., nn.Module]:
 
 
 def _block(config: OptConfig) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config.dtype)
     # Outputs of sublayers are initialized smaller by the root of 2N, as in GPT-2.
     residual = nn.initializers.normal(0.006 * (2 * config.layers) ** -0.5)
     return functools.partial(
         PostNormBlock if config.post_norm else PreNormBlock,
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(NORM, compute=config.compute),
         make_self_attention=functools.partial(
             Attention,
             heads=config.heads,
             width=config.d_model // config.heads,
-            core=select_core(config.attention),
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             use_bias=True,
             query_init=INIT,
             kernel_init=INIT,
             out_init=residual,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_feed_forward=functools.partial(
             MLP,
@@ -208,10 +199,9 @@ def _block(config: OptConfig) -> Callable[..., nn.Module]:
             use_bias=True,
             wi_init=INIT,
             wo_init=residual,
-            dtype=dtype,
+            compute=config.compute,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 

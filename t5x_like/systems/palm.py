@@ -5,12 +5,10 @@ import functools
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.rotary import Rotary
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.parallel import ParallelBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
@@ -55,15 +53,13 @@ loss = autoregressive.loss
 
 def build(config: PalmConfig) -> nn.Module:
     """Build the network of a config with the keys of SIZES (section 2)."""
-    dtype = jnp.dtype(config.dtype)
-    make_norm = functools.partial(NORM, dtype=dtype)
+    make_norm = functools.partial(NORM, compute=config.compute)
     return Decoder(
         make_embedding=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_decoder=functools.partial(
             Tower,
@@ -71,12 +67,10 @@ def build(config: PalmConfig) -> nn.Module:
                 Stack,
                 make_block=_block(config, make_norm=make_norm),
                 layers=config.layers,
-                loop=config.loop,
-                remat=config.remat,
+                compute=config.compute,
             ),
             make_norm=make_norm,
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
+            compute=config.compute,
         ),
         # The embeddings have standard deviation 1, and so their products with the output D^0.5.
         make_head=functools.partial(TiedHead, scale=config.d_model**-0.5),
@@ -84,7 +78,6 @@ def build(config: PalmConfig) -> nn.Module:
 
 
 def _block(config: PalmConfig, *, make_norm: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    dtype = jnp.dtype(config.dtype)
     return functools.partial(
         ParallelBlock,
         make_norm=make_norm,
@@ -94,26 +87,21 @@ def _block(config: PalmConfig, *, make_norm: Callable[..., nn.Module]) -> Callab
             kv_heads=1,
             width=config.head_width,
             position=Rotary(),
-            core=select_core(config.attention),
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             query_init=FAN_IN,
             kernel_init=FAN_IN,
             out_init=FAN_IN,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_feed_forward=functools.partial(
             GLU,
             hidden=config.d_ff,
             activation=nn.silu,
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
             wi_init=FAN_IN,
             wo_init=FAN_IN,
-            dtype=dtype,
+            drop_hidden=True,
+            compute=config.compute,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 

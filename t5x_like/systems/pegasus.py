@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from t5x_like.losses import autoregressive
@@ -77,8 +76,7 @@ def build(config: PegasusConfig) -> nn.Module:
 
 def sinusoids(config: PegasusConfig) -> Callable[..., nn.Module]:
     """The positions of a config."""
-    dtype = jnp.dtype(config.dtype)
-    return functools.partial(SinesThenCosines, features=config.d_model, dtype=dtype)
+    return functools.partial(SinesThenCosines, features=config.d_model, compute=config.compute)
 
 
 def network(
@@ -99,7 +97,7 @@ def network(
     Raises:
         ValueError: no such activation.
     """
-    make_norm = functools.partial(bart.NORM, dtype=jnp.dtype(config.dtype))
+    make_norm = functools.partial(bart.NORM, compute=config.compute)
 
     def tower(config: PegasusConfig, *, layers: int, reads_memory: bool) -> Any:
         return functools.partial(
@@ -120,12 +118,10 @@ def network(
                     activation=choose("model.activation", config.activation, ACTIVATIONS),
                 ),
                 layers=layers,
-                loop=config.loop,
-                remat=config.remat,
+                compute=config.compute,
             ),
             make_exit=make_norm if ends else None,
-            dropout=config.dropout,
-            dropout_broadcast=config.dropout_broadcast,
+            compute=config.compute,
         )
 
     of_decoder = dataclasses.replace(config, **bart.decoder_sizes(config))

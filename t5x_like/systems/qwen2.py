@@ -6,7 +6,6 @@ LLaMA's network with biases for queries, keys and values; Qwen 2.5's dense model
 import functools
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.norms import RMSNorm
@@ -55,9 +54,7 @@ def build(config: llama.LlamaConfig) -> nn.Module:
     Raises:
         ValueError: an unknown kind of `rope_scaling`.
     """
-    make_norm = functools.partial(
-        RMSNorm, epsilon=config.norm_epsilon, dtype=jnp.dtype(config.dtype)
-    )
+    make_norm = functools.partial(RMSNorm, epsilon=config.norm_epsilon, compute=config.compute)
     make_attention = llama.attention(config, use_bias=("query", "key", "value"))
     return llama.network(
         config,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from t5x_like import losses
 from t5x_like.models.embeddings.encoder_embeddings import CountedEmbeddings
@@ -59,7 +58,7 @@ def build(config: RobertaConfig) -> nn.Module:
     make_norm = functools.partial(LayerNorm, epsilon=config.norm_epsilon)
     make_masked_lm = bert.masked_lm(config, make_norm=make_norm)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=jnp.dtype(config.dtype)
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
     )
     make_row = functools.partial(
         FirstTokenHead,
@@ -90,29 +89,29 @@ def embeddings(
     config: RobertaConfig, *, make_norm: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
     """Embeddings of tokens, positions and the only segment, summed, with a layer norm."""
-    dtype = jnp.dtype(config.dtype)
     table = functools.partial(
-        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, dtype=dtype
+        TokenEmbed, features=config.d_model, embedding_init=bert.INIT, compute=config.compute
     )
     reserved = config.padding + 1
     return functools.partial(
         CountedEmbeddings,
-        make_tokens=functools.partial(
-            table, vocab_size=config.vocab_size, lookup=config.embedding_lookup
-        ),
+        make_tokens=functools.partial(table, vocab_size=config.vocab_size),
         make_positions=functools.partial(
             LearnedPositions,
             length=config.positions + reserved,
             offset=reserved,
             features=config.d_model,
             embedding_init=bert.INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
         # The published weights contain this row, which is the same for every token.
         make_token_types=functools.partial(
-            table, vocab_size=config.token_types, axis="types", lookup="one_hot"
+            table,
+            vocab_size=config.token_types,
+            axis="types",
+            compute=dataclasses.replace(config.compute, lookup="one_hot"),
         ),
-        make_norm=functools.partial(make_norm, dtype=dtype),
+        make_norm=functools.partial(make_norm, compute=config.compute),
     )
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like import losses
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import TiedHead
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, select_head
 from t5x_like.models.linear import Initializer, Linear, keep_whole
@@ -58,7 +59,7 @@ class SpanBoundary(nn.Module):
     features: int
     activation: Activation
     kernel_init: Initializer
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -89,7 +90,8 @@ class SpanBoundary(nn.Module):
         init = nn.with_logical_partitioning(self.kernel_init, ("positions", "boundary"))
         vectors = self.param("place", init, (self.places, self.features))
         # A product for a dozen rows, since the gradient of a gather is a slow scatter.
-        return nn.one_hot(place, self.places, dtype=self.dtype) @ vectors.astype(self.dtype)
+        dtype = self.compute.dtype
+        return nn.one_hot(place, self.places, dtype=dtype) @ vectors.astype(dtype)
 
     def _layer(self, x: Array, width: int, axes: tuple[str, str], name: str) -> Array:
         x = Linear(
@@ -97,7 +99,7 @@ class SpanBoundary(nn.Module):
             axes=axes,
             use_bias=True,
             kernel_init=self.kernel_init,
-            dtype=self.dtype,
+            compute=self.compute,
             name=name,
         )(x)
         return self.make_norm(name=f"{name}_norm")(self.activation(keep_whole(x)))
@@ -138,16 +140,15 @@ def build(config: SpanBertConfig) -> nn.Module:
     Raises:
         ValueError: no such head.
     """
-    dtype = jnp.dtype(config.dtype)
     make_masked_lm = bert.masked_lm(config)
     make_boundary = functools.partial(
         SpanBoundary,
-        make_norm=functools.partial(bert.NORM, dtype=dtype),
+        make_norm=functools.partial(bert.NORM, compute=config.compute),
         places=config.span_places,
         features=_PLACE_FEATURES,
         activation=bert.GELU,
         kernel_init=bert.INIT,
-        dtype=dtype,
+        compute=config.compute,
     )
     own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": functools.partial(
@@ -156,7 +157,9 @@ def build(config: SpanBertConfig) -> nn.Module:
         "masked_lm": functools.partial(MaskedLMHead, make_masked_lm=make_masked_lm),
     }
     # Pretraining predicts no sentence pairs, so nothing trains the pooler before fine-tuning.
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+    )
     return Encoder(
         make_embeddings=bert.embeddings(config),
         make_encoder=bert.tower(config),

@@ -29,7 +29,7 @@ def build(config: bert.BertConfig) -> nn.Module:
     """
     make_masked_lm = bert.masked_lm(config)
     make_pooler = functools.partial(
-        Pooler, activation=nn.tanh, kernel_init=INIT, dtype=jnp.dtype(config.dtype)
+        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
     )
     own = {
         "pretraining": functools.partial(

@@ -101,7 +101,7 @@ _TRUNCATED = 0.8796256610342398  # the deviation of a standard normal truncated 
 
 
 def _sparse(config: SwitchConfig, *, make_init: t5.MakeInit) -> Callable[..., nn.Module]:
-    d_model, dtype = config.d_model, jnp.dtype(config.dtype)
+    d_model = config.d_model
     learned = {"jitter": config.jitter, "kernel_init": make_init(d_model**-0.5)}
     makers: dict[str, Callable[..., routers.Router]] = {
         "switch": functools.partial(routers.SwitchRouter, **learned),
@@ -121,11 +121,9 @@ def _sparse(config: SwitchConfig, *, make_init: t5.MakeInit) -> Callable[..., nn
             hidden=config.d_ff,
             gated=gated,
             activation=nn.gelu if gated else nn.relu,
-            dropout=config.expert_dropout,
-            dropout_broadcast=config.dropout_broadcast,
             wi_init=make_init(d_model**-0.5),
             wo_init=make_init(config.d_ff**-0.5),
-            dtype=dtype,
+            compute=dataclasses.replace(config.compute, dropout=config.expert_dropout),
         ),
         capacity_factor=config.capacity_factor,
         eval_capacity_factor=config.eval_capacity_factor,

@@ -5,8 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from t5x_like.models.attention.selection import select_core
+from t5x_like.models.compute import Compute
+from t5x_like.models.quantized_product import select_product
 from t5x_like.models.types import Batch
 from t5x_like.names import hint
 
@@ -45,6 +49,23 @@ class ModelConfig(Mapping[str, Any]):
     def __ror__(self, others: Mapping[str, Any]) -> dict[str, Any]:
         return {**others, **self}
 
+    @property
+    def compute(self) -> Compute:
+        """How the modules of the network compute, by the settings that the class has.
+
+        Raises:
+            ValueError: no such `attention` or `quantization`.
+        """
+        names = ("dropout", "dropout_broadcast", "loop", "remat")
+        given: dict[str, Any] = {name: self[name] for name in names if name in self}
+        if "embedding_lookup" in self:
+            given["lookup"] = self["embedding_lookup"]
+        if "attention" in self:
+            given["core"] = select_core(self["attention"])
+        if "quantization" in self:
+            given["product"] = select_product(self["quantization"])
+        return Compute(dtype=jnp.dtype(self.dtype), **given)
+
     def to(self, kind: type[Other], **changes: Any) -> Other:
         """Return the settings of another class: those that it has, too, and `changes`."""
         shared = {name: self[name] for name in kind.__dataclass_fields__ if name in self}
@@ -56,9 +77,9 @@ class LayersConfig(ModelConfig):
     """The settings of a network of layers.
 
     Attributes:
-        loop: `scan` the layers, `unroll` them, or `auto`: see `models.blocks.stack.Stack`.
+        loop: `scan` the layers, `unroll` them, or `auto`: see `models.compute.Compute`.
         remat: what the backward pass computes again: see the same.
-        embedding_lookup: see `models.embeddings.lookup`.
+        embedding_lookup: `gather` or `one_hot`: see the same.
     """
 
     loop: str = "auto"

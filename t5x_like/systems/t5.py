@@ -16,15 +16,14 @@ from jaxtyping import Array, Float, PyTree
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import Core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_buckets import RelativeBias
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import GLU, MLP
 from t5x_like.models.heads.encoder_heads import Features
@@ -34,7 +33,6 @@ from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import RMSNorm
-from t5x_like.models.quantized_product import select_product
 from t5x_like.models.types import Batch
 from t5x_like.names import choose
 from t5x_like.systems.system import AttentionConfig, DropoutConfig, System, Task, adaptation
@@ -122,7 +120,7 @@ class RelativePositionBias(nn.Module):
     max_distance: int = 128
     embedding_init: Any = nn.initializers.normal(1.0)
     in_core: bool = False
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -151,7 +149,7 @@ class RelativePositionBias(nn.Module):
         )
         if self.in_core:
             return bias
-        return bias.dense(queries=queries, keys=keys, dtype=self.dtype)
+        return bias.dense(queries=queries, keys=keys, dtype=self.compute.dtype)
 
 
 class BiasedAttention(Attention):
@@ -267,10 +265,8 @@ def feed_forward(
         hidden=config.d_ff,
         wi_init=make_init(config.d_model**-0.5),
         wo_init=make_init(config.d_ff**-0.5),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
-        product=select_product(config.quantization),
-        dtype=jnp.dtype(config.dtype),
+        drop_hidden=True,
+        compute=config.compute,
     )
 
 
@@ -292,7 +288,7 @@ def network(
         make_encoder: factory of another encoder, such as a `tower` with another self-attention.
     """
     attention = functools.partial(Attention, **attention_settings(config, make_init=make_init))
-    make_bias = relative_position_bias(config, in_core=_core(config).knows_relative_bias)
+    make_bias = relative_position_bias(config, in_core=config.compute.core.knows_relative_bias)
     self_attention: Callable[..., nn.Module] = attention
     if bias_in_layers:
         self_attention = functools.partial(
@@ -331,8 +327,7 @@ def tower(
         make_cross_attention: of layers that read an encoder's output.
         make_tables: `make_bias` and `make_extra`, of a `Tower`.
     """
-    norm = functools.partial(RMSNorm, dtype=jnp.dtype(config.dtype))
-    dropout = {name: config[name] for name in ("dropout", "dropout_broadcast")}
+    norm = functools.partial(RMSNorm, compute=config.compute)
     blocks = tuple(
         functools.partial(
             _block(config),
@@ -340,7 +335,7 @@ def tower(
             make_self_attention=make_self_attention,
             make_feed_forward=make_feed_forward,
             make_cross_attention=make_cross_attention,
-            **dropout,
+            compute=config.compute,
         )
         for make_feed_forward in make_feed_forwards
     )
@@ -350,34 +345,27 @@ def tower(
         if len(blocks) == 1
         else functools.partial(LayerGroup, make_blocks=blocks),
         layers=layers // len(blocks),
-        loop=config.loop,
-        remat=config.remat,
+        compute=config.compute,
     )
-    return functools.partial(Tower, make_stack=stack, make_norm=norm, **make_tables, **dropout)
-
-
-def _core(config: T5Config) -> Core:
-    return select_core(config.attention)
+    return functools.partial(
+        Tower, make_stack=stack, make_norm=norm, **make_tables, compute=config.compute
+    )
 
 
 def attention_settings(
     config: T5Config, *, make_init: MakeInit = nn.initializers.normal
 ) -> dict[str, Any]:
     """The settings of `Attention`."""
-    d_model, dtype = config.d_model, jnp.dtype(config.dtype)
+    d_model = config.d_model
     # The scores are not divided by sqrt(K); a smaller initialization of the query replaces that.
     return {
         "heads": config.heads,
         "width": config.d_kv,
         "scale": 1.0,
-        "core": _core(config),
         "query_init": make_init((d_model * config.d_kv) ** -0.5),
         "kernel_init": make_init(d_model**-0.5),
         "out_init": make_init((config.heads * config.d_kv) ** -0.5),
-        "dropout": config.dropout,
-        "dropout_broadcast": config.dropout_broadcast,
-        "product": select_product(config.quantization),
-        "dtype": dtype,
+        "compute": config.compute,
     }
 
 
@@ -390,7 +378,7 @@ def relative_position_bias(config: T5Config, *, in_core: bool) -> Callable[..., 
         max_distance=config.relative_max_distance,
         embedding_init=nn.initializers.normal(config.d_model**-0.5),
         in_core=in_core,
-        dtype=jnp.dtype(config.dtype),
+        compute=config.compute,
     )
 
 
@@ -407,19 +395,15 @@ def _adapter(config: T5Config) -> Callable[..., nn.Module]:
         hidden=config.d_adapter,
         wi_init=nn.initializers.normal(config.d_model**-0.5),
         wo_init=nn.initializers.zeros,
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
-        dtype=jnp.dtype(config.dtype),
+        drop_hidden=True,
+        # Its products are exact under every `quantization`.
+        compute=dataclasses.replace(config.compute, product=jnp.matmul),
     )
 
 
 def _assemble(config: T5Config, *, encoder: Any, decoder: Any, reader: Any) -> nn.Module:
     make_embedding = functools.partial(
-        TokenEmbed,
-        vocab_size=config.vocab_size,
-        features=config.d_model,
-        lookup=config.embedding_lookup,
-        dtype=jnp.dtype(config.dtype),
+        TokenEmbed, vocab_size=config.vocab_size, features=config.d_model, compute=config.compute
     )
     if config.architecture == "encoder":
         return TokenEncoder(

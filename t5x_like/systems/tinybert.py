@@ -178,8 +178,9 @@ def build(config: TinyBertConfig) -> nn.Module:
     """
     choose("model.layer_map", config.layer_map, LAYER_MAPS)
     choose("model.start", config.start, STARTS)
-    dtype = jnp.dtype(config.dtype)
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=bert.INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=bert.INIT, compute=config.compute
+    )
     own: dict[str, Callable[..., nn.Module]] = {
         "pretraining": functools.partial(Features, make_pooler=make_pooler)
     }
@@ -195,7 +196,11 @@ def build(config: TinyBertConfig) -> nn.Module:
     system = settings.pop("system")
     # W_h and W_e of equations 8 and 9: two matrices without a bias, W_h the same for all layers.
     make_map = functools.partial(
-        Linear, (settings["d_model"],), axes=("embed", "mlp"), kernel_init=bert.INIT, dtype=dtype
+        Linear,
+        (settings["d_model"],),
+        axes=("embed", "mlp"),
+        kernel_init=bert.INIT,
+        compute=config.compute,
     )
     return LayerStudent(
         **student,

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
@@ -104,7 +103,7 @@ class NarrowKeysAttention(Attention):
             axes=("embed", axis, "kv"),
             use_bias=self._has_bias(name),
             kernel_init=init,
-            dtype=self.dtype,
+            compute=self.compute,
             width=self.width,
         )
 
@@ -129,28 +128,31 @@ def build(config: TransformerConfig) -> nn.Module:
     Raises:
         ValueError: no such position scheme.
     """
-    dtype, d_model = jnp.dtype(config.dtype), config.d_model
+    d_model = config.d_model
     attention = _attention(config)
     block = functools.partial(
         PostNormBlock,
-        make_norm=functools.partial(LayerNorm, dtype=dtype),
+        make_norm=functools.partial(LayerNorm, compute=config.compute),
         make_self_attention=attention,
         make_feed_forward=functools.partial(
-            MLP, hidden=config.d_ff, use_bias=True, wi_init=GLOROT, wo_init=GLOROT, dtype=dtype
+            MLP,
+            hidden=config.d_ff,
+            use_bias=True,
+            wi_init=GLOROT,
+            wo_init=GLOROT,
+            compute=config.compute,
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
     return EncoderDecoder(
         make_embedding=functools.partial(
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=d_model,
-            lookup=config.embedding_lookup,
             # The embeddings are scaled by sqrt(D) as inputs and not as the output layer: both have
             # outputs of order 1 (section 3.4).
             embedding_init=nn.initializers.normal(d_model**-0.5),
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_encoder=_tower(config, block),
         make_decoder=_tower(config, functools.partial(block, make_cross_attention=attention)),
@@ -160,7 +162,6 @@ def build(config: TransformerConfig) -> nn.Module:
 
 def _attention(config: TransformerConfig) -> Callable[..., nn.Module]:
     """Section 3.2.2, without biases and without attention dropout (section 5.4)."""
-    dtype = jnp.dtype(config.dtype)
     kind: Callable[..., nn.Module] = Attention
     if config.d_k != config.d_v:
         kind = functools.partial(NarrowKeysAttention, key_width=config.d_k)
@@ -168,25 +169,26 @@ def _attention(config: TransformerConfig) -> Callable[..., nn.Module]:
         kind,
         heads=config.heads,
         width=config.d_v,
-        core=select_core(config.attention),
         query_init=GLOROT,
         kernel_init=GLOROT,
         out_init=GLOROT,
-        dtype=dtype,
+        compute=dataclasses.replace(config.compute, dropout=0.0),
     )
 
 
 def _tower(config: TransformerConfig, block: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    dtype, d_model = jnp.dtype(config.dtype), config.d_model
+    d_model = config.d_model
     schemes: dict[str, Callable[..., nn.Module]] = {
-        "sinusoidal": functools.partial(SinusoidalPositions, features=d_model, dtype=dtype),
+        "sinusoidal": functools.partial(
+            SinusoidalPositions, features=d_model, compute=config.compute
+        ),
         "learned": functools.partial(
             LearnedPositions,
             length=config.positions,
             features=d_model,
             # The standard deviation of sines and cosines.
             embedding_init=nn.initializers.normal(0.5**0.5),
-            dtype=dtype,
+            compute=config.compute,
         ),
     }
     return functools.partial(
@@ -197,14 +199,9 @@ def _tower(config: TransformerConfig, block: Callable[..., nn.Module]) -> Callab
             scale=d_model**0.5,
         ),
         make_stack=functools.partial(
-            Stack,
-            make_block=block,
-            layers=config.layers,
-            loop=config.loop,
-            remat=config.remat,
+            Stack, make_block=block, layers=config.layers, compute=config.compute
         ),
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
+        compute=config.compute,
     )
 
 

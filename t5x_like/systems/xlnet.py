@@ -17,10 +17,10 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
-from t5x_like.models.attention.selection import select_core
 from t5x_like.models.blocks.residual import PostNormBlock, refuse_cross_attention
 from t5x_like.models.blocks.shared import Collected, Shared
 from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.heads.encoder_heads import (
@@ -217,14 +217,14 @@ class TwoSidedAttention(Attention):
         # In float32 for every model.dtype, as sinusoidal positions are.
         exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
         angles = distances[:, None].astype(jnp.float32) * 10_000.0**-exponents
-        waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)]).astype(self.dtype)
-        kernel = self.distance_kernel.astype(self.dtype)
+        waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)]).astype(self.compute.dtype)
+        kernel = self.distance_kernel.astype(self.compute.dtype)
         halves = kernel.reshape(2, self.features // 2, self.heads, self.width)
         sines, cosines = jnp.einsum("PRD,PDHK->PRHK", waves, halves)
         if backward is None:
             return sines + cosines
         # sin(-x) = -sin(x), cos(-x) = cos(x)
-        sign = jnp.where(backward, -1, 1).astype(self.dtype)
+        sign = jnp.where(backward, -1, 1).astype(self.compute.dtype)
         return sign[:, None, None, None] * sines + cosines
 
     def _segment_scores(
@@ -353,19 +353,19 @@ class PermutedEncoder(Encoder):
         layers: N.
         memory: M, the tokens of the text before that a row attends to; 0 for none.
         query_init: initializer of w, the first vector of all queries.
-        dropout: rate for what the head reads.
+        compute: its `dropout` is of what the head reads, each number by itself.
     """
 
     layers: int = dataclasses.field(kw_only=True)
     memory: int = dataclasses.field(kw_only=True)
     query_init: Initializer = dataclasses.field(kw_only=True)
-    dropout: float = 0.0
+    compute: Compute = Compute()
 
     def setup(self) -> None:
         super().setup()
         init = nn.with_logical_partitioning(self.query_init, ("embed",))
         self.first_query = self.param("first_query", init, (self.embeddings.features,))
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = nn.Dropout(self.compute.dropout)
 
     def table(self) -> Float[Array, "V D"]:
         """The token embeddings, for a head that is tied to them."""
@@ -382,7 +382,7 @@ class PermutedEncoder(Encoder):
         embeddings = self.make_embeddings(parent=None)
         shape = (rows, self.layers, self.memory, embeddings.features)
         return {
-            "hidden": jnp.zeros(shape, embeddings.dtype),
+            "hidden": jnp.zeros(shape, embeddings.compute.dtype),
             "real": jnp.zeros((rows, self.memory), bool),
         }
 
@@ -527,8 +527,9 @@ def build(config: XlnetConfig) -> nn.Module:
     Raises:
         ValueError: no such head, or a width that is odd.
     """
-    dtype = jnp.dtype(config.dtype)
-    make_pooler = functools.partial(Pooler, activation=nn.tanh, kernel_init=INIT, dtype=dtype)
+    make_pooler = functools.partial(
+        Pooler, activation=nn.tanh, kernel_init=INIT, compute=config.compute
+    )
     of_row = {
         "make_pooler": make_pooler,
         "kernel_init": INIT,
@@ -544,9 +545,8 @@ def build(config: XlnetConfig) -> nn.Module:
             TokenEmbed,
             vocab_size=config.vocab_size,
             features=config.d_model,
-            lookup=config.embedding_lookup,
             embedding_init=INIT,
-            dtype=dtype,
+            compute=config.compute,
         ),
         make_encoder=tower(config),
         make_head=select_head(
@@ -559,31 +559,24 @@ def build(config: XlnetConfig) -> nn.Module:
         layers=config.layers,
         memory=config.memory,
         query_init=INIT,
-        dropout=config.dropout,
+        compute=config.compute,
     )
 
 
 def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
     """The stack of layers: BERT's with attention of both sides, for two streams."""
-    dtype = jnp.dtype(config.dtype)
-    dropout = {
-        "dropout": config.dropout,
-        "dropout_broadcast": config.dropout_broadcast,
-    }
     block = functools.partial(
         TwoStreamBlock,
-        make_norm=functools.partial(NORM, dtype=dtype),
+        make_norm=functools.partial(NORM, compute=config.compute),
         make_self_attention=functools.partial(
             TwoSidedAttention,
             heads=config.heads,
             width=config.d_model // config.heads,
             features=config.d_model,
-            core=select_core(config.attention),
             query_init=INIT,
             kernel_init=INIT,
             out_init=INIT,
-            dtype=dtype,
-            **dropout,
+            compute=config.compute,
         ),
         make_feed_forward=functools.partial(
             MLP,
@@ -592,19 +585,13 @@ def tower(config: XlnetConfig) -> Callable[..., nn.Module]:
             use_bias=True,
             wi_init=INIT,
             wo_init=INIT,
-            dtype=dtype,
-            **dropout,
+            drop_hidden=True,
+            compute=config.compute,
         ),
-        **dropout,
+        compute=config.compute,
     )
-    stack = functools.partial(
-        Stack,
-        make_block=block,
-        layers=config.layers,
-        loop=config.loop,
-        remat=config.remat,
-    )
-    return functools.partial(Tower, make_stack=stack, **dropout)
+    stack = functools.partial(Stack, make_block=block, layers=config.layers, compute=config.compute)
+    return functools.partial(Tower, make_stack=stack, compute=config.compute)
 
 
 def loss(

@@ -15,6 +15,7 @@ from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.shared import Shared
 from t5x_like.models.blocks.stack import Stack, unstack_layers
+from t5x_like.models.compute import Compute
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
@@ -72,11 +73,13 @@ def two_streams(loop, *, group=1):
     if group > 1:
         make_block = functools.partial(LayerGroup, make_blocks=(TwoStreams,) * group)
     return Tower(
-        make_stack=functools.partial(Stack, make_block=make_block, layers=4 // group, loop=loop),
+        make_stack=functools.partial(
+            Stack, make_block=make_block, layers=4 // group, compute=Compute(loop=loop)
+        ),
         make_entrance=MakeStreams,
         make_exit=QueryStream,
         make_extra=QueryMask,
-        dropout=0.5,
+        compute=Compute(dropout=0.5),
     )
 
 
@@ -163,7 +166,7 @@ class Adds(nn.Module):
     "kind", [Stack, functools.partial(SharedStack, parts=("gain",))], ids=["own", "shared"]
 )
 def test_every_stack_takes_trees(loop, kind):
-    layers = kind(make_block=Adds, layers=3, loop=loop)
+    layers = kind(make_block=Adds, layers=3, compute=Compute(loop=loop))
     steps = {"step": jnp.arange(6.0).reshape(3, 2)}
     per_layer = layers.split(steps)
     carry = ({"a": jnp.zeros(2)}, jnp.ones(2))
@@ -177,7 +180,7 @@ def test_every_stack_takes_trees(loop, kind):
 
 
 def test_a_looped_stack_refuses_what_is_not_split():
-    layers = Stack(make_block=Adds, layers=3, loop="unroll")
+    layers = Stack(make_block=Adds, layers=3, compute=Compute(loop="unroll"))
     with pytest.raises(ValueError, match=r"tuple of 3 trees.*`split`"):
         layers.init(jax.random.key(0), jnp.zeros(2), 1.0, {"step": jnp.zeros((3, 2))})
 
@@ -214,7 +217,7 @@ def test_scores_may_depend_on_the_keys_and_a_table_of_all_layers():
                 make_feed_forward=functools.partial(MLP, hidden=6),
             ),
             layers=2,
-            remat="full",
+            compute=Compute(remat="full"),
         ),
         make_extra=RelativeTable,
     )

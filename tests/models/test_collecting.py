@@ -14,6 +14,7 @@ from t5x_like.models.attention.cudnn import cudnn_core
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.residual import PostNormBlock, constrain, self_attend
 from t5x_like.models.blocks.stack import Stack, unstack_layers
+from t5x_like.models.compute import Compute
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.tower import Tower
 from t5x_like.models.norms import LayerNorm
@@ -201,7 +202,7 @@ def test_nobody_pays_who_does_not_ask(loop):
                 make_block, **bert.block(bert.BertConfig(**settings(bert))).keywords
             ),
             layers=2,
-            loop=loop,
+            compute=Compute(loop=loop),
         )
         module = module.clone(make_encoder=functools.partial(Tower, make_stack=stack))
         params = make(bert, loop=loop)[1]
@@ -220,7 +221,9 @@ def test_only_the_dense_core_has_scores():
         make_block=functools.partial(
             PostNormBlock,
             make_norm=LayerNorm,
-            make_self_attention=functools.partial(Attention, heads=2, width=8, core=cudnn_core),
+            make_self_attention=functools.partial(
+                Attention, heads=2, width=8, compute=Compute(core=cudnn_core)
+            ),
             make_feed_forward=functools.partial(MLP, hidden=8),
         ),
         layers=1,

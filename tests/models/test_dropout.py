@@ -11,6 +11,7 @@ from t5x_like import systems
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.masks import AttentionMask
+from t5x_like.models.compute import Compute
 from t5x_like.models.dropout import make_dropout
 
 LENGTH = 7
@@ -46,7 +47,7 @@ DROPPING = sorted({*systems.names()} - WITHOUT - OF_OTHERS)
 
 @pytest.mark.parametrize("broadcast", [True, False])
 def test_a_mask_is_the_same_for_all_positions_or_for_none(broadcast):
-    drop = make_dropout(0.25, broadcast=broadcast)
+    drop = make_dropout(Compute(dropout=0.25, dropout_broadcast=broadcast))
 
     @jax.jit
     def dropped(x, key):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_like import partitioning
+from t5x_like.models.compute import Compute
 from t5x_like.models.linear import TRANSPOSED, Linear, keep_whole
 
 
@@ -49,7 +50,13 @@ def test_a_width_that_is_kept_whole_has_the_gradient_of_one_device():
 @pytest.mark.parametrize("contract", [1, 2])
 def test_a_transposed_kernel_gives_the_same(contract, rows, dtype):
     axes = {1: ("embed", "heads", "kv"), 2: ("heads", "kv", "embed")}[contract]
-    layer = Linear((6, 4, 5)[contract:], axes, contract=contract, use_bias=True, dtype=dtype)
+    layer = Linear(
+        (6, 4, 5)[contract:],
+        axes,
+        contract=contract,
+        use_bias=True,
+        compute=Compute(dtype=dtype),
+    )
     x = jax.random.normal(jax.random.key(0), (rows, 1, *(6, 4, 5)[:contract]))
     params = nn.unbox(layer.init(jax.random.key(1), x))["params"]
     params["bias"] += 1.0

@@ -11,6 +11,7 @@ import pytest
 from t5x_like import partitioning
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.stack import Stack, stack_layers
+from t5x_like.models.compute import Compute
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.models.feed_forward.mlp import GLU, MLP
 
@@ -34,8 +35,7 @@ def sparse(
             experts=experts,
             hidden=F,
             gated=gated,
-            dropout=dropout,
-            dtype=dtype,
+            compute=Compute(dropout=dropout, dtype=dtype),
         ),
         **settings,
     )
@@ -197,7 +197,10 @@ def test_nothing_has_the_size_of_tokens_times_experts_times_slots():
 
 
 def test_experts_have_a_dropout_of_their_own():
-    module, calm = sparse(dropout=0.5, capacity_factor=4.0), sparse(eval_capacity_factor=4.0)
+    module, calm = (
+        sparse(dropout=0.5, capacity_factor=4.0),
+        sparse(eval_capacity_factor=4.0),
+    )
     params = initial(calm)
     settings = {"deterministic": False, "rngs": {"dropout": jax.random.key(1)}}
     noisy, _ = run(module, params, **settings)
@@ -227,7 +230,7 @@ def test_collect_keeps_the_order_of_scanned_and_of_looped_layers():
         def __call__(self, x):
             block = functools.partial(LayerGroup, (Layer, Layer))
             for name in ("encoder", "decoder"):
-                stack = Stack(block, 2, loop=self.loop, name=name)
+                stack = Stack(block, 2, compute=Compute(loop=self.loop), name=name)
                 x, _ = stack(x, None, None)
             return x
 

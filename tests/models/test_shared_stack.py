@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.compute import Compute
 from t5x_like.models.linear import Linear
 from t5x_like.systems.albert import SharedStack
 
@@ -104,12 +105,14 @@ def test_a_shared_parameter_is_there_once(parts):
         assert len({float(x) for x in kernel[..., 0, 0].ravel()}) == copies * INNER
 
 
-@pytest.mark.parametrize("settings", [{"loop": "unroll"}, {"remat": "full"}, {"remat": "dots"}])
-def test_unrolled_and_recomputed_layers_compute_the_same_with_the_same_dropout(settings):
+@pytest.mark.parametrize(
+    "compute", [Compute(loop="unroll"), Compute(remat="full"), Compute(remat="dots")]
+)
+def test_unrolled_and_recomputed_layers_compute_the_same_with_the_same_dropout(compute):
     small = functools.partial(stack, ("first",), layers=2, groups=1, inner=1)
     arguments = initial(small()), jax.random.key(2)
     expected = value_and_gradient(small())(*arguments)
-    found = value_and_gradient(small(**settings))(*arguments)
+    found = value_and_gradient(small(compute=compute))(*arguments)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=ROUNDING), found, expected
     )
@@ -143,8 +146,8 @@ def test_there_is_a_cache_for_each_block():
     [
         ({"groups": 3}, r"groups=3 must divide model\.layers=4"),
         ({"parts": ("furst",)}, "Did you mean 'first'"),
-        ({"loop": "scann"}, "Did you mean 'scan'"),
-        ({"remat": "ful"}, "Did you mean 'full'"),
+        ({"compute": Compute(loop="scann")}, "Did you mean 'scan'"),
+        ({"compute": Compute(remat="ful")}, "Did you mean 'full'"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):

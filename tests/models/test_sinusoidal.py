@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
 
 
 def vectors(positions=None, *, length=0, features=8, dtype=jnp.float32):
-    module = SinusoidalPositions(features=features, dtype=dtype)
+    module = SinusoidalPositions(features=features, compute=Compute(dtype=dtype))
     return np.asarray(jax.jit(functools.partial(module.apply, {}, length=length))(positions))
 
 

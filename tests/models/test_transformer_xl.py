@@ -12,6 +12,7 @@ from jax.extend.core import jaxprs_in_params
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.decoder import Decoder
@@ -128,7 +129,9 @@ def make(loop):
         make_embedding=functools.partial(TokenEmbed, vocab_size=50, features=16),
         make_decoder=functools.partial(
             Tower,
-            make_stack=functools.partial(Stack, make_block=block, layers=2, loop=loop),
+            make_stack=functools.partial(
+                Stack, make_block=block, layers=2, compute=Compute(loop=loop)
+            ),
             make_norm=RMSNorm,
         ),
         make_head=TiedHead,

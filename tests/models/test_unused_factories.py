@@ -10,6 +10,7 @@ import pytest
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.parallel import TwoNormParallelBlock
 from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.compute import Compute
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.systems.bigbird_etc import GlobalLocalAttention
 from t5x_like.systems.deberta import MaskDecoderBlock
@@ -44,7 +45,8 @@ def test_encoders_without_a_projection_refuse_its_factory(kind):
 
 
 def test_attention_with_a_core_of_its_own_refuses_another():
-    attention = GlobalLocalAttention(heads=2, width=4, block=2, distance=3, core=print)
+    compute = Compute(core=print)
+    attention = GlobalLocalAttention(heads=2, width=4, block=2, distance=3, compute=compute)
     with pytest.raises(ValueError, match="leave core, position and window out"):
         jax.eval_shape(
             functools.partial(attention.init, method="keys_values"),

@@ -16,6 +16,7 @@ from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.layer_group import LayerGroup
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.decoder import Decoder
@@ -87,7 +88,7 @@ def make(loop):
         )
 
     group = functools.partial(LayerGroup, make_blocks=(block(None), block(WINDOW)))
-    stack = functools.partial(Stack, make_block=group, layers=2, loop=loop)
+    stack = functools.partial(Stack, make_block=group, layers=2, compute=Compute(loop=loop))
     module = Decoder(
         make_embedding=functools.partial(TokenEmbed, vocab_size=50, features=16),
         make_decoder=functools.partial(Tower, make_stack=stack, make_norm=RMSNorm),

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec
 
 from t5x_like import systems
 from t5x_like.models.blocks.stack import Stack, logical_axes
+from t5x_like.models.compute import Compute
 from t5x_like.training import optimizers
 from t5x_like.training.layer_places import by_path
 from t5x_like.training.layer_tensors import matrices
@@ -65,7 +66,8 @@ def test_kernels_without_names_of_axes_decay_and_biases_and_gains_do_not():
 
 
 def test_a_stack_of_layers_without_names_decays_as_one_layer_does():
-    stack = Stack(make_block=functools.partial(Unnamed), layers=3, loop="scan")
+    block, compute = functools.partial(Unnamed), Compute(loop="scan")
+    stack = Stack(make_block=block, layers=3, compute=compute)
     params, axes = of_ones(stack, np.zeros((1, 8), np.float32), None, None)
     kernel = axes["block"]["split"]["kernel"]
     assert tuple(kernel) == ("layers", None, None, None)

@@ -80,10 +80,10 @@ class BlockSparseAttention(Attention):
 
     def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
         if extra is None:
-            return self.core
+            return self.compute.core
         assert bias is None  # no term of the scores is known block by block
         return functools.partial(
-            _block_sparse, core=self.core, pattern=self.pattern, random_blocks=extra
+            _block_sparse, core=self.compute.core, pattern=self.pattern, random_blocks=extra
         )
 
 

@@ -15,7 +15,7 @@ from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.broadcast import broadcast_to
 from t5x_like.models.matrix_product import local_product
 
-# The name of the outputs of attention, and of what goes into it, for `Stack.remat`.
+# The name of the outputs of attention, and of what goes into it, for `Compute.remat`.
 KEPT = "attention"
 
 # The score of a masked key. Finite, so that a query without any key (padding) gives a mean and not

@@ -12,17 +12,11 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from t5x_like.models.attention.banded import for_window
 from t5x_like.models.attention.cache import KEY_AXES, KeyValues
-from t5x_like.models.attention.cores import (
-    KEPT,
-    Core,
-    dense_core,
-    masked_scores,
-    weighted_values,
-)
+from t5x_like.models.attention.cores import KEPT, masked_scores, weighted_values
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
+from t5x_like.models.compute import Compute
 from t5x_like.models.linear import Initializer, Linear
-from t5x_like.models.quantized_product import Product
 
 Position = Callable[[Float[Array, "B L H K"], Int[Array, "B L"] | None], Float[Array, "B L H K"]]
 
@@ -38,33 +32,26 @@ class Attention(nn.Module):
         width: K, the width of a head.
         kv_heads: G, the number of key and value heads, which divides H; None: H.
         position: a function of queries or keys and their positions (rotary), or None.
-        core: computes the weighted values.
         window: keys that a query attends to, its own the last; None: all (Child et al. 2019).
         scale: factor of the dot products; None: K^-0.5. T5 has 1.0 and a smaller initial query.
-        dropout: rate for the attention weights.
-        dropout_broadcast: all queries of a head have the same dropout mask.
         use_bias: whether the projections have a bias, or the names of those that have one out of
             `query`, `key`, `value` and `out`.
         query_init, kernel_init, out_init: initializers of the kernels as matrices [D, H*K] and
             [H*K, D].
-        product: of the projections, as in `Linear`.
+        compute: its `dropout` is of the attention weights.
     """
 
     heads: int
     width: int
     kv_heads: int | None = None
     position: Position | None = None
-    core: Core = dense_core
     window: int | None = None
     scale: float | None = None
-    dropout: float = 0.0
-    dropout_broadcast: bool = False
     use_bias: bool | tuple[str, ...] = False
     query_init: Initializer = nn.initializers.lecun_normal()
     kernel_init: Initializer = nn.initializers.lecun_normal()
     out_init: Initializer = nn.initializers.lecun_normal()
-    product: Product = jnp.matmul
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     def setup(self) -> None:
         groups = self.kv_heads or self.heads
@@ -84,8 +71,7 @@ class Attention(nn.Module):
             axes=("embed", axis, "kv"),
             use_bias=self._has_bias(name),
             kernel_init=init,
-            product=self.product,
-            dtype=self.dtype,
+            compute=self.compute,
         )
 
     def _has_bias(self, name: str) -> bool:
@@ -107,7 +93,8 @@ class Attention(nn.Module):
         """An empty cache, at most as long as the window; needs no parameters."""
         slots = min(slots, self.window or slots)
         shape = (batch, self.kv_heads or self.heads, slots, self.width)
-        return KeyValues(key=jnp.zeros(shape, self.dtype), value=jnp.zeros(shape, self.dtype))
+        dtype = self.compute.dtype
+        return KeyValues(key=jnp.zeros(shape, dtype), value=jnp.zeros(shape, dtype))
 
     def update_cache(
         self, new: KeyValues, cache: KeyValues | None, *, mask: AttentionMask, first: bool
@@ -177,11 +164,11 @@ class Attention(nn.Module):
         query = checkpoint_name(nn.with_logical_constraint(query, axes), KEPT)
         query, bias = self.prepare_scores(query, keys_values, bias, mask=mask, extra=extra)
         terms: dict[str, Any] = {"bias": bias, "mask": mask, "scale": self.scale_factor}
-        drops = self.dropout > 0.0 and not deterministic
+        drops = self.compute.dropout > 0.0 and not deterministic
         dropout: dict[str, Any] = {
-            "dropout": self.dropout,
+            "dropout": self.compute.dropout,
             "dropout_rng": self.make_rng("dropout") if drops else None,
-            "dropout_broadcast": self.dropout_broadcast,
+            "dropout_broadcast": self.compute.dropout_broadcast,
         }
         scores = None
         if with_scores:
@@ -191,7 +178,7 @@ class Attention(nn.Module):
         else:
             values = self._core(mask, bias, extra)(query, keys_values, **terms, **dropout)
         values = nn.with_logical_constraint(values, axes)
-        if not self.core.names_output:  # else it would be kept twice
+        if not self.compute.core.names_output:  # else it would be kept twice
             values = checkpoint_name(values, KEPT)
         out = Linear(
             (x.shape[-1],),
@@ -199,18 +186,17 @@ class Attention(nn.Module):
             contract=2,
             use_bias=self._has_bias("out"),
             kernel_init=self.out_init,
-            product=self.product,
-            dtype=self.dtype,
+            compute=self.compute,
             name="out",
         )
         return out(values), scores
 
     def _core(self, mask: AttentionMask, bias: Any, extra: PyTree) -> Any:
         del extra
-        return for_window(self.core, bias=bias, mask=mask)
+        return for_window(self.compute.core, bias=bias, mask=mask)
 
     def _check_core_has_scores(self) -> None:
-        if not self.core.has_scores:
+        if not self.compute.core.has_scores:
             raise ValueError(
                 "collect has 'attention_scores', and only the dense core computes them all: set "
                 "model.attention='dense'"

@@ -13,6 +13,7 @@ from t5x_like.models.blocks.residual import (
     self_attend,
 )
 from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.compute import Compute
 from t5x_like.models.dropout import make_dropout
 
 
@@ -26,14 +27,13 @@ class ParallelBlock(nn.Module):
     make_norm: Callable[..., nn.Module]
     make_self_attention: Callable[..., nn.Module]
     make_feed_forward: Callable[..., nn.Module]
-    dropout: float = 0.0
-    dropout_broadcast: bool = False
+    compute: Compute = Compute()
 
     def setup(self) -> None:
         self.norm = self.make_norm()
         self.self_attention = self.make_self_attention()
         self.feed_forward = self.make_feed_forward()
-        self.drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
+        self.drop = make_dropout(self.compute)
 
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None

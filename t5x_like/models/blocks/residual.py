@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import KeyValues, LayerCache
 from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.compute import Compute
 from t5x_like.models.dropout import make_dropout
 
 
@@ -18,15 +19,14 @@ class PreNormBlock(nn.Module):
     cross-attention. `make_x` is a factory of module x, here and in all parts.
 
     Attributes:
-        dropout, dropout_broadcast: of the sublayers' outputs, see models/dropout.py.
+        compute: its `dropout` is of the sublayers' outputs.
     """
 
     make_norm: Callable[..., nn.Module]
     make_self_attention: Callable[..., nn.Module]
     make_feed_forward: Callable[..., nn.Module]
     make_cross_attention: Callable[..., nn.Module] | None = None
-    dropout: float = 0.0
-    dropout_broadcast: bool = False
+    compute: Compute = Compute()
 
     def setup(self) -> None:
         self.self_attention_norm = self.make_norm()
@@ -36,7 +36,7 @@ class PreNormBlock(nn.Module):
         if self.make_cross_attention is not None:
             self.cross_attention_norm = self.make_norm()
             self.cross_attention = self.make_cross_attention()
-        self.drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
+        self.drop = make_dropout(self.compute)
 
     def __call__(
         self, x: Float[Array, "B T D"], shared: Shared, cache: LayerCache | None

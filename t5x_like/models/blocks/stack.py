@@ -1,7 +1,7 @@
 """N layers of one block, scanned or looped, with or without rematerialization."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,9 +11,9 @@ from jaxtyping import Array, PyTree
 
 from t5x_like import partitioning
 from t5x_like.models.attention.cores import KEPT
+from t5x_like.models.compute import Compute, Loop
 from t5x_like.names import choose
 
-Loop = Literal["auto", "scan", "unroll"]
 LOOPS: dict[str, None] = {"auto": None, "scan": None, "unroll": None}
 
 # On a CPU layers in a row take a tenth to a fifth less time than a loop, and compiling each still
@@ -42,16 +42,12 @@ class Stack(nn.Module):
     Attributes:
         make_block: factory of the block.
         layers: N.
-        loop: `scan` compiles one layer and stacks the parameters, N first; `unroll` compiles
-            each layer and names them layer_0, layer_1, ...; `auto` stacks the parameters as `scan`
-            does, and compiles each layer where that is faster (`unrolls`).
-        remat: what the backward pass recomputes: `none`, or a name in REMAT_POLICIES.
+        compute: its `loop` and `remat` are of these layers.
     """
 
     make_block: Callable[..., nn.Module]
     layers: int
-    loop: Loop = "auto"
-    remat: str = "none"
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, carry: PyTree, shared: PyTree, per_layer: PyTree) -> tuple[PyTree, PyTree]:
@@ -69,16 +65,16 @@ class Stack(nn.Module):
         Raises:
             ValueError: an unknown `loop` or `remat`, or a `per_layer` of other than N trees.
         """
-        in_a_row = unrolls(self.loop, self.layers)
+        in_a_row = unrolls(self.compute.loop, self.layers)
 
         def apply(block: nn.Module, carry: Any, shared: Any, per_layer: Any) -> Any:
             return block(carry, shared, per_layer)
 
-        if self.remat != "none":
+        if self.compute.remat != "none":
             # Inside a scan the compiler cannot merge the two computations anyway.
-            policy = choose("model.remat", self.remat, {"none": None, **REMAT_POLICIES})
+            policy = choose("model.remat", self.compute.remat, {"none": None, **REMAT_POLICIES})
             apply = nn.remat(apply, policy=policy, prevent_cse=in_a_row)
-        if self.loop != "unroll":
+        if self.compute.loop != "unroll":
             scanned = nn.scan(
                 apply,
                 # "routing" and "assignment" are what sparse layers sow.
@@ -104,14 +100,14 @@ class Stack(nn.Module):
 
     def split(self, stacked: PyTree) -> PyTree:
         """A tree of arrays with a first axis of N in the form of `per_layer`."""
-        if self.loop != "unroll":
+        if self.compute.loop != "unroll":
             return stacked
         return tuple(jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.layers))
 
     def empty_cache(self, *, batch: int, slots: int) -> PyTree:
         """The blocks' empty caches, in the form of `per_layer`."""
         layer = self.make_block(parent=None).empty_cache(batch=batch, slots=slots)
-        if self.loop == "unroll":
+        if self.compute.loop == "unroll":
             return (layer,) * self.layers
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.layers, *x.shape)), layer)
 

@@ -1,12 +1,11 @@
 """Vectors of words from their characters: convolutions, maxima over places, highway layers."""
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 
 CHARACTERS = 262  # 256 bytes, five marks, and 0 for padding
@@ -22,7 +21,7 @@ class Convolution(nn.Module):
 
     width: int
     filters: int
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "N K E"]) -> Float[Array, "N F"]:
@@ -34,8 +33,8 @@ class Convolution(nn.Module):
         # As one product of matrices: its gradients are such products, too.
         places = x.shape[1] - self.width + 1
         windows = jnp.concatenate([x[:, n : n + places] for n in range(self.width)], axis=-1)
-        y = windows @ kernel.reshape(-1, self.filters).astype(self.dtype)
-        return nn.relu(jnp.max(y, axis=1) + bias.astype(self.dtype))
+        y = windows @ kernel.reshape(-1, self.filters).astype(self.compute.dtype)
+        return nn.relu(jnp.max(y, axis=1) + bias.astype(self.compute.dtype))
 
 
 class Highway(nn.Module):
@@ -44,7 +43,7 @@ class Highway(nn.Module):
     b_T starts at -2, so that most of x goes through unchanged at first.
     """
 
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
@@ -57,7 +56,7 @@ class Highway(nn.Module):
                 use_bias=True,
                 kernel_init=nn.initializers.normal(x.shape[-1] ** -0.5),
                 bias_init=nn.initializers.constant(bias),
-                dtype=self.dtype,
+                compute=self.compute,
                 name=name,
             )
             return keep_whole(linear(x))
@@ -85,7 +84,7 @@ class CharacterCNN(nn.Module):
     highways: int
     features: int
     character_features: int = 16
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(self, characters: Int[Array, "B L K"]) -> Float[Array, "B L D"]:
@@ -94,21 +93,22 @@ class CharacterCNN(nn.Module):
         table = self.param("embedding", init, (CHARACTERS, self.character_features))
         rows, words, _ = characters.shape
         ids = characters.reshape(rows * words, -1)
-        x = jnp.where(ids[..., None] > 0, jnp.take(table, ids, axis=0), 0).astype(self.dtype)
+        x = jnp.where(ids[..., None] > 0, jnp.take(table, ids, axis=0), 0)
+        x = x.astype(self.compute.dtype)
         found = [
-            Convolution(width, filters, dtype=self.dtype, name=f"convolution_{number}")(x)
+            Convolution(width, filters, compute=self.compute, name=f"convolution_{number}")(x)
             for number, (width, filters) in enumerate(self.filters)
         ]
         y = jnp.concatenate(found, axis=-1).reshape(rows, words, -1)
         for number in range(self.highways):
-            y = Highway(dtype=self.dtype, name=f"highway_{number}")(y)
+            y = Highway(compute=self.compute, name=f"highway_{number}")(y)
         return keep_whole(
             Linear(
                 (self.features,),
                 axes=("embed", "mlp"),
                 use_bias=True,
                 kernel_init=nn.initializers.normal(y.shape[-1] ** -0.5),
-                dtype=self.dtype,
+                compute=self.compute,
                 name="projection",
             )(y)
         )

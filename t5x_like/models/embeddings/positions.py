@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.types import Batch
 
 
@@ -28,7 +29,7 @@ class LearnedPositions(nn.Module):
     features: int
     offset: int = 0
     embedding_init: Any = nn.initializers.normal(0.02)
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -45,7 +46,8 @@ class LearnedPositions(nn.Module):
                 "the model has (model.positions): shorten the text, or train with more positions"
             )
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
-        table = self.param("embedding", init, (self.length, self.features)).astype(self.dtype)
+        table = self.param("embedding", init, (self.length, self.features))
+        table = table.astype(self.compute.dtype)
         if positions is None:  # a slice: its gradient needs no scatter
             return table[None, self.offset : self.offset + length]
         return jnp.take(table, positions + self.offset, axis=0)

@@ -1,10 +1,10 @@
 """Sinusoidal positions: no parameters, and no longest text."""
 
-from typing import Any
-
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from t5x_like.models.compute import Compute
 
 
 class SinusoidalPositions(nn.Module):
@@ -16,7 +16,7 @@ class SinusoidalPositions(nn.Module):
     """
 
     features: int
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     def __call__(
         self, positions: Int[Array, "B L"] | None, *, length: int
@@ -36,7 +36,7 @@ class SinusoidalPositions(nn.Module):
         # In float32 for every model.dtype: in bfloat16 positions 256 and 257 are equal.
         exponents = jnp.arange(0, self.features, 2, dtype=jnp.float32) / self.features
         angles = positions[..., None].astype(jnp.float32) * 10_000.0**-exponents
-        return self._arrange(jnp.sin(angles), jnp.cos(angles)).astype(self.dtype)
+        return self._arrange(jnp.sin(angles), jnp.cos(angles)).astype(self.compute.dtype)
 
     def _arrange(
         self, sines: Float[Array, "B L D/2"], cosines: Float[Array, "B L D/2"]

@@ -1,13 +1,12 @@
 """Token embeddings, and output layers from hidden states to logits."""
 
 from collections.abc import Callable
-from typing import Any, Literal
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.lookup import look_up
 from t5x_like.models.linear import TRANSPOSED
 from t5x_like.models.vocabulary_product import VocabularyProduct
@@ -18,16 +17,13 @@ class TokenEmbed(nn.Module):
 
     Attributes:
         axis: logical name of the table's first axis: `vocab`, or `types` for segments.
-        lookup: `gather` reads rows; `one_hot` multiplies, which is faster only where the vocabulary
-            is sharded on a TPU.
     """
 
     vocab_size: int
     features: int
     axis: str = "vocab"
-    lookup: Literal["gather", "one_hot"] = "gather"
     embedding_init: Callable[..., Array] = nn.initializers.normal(1.0)
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     def setup(self) -> None:
         init = nn.with_logical_partitioning(self.embedding_init, (self.axis, "embed"))
@@ -35,12 +31,12 @@ class TokenEmbed(nn.Module):
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
         """The embeddings of `tokens`."""
-        if self.lookup == "one_hot":
-            table = self.embedding.astype(self.dtype)
+        if self.compute.lookup == "one_hot":
+            table = self.embedding.astype(self.compute.dtype)
             table = nn.with_logical_constraint(table, (self.axis, "activation_embed"))
-            x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.dtype) @ table
+            x = jax.nn.one_hot(tokens, self.vocab_size, dtype=self.compute.dtype) @ table
         else:
-            x = look_up(self.embedding, tokens, axis=self.axis, dtype=self.dtype)
+            x = look_up(self.embedding, tokens, axis=self.axis, dtype=self.compute.dtype)
         axes = ("activation_batch", "residual_length", "activation_embed")
         return nn.with_logical_constraint(x, axes)
 

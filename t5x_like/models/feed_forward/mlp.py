@@ -1,16 +1,14 @@
 """The position-wise feed-forward layers."""
 
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.dropout import make_dropout
 from t5x_like.models.linear import Initializer, Linear
-from t5x_like.models.quantized_product import Product
 from t5x_like.models.types import Activation
 
 HIDDEN_AXES = ("activation_batch", "activation_length", "activation_mlp")
@@ -35,20 +33,17 @@ class MLP(nn.Module):
 
     Attributes:
         hidden: F.
-        dropout, dropout_broadcast: of the hidden layer, see models/dropout.py.
+        drop_hidden: whether the hidden layer has dropout, too.
         wi_init, wo_init: initializers of the kernels [D, F] and [F, D].
-        product: as in `Linear`.
     """
 
     hidden: int
     activation: Callable[[Array], Array] = nn.relu
-    dropout: float = 0.0
-    dropout_broadcast: bool = False
+    drop_hidden: bool = False
     use_bias: bool = False
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()
-    product: Product = jnp.matmul
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     def _into_hidden(self, x: Float[Array, "B L D"], name: str) -> Float[Array, "B L F"]:
         return Linear(
@@ -56,8 +51,7 @@ class MLP(nn.Module):
             axes=("embed", "mlp"),
             use_bias=self.use_bias,
             kernel_init=self.wi_init,
-            product=self.product,
-            dtype=self.dtype,
+            compute=self.compute,
             name=name,
         )(x)
 
@@ -71,15 +65,14 @@ class MLP(nn.Module):
     ) -> Float[Array, "B L D"]:
         """The layer's output, without residual or norm; `tokens` are ignored."""
         hidden = nn.with_logical_constraint(self.expand(x), HIDDEN_AXES)
-        drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
-        hidden = drop(hidden, deterministic)
+        if self.drop_hidden:
+            hidden = make_dropout(self.compute)(hidden, deterministic)
         return Linear(
             (x.shape[-1],),
             axes=("mlp", "embed"),
             use_bias=self.use_bias,
             kernel_init=self.wo_init,
-            product=self.product,
-            dtype=self.dtype,
+            compute=self.compute,
             name="wo",
         )(hidden)
 

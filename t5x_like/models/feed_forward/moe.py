@@ -5,6 +5,7 @@ gathered into slots and scattered back, so the largest array is [E, G, C, D]: th
 tokens' vectors times the capacity factor.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.blocks.residual import constrain
+from t5x_like.models.compute import Compute
 from t5x_like.models.dropout import make_dropout
 from t5x_like.models.feed_forward.mlp import elementwise, gated
 from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
@@ -38,19 +40,18 @@ class Experts(nn.Module):
     Attributes:
         hidden: F.
         gated: wo(activation(wi_0(x)) * wi_1(x)).
-        dropout: of the hidden layer; "expert dropout" in Fedus et al. 2022, section 2.4.
         wi_init, wo_init: initializers of one expert's kernels, [D, F] and [F, D].
+        compute: its `dropout` is of the hidden layer; "expert dropout" in Fedus et al. 2022,
+            section 2.4.
     """
 
     experts: int
     hidden: int
     activation: Callable[[Array], Array] = nn.relu
     gated: bool = False
-    dropout: float = 0.0
-    dropout_broadcast: bool = False
     wi_init: Initializer = nn.initializers.lecun_normal()
     wo_init: Initializer = nn.initializers.lecun_normal()
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -72,7 +73,7 @@ class Experts(nn.Module):
             kernel = Kernel(
                 self.experts, (width, self.hidden), ("embed", "mlp"), self.wi_init, name=name
             )
-            return multiply(x, kernel().astype(self.dtype))
+            return multiply(x, kernel().astype(self.compute.dtype))
 
         if self.gated:
             hidden = gated(self.activation)(into_hidden("wi_0"), into_hidden("wi_1"))
@@ -82,12 +83,13 @@ class Experts(nn.Module):
         if in_slots:
             hidden = nn.with_logical_constraint(hidden, HIDDEN)
         # One mask for the slots that an expert has of a group, as `MLP` has one for a row.
-        drop = make_dropout(self.dropout, broadcast=in_slots and self.dropout_broadcast)
+        broadcast = in_slots and self.compute.dropout_broadcast
+        drop = make_dropout(dataclasses.replace(self.compute, dropout_broadcast=broadcast))
         hidden = drop(hidden, deterministic)
         kernel = Kernel(
             self.experts, (self.hidden, width), ("mlp", "embed"), self.wo_init, name="wo"
         )
-        return multiply(hidden, kernel().astype(self.dtype))
+        return multiply(hidden, kernel().astype(self.compute.dtype))
 
 
 class Kernel(nn.Module):
@@ -163,7 +165,7 @@ class SparseFeedForward(nn.Module):
         groups = _groups(x.shape[0], x.shape[1], group_size=self.group_size)
         router = self.make_router(name="router")
         experts = self.make_experts(name="experts")
-        rows = x.astype(experts.dtype).reshape(*groups, x.shape[2])
+        rows = x.astype(experts.compute.dtype).reshape(*groups, x.shape[2])
         ids = None if tokens is None else tokens.reshape(groups)
         routed: Choice | Slots
         if self.dispatch == "dropless":

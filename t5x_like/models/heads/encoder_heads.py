@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import TiedHead
 from t5x_like.models.heads.heads_by_task import Heads
 from t5x_like.models.heads.output_layer import output_layer
@@ -29,7 +30,7 @@ class MaskedLM(nn.Module):
     make_norm: Callable[..., nn.Module]
     activation: Activation
     kernel_init: Initializer
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -50,7 +51,7 @@ class MaskedLM(nn.Module):
             axes=("embed", "mlp"),
             use_bias=True,
             kernel_init=self.kernel_init,
-            dtype=self.dtype,
+            compute=self.compute,
             name="transform",
         )(hidden)
         x = self.make_norm(name="norm")(self.activation(keep_whole(x)))
@@ -67,7 +68,7 @@ class Pooler(nn.Module):
     activation: Activation
     kernel_init: Initializer
     inner_dropout: float = 0.0
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -80,7 +81,7 @@ class Pooler(nn.Module):
             axes=("embed", "mlp"),
             use_bias=True,
             kernel_init=self.kernel_init,
-            dtype=self.dtype,
+            compute=self.compute,
             name="dense",
         )(first)
         return self.activation(keep_whole(x))

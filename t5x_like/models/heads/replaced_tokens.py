@@ -1,12 +1,11 @@
 """ELECTRA's heads: whether each token was replaced, and which token it was."""
 
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from t5x_like.models.compute import Compute
 from t5x_like.models.heads.output_layer import output_layer
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.types import Activation, Batch, Outputs
@@ -23,7 +22,7 @@ class ReplacedTokenHead(nn.Module):
     activation: Activation
     kernel_init: Initializer
     make_norm: Callable[..., nn.Module] | None = None
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -42,7 +41,7 @@ class ReplacedTokenHead(nn.Module):
             axes=("embed", "mlp"),
             use_bias=True,
             kernel_init=self.kernel_init,
-            dtype=self.dtype,
+            compute=self.compute,
             name="transform",
         )(hidden)
         logits = output_layer(1, self.kernel_init, "replaced")(self.activation(keep_whole(x)))

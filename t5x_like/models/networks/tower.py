@@ -8,6 +8,7 @@ import jax
 from jaxtyping import PyTree
 
 from t5x_like.models.blocks.shared import Shared, collect_layers
+from t5x_like.models.compute import Compute
 from t5x_like.models.dropout import make_dropout
 
 
@@ -26,8 +27,7 @@ class Tower(nn.Module):
         make_exit: factory of `exit(carry) -> x`, or None where the last carry is the output.
         make_extra: factory of `extra(shared) -> tree`, the arrays that all layers get as
             `shared.extra`, or None.
-        dropout: rate, for every array of the first carry and for the normed output.
-        dropout_broadcast: see models/dropout.py.
+        compute: its `dropout` is of every array of the first carry and of the normed output.
     """
 
     make_stack: Callable[..., nn.Module]
@@ -36,8 +36,7 @@ class Tower(nn.Module):
     make_entrance: Callable[..., nn.Module] | None = None
     make_exit: Callable[..., nn.Module] | None = None
     make_extra: Callable[..., nn.Module] | None = None
-    dropout: float = 0.0
-    dropout_broadcast: bool = False
+    compute: Compute = Compute()
 
     def setup(self) -> None:
         if self.make_entrance is not None:
@@ -51,7 +50,7 @@ class Tower(nn.Module):
             self.relative_position_bias = self.make_bias()
         if self.make_extra is not None:
             self.extra = self.make_extra()
-        self.drop = make_dropout(self.dropout, broadcast=self.dropout_broadcast)
+        self.drop = make_dropout(self.compute)
 
     def __call__(
         self, x: PyTree, shared: Shared, per_layer: PyTree = None

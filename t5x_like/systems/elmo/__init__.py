@@ -97,22 +97,19 @@ def build(config: ElmoConfig) -> nn.Module:
         layers=config.task_layers,
         cell=config.task_width,
         features=None,
-        dropout=config.mix_dropout,
-        dropout_broadcast=config.dropout_broadcast,
-        dtype=jnp.dtype(config.dtype),
+        compute=dataclasses.replace(config.compute, dropout=config.mix_dropout),
     )
     return TaskOverLM(**model, make_mix=make_mix, make_task_lstm=make_task_lstm, places=config.elmo)
 
 
 def _language_model(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
     """The parts of the bidirectional language model but its head (section 3.4)."""
-    dtype = jnp.dtype(config.dtype)
     make_words = functools.partial(
         CharacterCNN,
         filters=_check_filters(config.filters),
         highways=config.highways,
         features=config.d_model,
-        dtype=dtype,
+        compute=config.compute,
     )
     make_lstm = functools.partial(
         StackedLSTM,
@@ -121,9 +118,7 @@ def _language_model(config: ElmoConfig) -> dict[str, Callable[..., nn.Module]]:
         features=config.d_model,
         cell_clip=config.cell_clip,
         projection_clip=config.projection_clip,
-        dropout=config.dropout,
-        dropout_broadcast=config.dropout_broadcast,
-        dtype=dtype,
+        compute=config.compute,
     )
     return {"make_words": make_words, "make_lstm": make_lstm}
 

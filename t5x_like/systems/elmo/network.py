@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t5x_like.models.blocks.shared import Collected
+from t5x_like.models.compute import Compute
 from t5x_like.models.dropout import make_dropout
 from t5x_like.models.embeddings.character_cnn import symmetric
 from t5x_like.models.heads.output_layer import output_layer
@@ -57,7 +58,7 @@ class ProjectedLSTM(nn.Module):
     features: int | None
     cell_clip: float = 0.0
     projection_clip: float = 0.0
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -81,15 +82,16 @@ class ProjectedLSTM(nn.Module):
             axes = ("directions", "mlp", "embed")
             project = self._matrix("projection", limit, (self.cell, width), axes)
         # The inputs of all steps at once: only what depends on the step before is in the loop.
-        gates = jnp.einsum("zbti,zigc->tzbgc", x.astype(self.dtype), kernel) + b[:, None]
+        gates = jnp.einsum("zbti,zigc->tzbgc", x.astype(self.compute.dtype), kernel) + b[:, None]
 
         def step(state: State, now: tuple[Array, Array]) -> tuple[State, Array]:
             gates, real = now
-            z = gates + jnp.einsum("zbp,zpgc->zbgc", state.output.astype(self.dtype), recurrent)
+            h = state.output.astype(self.compute.dtype)
+            z = gates + jnp.einsum("zbp,zpgc->zbgc", h, recurrent)
             i, g, f, o = (z[:, :, gate].astype(jnp.float32) for gate in range(4))
             memory = nn.sigmoid(f) * state.memory + nn.sigmoid(i) * nn.tanh(g)
             memory = _clip(memory, self.cell_clip)
-            output = (nn.sigmoid(o) * nn.tanh(memory)).astype(self.dtype)
+            output = (nn.sigmoid(o) * nn.tanh(memory)).astype(self.compute.dtype)
             if project is not None:
                 output = jnp.einsum("zbc,zcp->zbp", output, project)
             output = _whole(_clip(output, self.projection_clip))
@@ -107,7 +109,7 @@ class ProjectedLSTM(nn.Module):
         self, name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]
     ) -> Array:
         init = nn.with_logical_partitioning(init, axes)
-        return self.param(name, init, (DIRECTIONS, *shape)).astype(self.dtype)
+        return self.param(name, init, (DIRECTIONS, *shape)).astype(self.compute.dtype)
 
 
 def _forget_at_first(key: Array, shape: tuple[int, ...]) -> Array:
@@ -131,8 +133,7 @@ class StackedLSTM(nn.Module):
 
     Attributes:
         cell, features, cell_clip, projection_clip: see `ProjectedLSTM`.
-        dropout: of the input of each layer, before it is added, too.
-        dropout_broadcast: all steps have the same mask.
+        compute: its `dropout` is of the input of each layer, before it is added, too.
     """
 
     layers: int
@@ -140,9 +141,7 @@ class StackedLSTM(nn.Module):
     features: int | None
     cell_clip: float = 0.0
     projection_clip: float = 0.0
-    dropout: float = 0.0
-    dropout_broadcast: bool = False
-    dtype: Any = jnp.float32
+    compute: Compute = Compute()
 
     @nn.compact
     def __call__(
@@ -167,10 +166,10 @@ class StackedLSTM(nn.Module):
                 features=self.features,
                 cell_clip=self.cell_clip,
                 projection_clip=self.projection_clip,
-                dtype=self.dtype,
+                compute=self.compute,
                 name=f"layer_{number}",
             )
-            x = make_dropout(self.dropout, broadcast=self.dropout_broadcast)(x, deterministic)
+            x = make_dropout(self.compute)(x, deterministic)
             before = jax.tree.map(lambda s, n=number: jnp.moveaxis(s[:, n], 0, 1), state)
             y, after = layer(x, real, before)
             x = x + y if number else y
