@@ -70,7 +70,7 @@ def llama_1b() -> ml_collections.ConfigDict:
 def bert_large() -> ml_collections.ConfigDict:
     """BERT large on 512 tokens, 15% of them with a loss, without next sentences."""
     config = bert.get_config("large")
-    del config.phases
+    config.train.phases, config.phases = (), {}
     config.model.update({"head": "masked_lm", "dropout": 0.0})
     config.data.objective_settings.next_sentence = False
     config.data.lengths = {"inputs": 512}

@@ -15,8 +15,7 @@ from t5x_like.losses import distillation
 from t5x_like.models.attention.cores import masked_as_zero
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PreNormBlock, constrain
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import PreNormBlock, Shared, constrain
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP

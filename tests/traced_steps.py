@@ -37,7 +37,7 @@ def training_step(name, **model):
     settings = importlib.import_module(f"configs.{name}").get_config("demo")
     settings.model.update({"dtype": "bfloat16", **model})
     settings.mesh = dataclasses.asdict(report.ONE_DEVICE)
-    of_config(settings)
-    step = batches.largest(of_config(settings))
-    model = model_side.build_tasks(of_config(step.config), devices=jax.devices()[:1])[step.task]
+    run = of_config(settings)
+    step = batches.largest(run)
+    model = model_side.build_tasks(run, devices=jax.devices()[:1])[step.part.name]
     return jax.make_jaxpr(model.train_step)(model.abstract_state_on(step.batch), step.batch).jaxpr

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from t5x_like.models.blocks.shared import Collected
+from t5x_like.models.blocks.residual import Collected
 from t5x_like.models.feed_forward import moe
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.encoder import Encoder

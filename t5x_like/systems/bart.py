@@ -11,8 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PostNormBlock
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import PostNormBlock, Shared
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed

@@ -17,9 +17,9 @@ from t5x_like.models.heads.encoder_heads import (
     MaskedLMHead,
     Pooler,
     Pretraining,
+    output_layer,
     select_head,
 )
-from t5x_like.models.heads.output_layer import output_layer
 from t5x_like.models.linear import Initializer
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.tower import Tower

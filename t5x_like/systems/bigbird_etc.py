@@ -24,8 +24,7 @@ from t5x_like.models.attention.neighbor_blocks import (
     neighbors_exist,
     with_neighbors,
 )
-from t5x_like.models.blocks.residual import PostNormBlock, constrain
-from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.blocks.residual import Collected, PostNormBlock, Shared, constrain
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.token_embeddings import TokenEmbed
 from t5x_like.models.heads.encoder_heads import MaskedLMHead, Pooler, select_head

@@ -16,8 +16,13 @@ from t5x_like.models.attention.cache import KeyValues, LayerCache
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
-from t5x_like.models.blocks.residual import PostNormBlock, refuse_cross_attention, self_attend
-from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.blocks.residual import (
+    Collected,
+    PostNormBlock,
+    Shared,
+    refuse_cross_attention,
+    self_attend,
+)
 from t5x_like.models.blocks.stack import REMAT_POLICIES, Stack, unrolls
 from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.encoder_embeddings import ContentEmbeddings

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from t5x_like import losses
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.embeddings.encoder_embeddings import ChangedEmbeddings, ContentEmbeddings
-from t5x_like.models.heads.replaced_tokens import ReplacedTokenHead
+from t5x_like.models.heads.encoder_heads import ReplacedTokenHead
 from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator
 from t5x_like.models.types import Batch
 from t5x_like.names import choose

@@ -12,13 +12,14 @@ from jaxtyping import Array, Float, PyTree
 
 from t5x_like import losses
 from t5x_like.models.heads.encoder_heads import (
+    CopyHead,
     Features,
     FirstTokenHead,
     MaskedLMHead,
     Pooler,
+    ReplacedTokenHead,
     select_head,
 )
-from t5x_like.models.heads.replaced_tokens import CopyHead, ReplacedTokenHead
 from t5x_like.models.linear import Linear
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.networks.generator_discriminator import GeneratorAndDiscriminator

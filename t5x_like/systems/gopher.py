@@ -15,7 +15,7 @@ from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
+from t5x_like.models.embeddings.positions import SinusoidalPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.networks.decoder import Decoder

@@ -14,13 +14,12 @@ from t5x_like import losses
 from t5x_like.losses import autoregressive
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
-from t5x_like.models.blocks.residual import PostNormBlock
-from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.blocks.residual import Collected, PostNormBlock, Shared
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
-from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.heads.encoder_heads import output_layer
 from t5x_like.models.linear import Initializer
 from t5x_like.models.networks.decoder import Decoder
 from t5x_like.models.networks.tower import Tower

@@ -28,7 +28,7 @@ from t5x_like.models.attention.neighbor_blocks import (
     with_neighbors,
 )
 from t5x_like.models.attention.relative_buckets import RelativeBias
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import Shared
 from t5x_like.models.norms import RMSNorm
 from t5x_like.names import choose
 from t5x_like.systems import t5

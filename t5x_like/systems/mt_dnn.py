@@ -10,9 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from t5x_like import losses
-from t5x_like.models.heads.encoder_heads import MultipleChoiceHead, Pooler, select_head
-from t5x_like.models.heads.heads_by_task import PooledHeads
-from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.heads.encoder_heads import (
+    MultipleChoiceHead,
+    PooledHeads,
+    Pooler,
+    output_layer,
+    select_head,
+)
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs

@@ -16,8 +16,7 @@ from jaxtyping import Array
 from t5x_like.losses import autoregressive
 from t5x_like.models.blocks.residual import PreNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions
-from t5x_like.models.embeddings.sinusoidal import SinesThenCosines
+from t5x_like.models.embeddings.positions import AddPositions, SinesThenCosines
 from t5x_like.models.embeddings.token_embeddings import TiedHead
 from t5x_like.models.networks.encoder_decoder import EncoderDecoder
 from t5x_like.models.networks.tower import Tower

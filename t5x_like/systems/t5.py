@@ -20,8 +20,7 @@ from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.blocks.layer_group import LayerGroup
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import PreNormBlock, Shared
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import LinearHead, TiedHead, TokenEmbed

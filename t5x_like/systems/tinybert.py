@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from t5x_like import losses, systems
 from t5x_like.losses.distillation import DISTILLED
-from t5x_like.models.blocks.shared import Collected
+from t5x_like.models.blocks.residual import Collected
 from t5x_like.models.heads.encoder_heads import Features, Pooler, select_head
 from t5x_like.models.linear import Linear
 from t5x_like.models.networks.encoder import Encoder

@@ -12,8 +12,7 @@ from t5x_like.losses import autoregressive
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.residual import PostNormBlock
 from t5x_like.models.blocks.stack import Stack
-from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions
-from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
+from t5x_like.models.embeddings.positions import AddPositions, LearnedPositions, SinusoidalPositions
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.models.linear import Initializer, Linear

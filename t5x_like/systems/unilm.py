@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_like import losses
 from t5x_like.models.attention.cache import Cache, open_cache
 from t5x_like.models.attention.masks import AttentionMask, RangeMask, Visibility
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import Shared
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs
 from t5x_like.systems import bert

@@ -17,8 +17,7 @@ from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.attention.relative_shift import align_distances
-from t5x_like.models.blocks.residual import PostNormBlock, refuse_cross_attention
-from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.blocks.residual import Collected, PostNormBlock, Shared, refuse_cross_attention
 from t5x_like.models.blocks.stack import Stack
 from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import TiedHead, TokenEmbed

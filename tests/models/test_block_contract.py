@@ -12,8 +12,7 @@ from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks import stack
 from t5x_like.models.blocks.layer_group import LayerGroup
-from t5x_like.models.blocks.residual import PreNormBlock
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import PreNormBlock, Shared
 from t5x_like.models.blocks.stack import Stack, unstack_layers
 from t5x_like.models.compute import Compute
 from t5x_like.models.feed_forward.mlp import MLP

@@ -11,8 +11,7 @@ from t5x_like import systems
 from t5x_like.models.attention.cache import KeyValues
 from t5x_like.models.attention.cores import dense_core
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.compute import Compute
-from t5x_like.models.dropout import make_dropout
+from t5x_like.models.compute import Compute, make_dropout
 
 LENGTH = 7
 SMALL = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_like.models.compute import Compute
-from t5x_like.models.embeddings.sinusoidal import SinusoidalPositions
+from t5x_like.models.embeddings.positions import SinusoidalPositions
 
 
 def vectors(positions=None, *, length=0, features=8, dtype=jnp.float32):

@@ -9,7 +9,7 @@ import pytest
 
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.parallel import TwoNormParallelBlock
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import Shared
 from t5x_like.models.compute import Compute
 from t5x_like.models.feed_forward.mlp import MLP
 from t5x_like.systems.bigbird_etc import GlobalLocalAttention

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from t5x_like import losses, partitioning
 from t5x_like.losses import token_cross_entropy
-from t5x_like.models.embeddings.lookup import look_up
+from t5x_like.models.embeddings.token_embeddings import look_up
 from t5x_like.models.vocabulary_product import VocabularyProduct
 from t5x_like.planning import collectives, program
 

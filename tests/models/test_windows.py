@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from t5x_like.models.attention.banded import banded
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import dense_core
+from t5x_like.models.attention.cores import banded, dense_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.multi_head import Attention
 from t5x_like.models.blocks.layer_group import LayerGroup

@@ -15,7 +15,7 @@ from configs import switch as configs
 from t5x_like import systems
 from t5x_like.experiment.run import of_config
 from t5x_like.models.attention.masks import AttentionMask
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import Shared
 from t5x_like.models.feed_forward import moe, routers
 from t5x_like.systems import bert, switch, t5
 

@@ -157,8 +157,9 @@ def test_every_arm_of_the_study_has_a_valid_config_and_the_papers_numbers(teache
     assert study.arms["tinybert"].paper == {"accuracy": 75.6}
     assert study.arms["without_attention"].paper == {"accuracy": 71.0}
     by_arm = {cell.arm: cell.runs for cell in found}
-    random = by_arm["without_general"]["intermediate"].config
-    assert (random.model.start, random.initialize) == ("random", "runs/tinybert_teacher")
-    last = by_arm["without_prediction"]["prediction"].config
-    assert (last.loss.prediction, last.loss.labels) == (0.0, 1.0)
-    assert last.data.settings.train != by_arm["tinybert"]["prediction"].config.data.settings.train
+    random = by_arm["without_general"]["intermediate"].settings
+    assert (random.model["start"], random.initialize) == ("random", "runs/tinybert_teacher")
+    last = by_arm["without_prediction"]["prediction"].settings
+    assert (last.loss["prediction"], last.loss["labels"]) == (0.0, 1.0)
+    whole = by_arm["tinybert"]["prediction"].settings
+    assert last.data.settings["train"] != whole.data.settings["train"]

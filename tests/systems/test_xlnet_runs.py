@@ -61,7 +61,7 @@ def step_on(model, state, steps):
 
 
 def test_a_study_times_steps_that_have_a_memory():
-    assert estimate._rate_of_steps(settings()) > 0
+    assert estimate._rate_of_steps(of_config(settings())) > 0
 
 
 def started(model):

@@ -22,9 +22,9 @@ def step(name, *, sequence_parallel, lengths):
         if name.endswith("layers"):
             settings.model[name] = 5
     settings.train.sequence_parallel = sequence_parallel
-    of_config(settings)
-    own = batches.largest(of_config(settings))
-    model = model_side.build(of_config(own.config))
+    run = of_config(settings)
+    own = batches.largest(run)
+    model = model_side.build(run)
     random = np.random.default_rng(0)
     batch = {
         name: random.integers(1, 9, x.shape).astype(x.dtype)

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int, PyTree
 
-from t5x_like.models.attention.banded import for_window
 from t5x_like.models.attention.cache import KEY_AXES, KeyValues
-from t5x_like.models.attention.cores import KEPT, masked_scores, weighted_values
+from t5x_like.models.attention.cores import KEPT, for_window, masked_scores, weighted_values
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_buckets import RelativeBias
 from t5x_like.models.compute import Compute

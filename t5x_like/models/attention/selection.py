@@ -8,10 +8,9 @@ from jaxtyping import Array, Float
 
 from t5x_like import partitioning
 from t5x_like.models.attention import cudnn, splash
-from t5x_like.models.attention.banded import for_window
 from t5x_like.models.attention.blockwise import blockwise_core
 from t5x_like.models.attention.cache import KeyValues
-from t5x_like.models.attention.cores import KEPT, Core, dense_core
+from t5x_like.models.attention.cores import KEPT, Core, dense_core, for_window
 from t5x_like.models.attention.cudnn import cudnn_core
 from t5x_like.models.attention.masks import AttentionMask
 from t5x_like.models.attention.relative_flash import relative_flash_core

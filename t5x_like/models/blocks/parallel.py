@@ -7,14 +7,14 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.attention.cache import LayerCache
 from t5x_like.models.blocks.residual import (
+    Collected,
     PreNormBlock,
+    Shared,
     constrain,
     refuse_cross_attention,
     self_attend,
 )
-from t5x_like.models.blocks.shared import Collected, Shared
-from t5x_like.models.compute import Compute
-from t5x_like.models.dropout import make_dropout
+from t5x_like.models.compute import Compute, make_dropout
 
 
 class ParallelBlock(nn.Module):

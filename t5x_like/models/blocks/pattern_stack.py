@@ -7,8 +7,7 @@ import flax.linen as nn
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from t5x_like.models.blocks.residual import PostNormBlock, PreNormBlock
-from t5x_like.models.blocks.shared import Shared
+from t5x_like.models.blocks.residual import PostNormBlock, PreNormBlock, Shared
 from t5x_like.models.blocks.stack import Stack
 
 

@@ -6,8 +6,7 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float, Int
 
-from t5x_like.models.compute import Compute
-from t5x_like.models.dropout import make_dropout
+from t5x_like.models.compute import Compute, make_dropout
 from t5x_like.models.linear import Initializer, Linear
 from t5x_like.models.types import Activation
 

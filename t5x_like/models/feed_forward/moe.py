@@ -17,8 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from t5x_like.models.blocks.residual import constrain
-from t5x_like.models.compute import Compute
-from t5x_like.models.dropout import make_dropout
+from t5x_like.models.compute import Compute, make_dropout
 from t5x_like.models.feed_forward.mlp import elementwise, gated
 from t5x_like.models.feed_forward.routers import Choice, Router, Slots, by_expert, choices_first
 from t5x_like.models.linear import Initializer

@@ -1,7 +1,4 @@
-"""Heads of an encoder: masked LM, classes, numbers, tags, answers, multiple choice.
-
-A head is called `head(hidden [B, L, D], table [V, E], batch, deterministic=) -> outputs`.
-"""
+"""The last layer of a head for labelled text."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -13,11 +10,143 @@ from jaxtyping import Array, Float
 
 from t5x_like.models.compute import Compute
 from t5x_like.models.embeddings.token_embeddings import TiedHead
-from t5x_like.models.heads.heads_by_task import Heads
-from t5x_like.models.heads.output_layer import output_layer
 from t5x_like.models.linear import Initializer, Linear, keep_whole
 from t5x_like.models.types import Activation, Batch, Outputs
 from t5x_like.names import choose
+
+
+def output_layer(outputs: int, kernel_init: Initializer, name: str) -> nn.Module:
+    """A linear layer to a few logits, in float32 for every model.dtype: it costs nothing."""
+    return Linear(
+        (outputs,), axes=("embed", "classes"), use_bias=True, kernel_init=kernel_init, name=name
+    )
+
+
+# ---- Several heads on one encoder, one for each task of a run.
+
+
+class Heads(nn.Module):
+    """Task-specific heads over a shared encoder: Liu et al. 2019 (MT-DNN), section 3.
+
+    The parameters of the head of task x have the path x. Initialization makes all heads.
+
+    Attributes:
+        make_heads: factories of the heads, by the name of their task.
+        task: the task whose head runs; None runs all heads on the same batch.
+    """
+
+    make_heads: Mapping[str, Callable[..., nn.Module]]
+    task: str | None = None
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Float[Array, "V E"],
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> dict[str, Any]:
+        """The outputs of the task's head; without a task the outputs of all heads, by task.
+
+        Raises:
+            ValueError: there is no head for the task.
+        """
+        if self.task is not None:
+            choose("task", self.task, self.make_heads)
+        one = self.task is not None and not self.is_initializing()
+        outputs = {
+            task: make_head(name=task)(hidden, table, batch, deterministic=deterministic)
+            for task, make_head in self.make_heads.items()
+            if not one or task == self.task
+        }
+        return outputs if self.task is None else outputs[self.task]
+
+
+class PooledHeads(Heads, kw_only=True):  # type: ignore[call-arg]  # an argument of Flax
+    """Heads that share a pooler, whose output they read in the place of the first token.
+
+    The pooler has the path `summary`, which no task may have.
+    """
+
+    make_pooler: Callable[..., nn.Module]
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Float[Array, "V E"],
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> dict[str, Any]:
+        """As `Heads`."""
+        pooled = self.make_pooler(name="summary")(hidden, deterministic=deterministic)
+        hidden = jnp.concatenate([pooled[:, None].astype(hidden.dtype), hidden[:, 1:]], axis=1)
+        return super().__call__(hidden, table, batch, deterministic=deterministic)
+
+
+# ---- ELECTRA's heads: whether each token was replaced, and which token it was.
+
+
+class ReplacedTokenHead(nn.Module):
+    """Replaced token detection: a dense layer and one logit per token (Clark et al. 2020).
+
+    Attributes:
+        make_norm: factory of a norm: the dense layer then gets norm(token + first token), as in the
+            code of He et al. 2021. None: it gets the token.
+    """
+
+    activation: Activation
+    kernel_init: Initializer
+    make_norm: Callable[..., nn.Module] | None = None
+    compute: Compute = Compute()
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Array,
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """`logits`, float32 [B, L], that each token was replaced."""
+        if self.make_norm is not None:
+            hidden = self.make_norm(name="norm")(hidden + hidden[:, :1])
+        x = Linear(
+            (hidden.shape[-1],),
+            axes=("embed", "mlp"),
+            use_bias=True,
+            kernel_init=self.kernel_init,
+            compute=self.compute,
+            name="transform",
+        )(hidden)
+        logits = output_layer(1, self.kernel_init, "replaced")(self.activation(keep_whole(x)))
+        return {"logits": logits[..., 0]}
+
+
+class CopyHead(nn.Module):
+    """Predict every token, or that it is a copy of the input token (section 3.5)."""
+
+    make_masked_lm: Callable[..., nn.Module]
+    kernel_init: Initializer
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "B L D"],
+        table: Array,
+        batch: Batch,
+        *,
+        deterministic: bool = True,
+    ) -> Outputs:
+        """`logits`, float32 [B, L, V], and `copy_logits`, float32 [B, L]."""
+        copy = output_layer(1, self.kernel_init, "copy")(hidden)[..., 0]
+        return self.make_masked_lm(name="masked_lm")(hidden, table, batch) | {"copy_logits": copy}
+
+
+# ---- Heads of an encoder: masked LM, classes, numbers, tags, answers, multiple choice.
 
 
 class MaskedLM(nn.Module):

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_like.models.attention.cache import Cache, open_cache
 from t5x_like.models.attention.masks import AttentionMask, Visibility
-from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.blocks.residual import Collected, Shared
 from t5x_like.models.embeddings.positions import positions_of
 from t5x_like.models.types import Batch
 from t5x_like.models.vocabulary_product import VocabularyProduct

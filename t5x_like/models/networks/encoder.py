@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from t5x_like.models.attention.masks import AttentionMask, Padding
-from t5x_like.models.blocks.shared import Collected, Shared
+from t5x_like.models.blocks.residual import Collected, Shared
 from t5x_like.models.linear import keep_whole
 from t5x_like.models.types import Batch, Outputs
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 
-from t5x_like.models.blocks.shared import Collected
+from t5x_like.models.blocks.residual import Collected
 from t5x_like.models.networks.encoder import Encoder
 from t5x_like.models.types import Batch, Outputs
 

@@ -7,9 +7,8 @@ import flax.linen as nn
 import jax
 from jaxtyping import PyTree
 
-from t5x_like.models.blocks.shared import Shared, collect_layers
-from t5x_like.models.compute import Compute
-from t5x_like.models.dropout import make_dropout
+from t5x_like.models.blocks.residual import Shared, collect_layers
+from t5x_like.models.compute import Compute, make_dropout
 
 
 class Tower(nn.Module):

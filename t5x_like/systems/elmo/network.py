@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from t5x_like.models.blocks.shared import Collected
-from t5x_like.models.compute import Compute
-from t5x_like.models.dropout import make_dropout
+from t5x_like.models.blocks.residual import Collected
+from t5x_like.models.compute import Compute, make_dropout
 from t5x_like.models.embeddings.character_cnn import symmetric
-from t5x_like.models.heads.output_layer import output_layer
+from t5x_like.models.heads.encoder_heads import output_layer
 from t5x_like.models.linear import Initializer
 from t5x_like.models.matrix_product import product
 from t5x_like.models.types import Batch, Outputs
