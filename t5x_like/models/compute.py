@@ -20,7 +20,7 @@ class Compute:
         dtype: of activations, and of the parameters in products; some arithmetic, such as that of
             norms and of softmaxes, is float32 for every type.
         dropout: rate in training. What is dropped each module says.
-        dropout_broadcast: all positions of a row have the same mask (`models/dropout.py`), and all
+        dropout_broadcast: all positions of a row have the same mask (`make_dropout`), and all
             queries of a head.
         core: of attention: computes the weighted values.
         product: of linear layers, (rows [N, n], kernel [n, m]) -> [N, m], exact or quantized.
@@ -44,7 +44,7 @@ class Compute:
     lookup: Literal["gather", "one_hot"] = "gather"
 
 
-# ---- Dropout of activations: element-wise, or one mask for all positions of a row.
+# ---- Dropout: of each activation, or one mask for all positions of a row.
 
 
 def make_dropout(compute: Compute) -> nn.Dropout:

@@ -183,7 +183,7 @@ def masked_as_zero(scores: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(scores > MASKED / 2, scores, 0.0)
 
 
-# ---- Banded (local) attention: each query attends to a window, and only those scores are computed.
+# ---- Windows: each query attends to a window, and only those scores are computed.
 
 
 def for_window(core: Core, *, bias: Any, mask: AttentionMask) -> Any:

@@ -1,4 +1,7 @@
-"""The biases of relative positions on the chip: a few tiles, which blocks of scores consist of."""
+"""Flash attention with T5's relative position bias, computed on the chip: Pallas kernels for TPUs.
+
+The biases are a few tiles, which blocks of scores consist of; a call has a grid of such blocks.
+"""
 
 import dataclasses
 import functools
@@ -99,7 +102,7 @@ def bucket_sums(settings: Settings, tile_sums: Any, *, lanes: int) -> Float[Arra
     return out
 
 
-# ---- The blocks that a call of the kernels consists of: their grid, their operands, their scores.
+# ---- The blocks of a call: their grid, operands and scores.
 
 
 _BLOCKS = (512, 256, LANES)
@@ -249,7 +252,7 @@ def dot(left: Array, right: Array, *, contract: tuple[int, int]) -> Array:
     return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
 
 
-# ---- Pallas kernels for TPUs: flash attention with a bias by relative position, and its gradients.
+# ---- The kernels: the output of attention, and its gradients.
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -498,7 +501,7 @@ def _add_to_tiles(grid: Grid, tile_sums: Any, by_scores: Array, i: Any, j: Any) 
 attend.defvjp(_forward, _backward)
 
 
-# ---- Attention through our kernels for TPUs, which compute T5's relative position bias themselves.
+# ---- The core of attention that calls them.
 
 
 _FEW = 64  # fewer queries than this would be padded to more than twice as many

@@ -1,4 +1,4 @@
-"""The inputs that all layers of a stack share, and what layers return on request."""
+"""Transformer layers: sublayers with norms and residual connections, and what layers share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -132,7 +132,7 @@ def collect_layers(collect: tuple[str, ...], carry: PyTree, per_layer: PyTree) -
     )
 
 
-# ---- Transformer layers: sublayers with norms and residual connections.
+# ---- The layers.
 
 
 class PreNormBlock(nn.Module):

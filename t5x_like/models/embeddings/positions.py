@@ -1,4 +1,4 @@
-"""Position embeddings that are added to token embeddings."""
+"""Position embeddings that are added to token embeddings: learned, or sinusoidal."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,7 @@
-"""Rows of a table of embeddings that devices share: what is moved are rows, never the table."""
+"""Token embeddings, the look-up of their rows, and output layers from hidden states to logits.
+
+Of a table that devices share, rows are moved, and never the table.
+"""
 
 import functools
 from collections.abc import Callable
@@ -68,7 +71,7 @@ def _of_a_device(
     return jax.lax.all_to_all(x, columns, split_axis=0, concat_axis=2, tiled=True)
 
 
-# ---- Token embeddings, and output layers from hidden states to logits.
+# ---- Modules: the embeddings, and the output layers.
 
 
 class TokenEmbed(nn.Module):

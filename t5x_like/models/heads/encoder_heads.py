@@ -1,4 +1,7 @@
-"""The last layer of a head for labelled text."""
+"""Heads of an encoder: masked LM, classes, numbers, tags, answers, multiple choice.
+
+A head is called `head(hidden [B, L, D], table [V, E], batch, deterministic=) -> outputs`.
+"""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -22,7 +25,7 @@ def output_layer(outputs: int, kernel_init: Initializer, name: str) -> nn.Module
     )
 
 
-# ---- Several heads on one encoder, one for each task of a run.
+# ---- Several heads, one for each task of a run.
 
 
 class Heads(nn.Module):
@@ -146,7 +149,7 @@ class CopyHead(nn.Module):
         return self.make_masked_lm(name="masked_lm")(hidden, table, batch) | {"copy_logits": copy}
 
 
-# ---- Heads of an encoder: masked LM, classes, numbers, tags, answers, multiple choice.
+# ---- Heads of one task.
 
 
 class MaskedLM(nn.Module):
