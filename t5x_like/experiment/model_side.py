@@ -147,9 +147,11 @@ class Experiment:
 
         with self.layout():
             made = jax.jit(create, out_shardings=self.shardings, donate_argnums=0)(arrays)
-        if not self.run.settings.initialize_optimizer:
-            return made
-        return optimizer_state.read(made, self.run, shapes=self.abstract_state, axes=self.axes)
+        if self.run.settings.initialize_optimizer:
+            shapes = self.abstract_state
+            made = optimizer_state.read(made, self.run, shapes=shapes, axes=self.axes)
+        self.run.close_source()
+        return made
 
     def _create(self, params: PyTree, *, seed: int) -> TrainState:
         if self.shapes.params.keys() - params.keys():  # the parts that nothing else initializes

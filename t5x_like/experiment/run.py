@@ -151,6 +151,10 @@ class Run:
         folder = self.settings.initialize
         return open_source(paths.path(folder)) if folder else None
 
+    def close_source(self) -> None:
+        """Forget the open folder, of which some formats keep arrays; it can be opened again."""
+        vars(self).pop("source", None)
+
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
         """The tasks of the run, with the data of no phase."""

@@ -1,5 +1,8 @@
 """Runs that go on from a T5X checkpoint: the next update is the one that T5X's Adafactor makes."""
 
+import gc
+import weakref
+
 import flax.serialization
 import flax.traverse_util
 import jax
@@ -106,9 +109,13 @@ def test_the_next_update_is_t5xs(start, folder, loop):
     config = run_config()
     config.model.loop = loop
     config.initialize, config.initialize_optimizer = f"t5x:{folder}", True
-    model = model_side.build(of_config(config))
+    run = of_config(config)
+    opened = weakref.ref(run.source)
+    model = model_side.build(run)
     state = model.initial_state()
     assert int(state.step) == STEP
+    gc.collect()
+    assert opened() is None  # its file is in memory as long as it is open
     params, gradients = start
     if loop == "unroll":
         layers = unstack_layers(gradients["decoder"]["layers"], layers=LAYERS)
