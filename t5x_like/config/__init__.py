@@ -20,6 +20,7 @@ __all__ = [
     "RunSettings",
     "check_renamed",
     "defaults",
+    "editable",
     "load",
     "of_stored",
     "one_line_errors",
@@ -33,7 +34,12 @@ SETTINGS = {name: (default, text) for name, default, text in run_settings.docume
 
 def defaults() -> ml_collections.ConfigDict:
     """A config with every setting at its default, for a file in configs/ to change."""
-    return ml_collections.ConfigDict(dataclasses.asdict(RunSettings()))
+    return editable(RunSettings())
+
+
+def editable(settings: RunSettings) -> ml_collections.ConfigDict:
+    """Return a config with these settings, to be changed and parsed again."""
+    return ml_collections.ConfigDict(dataclasses.asdict(settings))
 
 
 def parse(config: ml_collections.ConfigDict) -> RunSettings:
@@ -67,7 +73,7 @@ def load(path: paths.Path | str) -> ml_collections.ConfigDict:
     if not isinstance(stored, dict):
         raise ValueError(f"{path} has a JSON {type(stored).__name__}, and no settings")
     note_code(stored, folder=path)
-    return ml_collections.ConfigDict(dataclasses.asdict(of_stored(stored)))
+    return editable(of_stored(stored))
 
 
 def _upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import ml_collections
 from absl import flags, logging
 
 from t5x_like import paths, processes
-from t5x_like.config import SETTINGS, RunSettings, check_renamed, one_line_errors
+from t5x_like.config import SETTINGS, RunSettings, check_renamed, editable, one_line_errors
 from t5x_like.config import parse as typed
 from t5x_like.experiment import gin_files, quiet_tensorflow
 from t5x_like.names import hint, import_file, trust_all_code, trust_clone, trust_code
@@ -163,7 +163,7 @@ def parse(arguments: Sequence[str]) -> tuple[ml_collections.ConfigDict, list[str
     if gin or gin_changes:
         from t5x_like.experiment import t5x_runs  # which imports JAX
 
-        config = t5x_runs.load(gin, gin_changes)
+        config = editable(t5x_runs.load(gin, gin_changes))
     else:
         config = load_file(file)
     for key, value in changes:

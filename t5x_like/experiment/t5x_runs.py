@@ -1,17 +1,24 @@
-"""The runs of T5X's gin files as configs: network, loss, optimizer, data and the length of the run.
+"""The runs of T5X's gin files as settings: network, loss, optimizer, data and length of the run.
 
 The names and defaults are those of T5X's classes and of its published files (examples/t5,
 examples/scalable_t5, configs/runs).
 """
 
+import dataclasses
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_collections
-
-from t5x_like.experiment import recipes
+from t5x_like import systems
+from t5x_like.config.run_settings import (
+    CheckpointSettings,
+    DataSettings,
+    EvaluateSettings,
+    MeshSettings,
+    RunSettings,
+    TrainSettings,
+)
 from t5x_like.experiment.gin_files import Bindings, Reference
 from t5x_like.names import choose
 
@@ -101,38 +108,52 @@ def network(bindings: Bindings) -> tuple[str, dict[str, Any]]:
     return system, settings
 
 
-def run(bindings: Bindings) -> ml_collections.ConfigDict:
-    """The config of the training run that the files describe.
+def run(bindings: Bindings) -> RunSettings:
+    """The settings of the training run that the files describe.
 
     Raises:
         ValueError: as `network`; or the optimizer, the schedule or the data have no equal here.
     """
     system, model = network(bindings)
-    config = recipes.pretraining(system, "small")
-    config.model.update(model)
-    config.loss = {
+    loss = {
         "z_loss": float(bindings.get(_MODEL, "z_loss", 0.0)),
         "label_smoothing": float(bindings.get(_MODEL, "label_smoothing", 0.0)),
     }
-    _set_data(config, bindings)
-    _set_length(config, bindings)
-    config.optimizer = {"name": "adafactor", **_optimizer(bindings), **_schedule(bindings)}
-    _set_start(config, bindings)
-    if beams := bindings.get(f"{_MODEL}.predict_batch_with_aux", "num_decodes"):
-        config.decode.num_beams = beams
-    return config
+    optimizer = {"name": "adafactor", **_optimizer(bindings), **_schedule(bindings)}
+    settings = RunSettings(
+        system=system,
+        model={**systems.find(system).sizes["small"], **model},
+        loss=loss,
+        data=_data(bindings),
+        train=_train(bindings),
+        optimizer=optimizer,
+        mesh=_mesh(bindings),
+        checkpoint=_checkpoint(bindings),
+        evaluate=EvaluateSettings(
+            every=bindings.get(_TRAIN, "eval_period", 1000),
+            batches=bindings.get(_TRAIN, "eval_steps", 20),
+        ),
+        **_start(bindings),
+        # T5X has no default; without one --config.workdir names the folder.
+        workdir=""
+        if bindings.is_required(_TRAIN, "model_dir")
+        else bindings.get(_TRAIN, "model_dir", ""),
+    )
+    beams = bindings.get(f"{_MODEL}.predict_batch_with_aux", "num_decodes")
+    decode = {**settings.decode, "num_beams": beams} if beams else settings.decode
+    return dataclasses.replace(settings, decode=decode)
 
 
-def load(files: Sequence[str], changes: Sequence[tuple[str, str]]) -> ml_collections.ConfigDict:
-    """The config of the run in gin files; each binding that was not used is a line on stdout.
+def load(files: Sequence[str], changes: Sequence[tuple[str, str]]) -> RunSettings:
+    """The settings of the run in gin files; each binding that was not used is a line on stdout.
 
     Raises:
         ValueError: as `Bindings` and `run`.
     """
     bindings = Bindings(files, changes)
-    config = run(bindings)
+    settings = run(bindings)
     sys.stdout.writelines(f"not used: {one.written} ({one.place})\n" for one in bindings.unused())
-    return config
+    return settings
 
 
 def _check_model(bindings: Bindings) -> None:
@@ -158,8 +179,8 @@ def _feed_forward(bindings: Bindings, config: str) -> str:
     return choose(f"{config}.mlp_activations", " * ".join(activations), _ACTIVATIONS)
 
 
-def _set_data(config: ml_collections.ConfigDict, bindings: Bindings) -> None:
-    """Set the task, the lengths, the batch size and the vocabulary."""
+def _data(bindings: Bindings) -> DataSettings:
+    """The task, the lengths, the batch size and the vocabulary."""
     found = bindings.get(_TRAIN, "train_dataset_cfg")
     if not isinstance(found, Reference):
         raise ValueError(
@@ -176,12 +197,15 @@ def _set_data(config: ml_collections.ConfigDict, bindings: Bindings) -> None:
             f"TASK_FEATURE_LENGTHS={lengths!r} must have the lengths of 'inputs' and 'targets'"
         )
     # Another task is the user's to name: --config.data.module=... --config.data.task=...
-    config.data.update(_TASKS.get(name, {"module": "", "task": str(name)}))
-    config.data.lengths = dict(lengths)
-    config.data.batch_size = setting("batch_size", 128)
-    config.data.pack = setting("pack", False)
-    config.data.seed = setting("seed", None) or 0
-    config.data.vocabulary = _vocabulary(bindings)
+    task: dict[str, Any] = _TASKS.get(name, {"module": "", "task": str(name)})
+    return DataSettings(
+        **task,
+        lengths=dict(lengths),
+        batch_size=setting("batch_size", 128),
+        pack=setting("pack", False),
+        seed=setting("seed", None) or 0,
+        vocabulary=_vocabulary(bindings),
+    )
 
 
 def _vocabulary(bindings: Bindings) -> str:
@@ -196,30 +220,32 @@ def _vocabulary(bindings: Bindings) -> str:
     return bindings.get(_SENTENCE_PIECE, "sentencepiece_model_file", "", scope=found.scope)
 
 
-def _set_length(config: ml_collections.ConfigDict, bindings: Bindings) -> None:
-    """Set the steps, and what happens how often."""
+def _train(bindings: Bindings) -> TrainSettings:
+    """The number of steps, and how each is computed."""
     steps = bindings.get(_TRAIN, "total_steps")
     if type(steps) is not int:
         raise ValueError(f"TRAIN_STEPS={steps!r} must be a whole number")
-    config.train.steps = steps
-    config.train.seed = bindings.get(_TRAIN, "random_seed") or 0
-    if bindings.get(_TRAIN, "use_hardware_rng", False):
-        config.train.random_bits = "unsafe_rbg"
-    config.train.microbatches = bindings.get("t5x.trainer.Trainer", "num_microbatches") or 1
-    config.evaluate.every = bindings.get(_TRAIN, "eval_period", 1000)
-    config.evaluate.batches = bindings.get(_TRAIN, "eval_steps", 20)
-    config.checkpoint.every = bindings.get(_SAVE, "period", 1000)
-    keep = bindings.get(_SAVE, "keep")
+    hardware = bindings.get(_TRAIN, "use_hardware_rng", False)
+    return TrainSettings(
+        steps=steps,
+        seed=bindings.get(_TRAIN, "random_seed") or 0,
+        random_bits="unsafe_rbg" if hardware else "threefry",
+        microbatches=bindings.get("t5x.trainer.Trainer", "num_microbatches") or 1,
+    )
+
+
+def _checkpoint(bindings: Bindings) -> CheckpointSettings:
+    every, keep = bindings.get(_SAVE, "period", 1000), bindings.get(_SAVE, "keep")
     if keep is None:  # all
-        config.checkpoint.keep_every = config.checkpoint.every
-    else:
-        config.checkpoint.keep = keep
+        return CheckpointSettings(every=every, keep_every=every)
+    return CheckpointSettings(every=every, keep=keep)
+
+
+def _mesh(bindings: Bindings) -> MeshSettings:
     partitioner = bindings.get(_TRAIN, "partitioner")
-    if isinstance(partitioner, Reference):
-        config.mesh.model = bindings.get(partitioner.name, "num_partitions") or 1
-    # T5X has no default; without one --config.workdir names the folder.
-    is_open = bindings.is_required(_TRAIN, "model_dir")
-    config.workdir = "" if is_open else bindings.get(_TRAIN, "model_dir", "")
+    if not isinstance(partitioner, Reference):
+        return MeshSettings()
+    return MeshSettings(model=bindings.get(partitioner.name, "num_partitions") or 1)
 
 
 def _optimizer(bindings: Bindings) -> dict[str, Any]:
@@ -303,11 +329,9 @@ def _schedule(bindings: Bindings) -> dict[str, Any]:
     return choose(f"{_RATE}.factors", " * ".join(re.split(r"\s*\*\s*", factors)), schedules)
 
 
-def _set_start(config: ml_collections.ConfigDict, bindings: Bindings) -> None:
-    """Set the checkpoint from whose parameters, step and optimizer state the run goes on."""
+def _start(bindings: Bindings) -> dict[str, Any]:
+    """The checkpoint from whose parameters, step and optimizer state the run continues."""
     path = bindings.get(_RESTORE, "path") or ""
     if not isinstance(path, str):
         raise ValueError(f"INITIAL_CHECKPOINT_PATH={path!r} must be one folder, as a text")
-    if path:
-        config.initialize = f"t5x:{path}"
-        config.initialize_optimizer = True
+    return {"initialize": f"t5x:{path}", "initialize_optimizer": True} if path else {}
