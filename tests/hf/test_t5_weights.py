@@ -191,4 +191,4 @@ def test_bfloat16_halves_the_parameters_and_keeps_two_digits(v1_0, tmp_path):
     assert again.params["token_embedder"]["embedding"].dtype == np.float32
     mixed = from_pretrained(tmp_path, dtype="bfloat16", param_dtype="float32")
     assert mixed.params["token_embedder"]["embedding"].dtype == np.float32
-    assert mixed.module.make_embedding().dtype == np.dtype(ml_dtypes.bfloat16)
+    assert mixed.module.make_embedding().compute.dtype == np.dtype(ml_dtypes.bfloat16)

@@ -79,7 +79,7 @@ def test_a_task_is_trained_on_a_frozen_language_model_and_predicts(pretrained, t
     model = from_pretrained(tmp_path / "run")
     assert np.any(np.asarray(model.params["mix_input"]["weights"]) != 0)
     made.model = model.config
-    predictor = predictions.build(model, of_config(made).parts[0], (of_config(made).parts[0].text))
+    predictor = predictions.build(model, of_config(made).parts[0])
     if kind == "word_tagging":
         [found] = predictor([{"words": ["they", "unseen", "."]}])
         assert len(found["prediction"]) == 3

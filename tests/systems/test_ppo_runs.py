@@ -330,7 +330,9 @@ def test_two_processes_compute_what_eight_devices_do(folder, tmp_path):
     together.mesh = {"data": 1, "fsdp": 2, "expert": 1, "model": 1}
     path = tmp_path / "settings.json"
     path.write_text(json.dumps(config.to_dict(parse(together))))
-    program = f"from t5x_like import config, train; train.train(config.load({str(path)!r}))"
+    program = (
+        f"from t5x_like import config, train; train.main(config.parse(config.load({str(path)!r})))"
+    )
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", program],
